@@ -1,0 +1,113 @@
+"""Keys that carry a window, in the bytes Kafka Streams' windowed serdes write to topics."""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, datetime, timedelta
+from typing import Generic, TypeVar
+
+import msgspec
+
+from millpond.serdes.serde import Serde
+
+__all__ = ("SessionWindowedSerde", "TimeWindowedSerde", "Window", "Windowed")
+
+K = TypeVar("K")
+
+_MAX_LONG = 2**63 - 1
+_start = struct.Struct(">q")
+_end_and_start = struct.Struct(">qq")
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Window(msgspec.Struct, frozen=True, order=True, gc=False):
+    """A span of event time in epoch milliseconds; `end` is exclusive for time windows, inclusive for sessions."""
+
+    start: int
+    end: int
+
+    @property
+    def start_time(self) -> datetime:
+        """`start` as a datetime in UTC."""
+        return datetime.fromtimestamp(self.start / 1000, UTC)
+
+    @property
+    def end_time(self) -> datetime:
+        """`end` as a datetime in UTC."""
+        return datetime.fromtimestamp(self.end / 1000, UTC)
+
+
+# gc=False: a window aggregation may hold millions of these, and a key never refers back to its windowed self.
+class Windowed(msgspec.Struct, Generic[K], frozen=True, gc=False):
+    """A key in one window; `start_ms` and `end_ms` are epoch milliseconds."""
+
+    key: K
+    start_ms: int
+    end_ms: int
+
+    @property
+    def window(self) -> Window:
+        """The window alone."""
+        return Window(self.start_ms, self.end_ms)
+
+    def __str__(self) -> str:
+        return f"[{self.key}@{self.start_ms}/{self.end_ms}]"
+
+
+def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
+    """Keys in time windows: the inner key's bytes, then the window's start (8 bytes, big-endian).
+
+    Args:
+        inner: the serde of the key.
+        size: the windows' size, since only the start is written.
+
+    Raises:
+        ValueError: the size is not positive.
+    """
+    size_ms = size // _MILLISECOND
+    if size_ms <= 0:
+        raise ValueError(f"the window size must be at least a millisecond, not {size}")
+    encode, decode = inner.serialize, inner.deserialize
+    pack, unpack_from = _start.pack, _start.unpack_from
+
+    def serialize(windowed: Windowed[K], /) -> bytes:
+        return encode(windowed.key) + pack(windowed.start_ms)
+
+    def deserialize(data: bytes, /) -> Windowed[K]:
+        at = _suffix(data, 8)
+        (start,) = unpack_from(data, at)
+        # Kafka Streams lets a window that would end beyond the last timestamp end there.
+        return Windowed(decode(data[:at]), start, min(start + size_ms, _MAX_LONG))
+
+    def specialize(topic: str, is_key: bool) -> Serde[Windowed[K]]:
+        return TimeWindowedSerde(inner.for_topic(topic, is_key), size)
+
+    name = f"TimeWindowed({inner.name}, {size})"
+    return Serde(name, serialize, deserialize, inner.immutable, None if inner.specialize is None else specialize)
+
+
+def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
+    """Keys in session windows: the inner key's bytes, the session's end, then its start (8 bytes each, big-endian)."""
+    encode, decode = inner.serialize, inner.deserialize
+    pack, unpack_from = _end_and_start.pack, _end_and_start.unpack_from
+
+    def serialize(windowed: Windowed[K], /) -> bytes:
+        return encode(windowed.key) + pack(windowed.end_ms, windowed.start_ms)
+
+    def deserialize(data: bytes, /) -> Windowed[K]:
+        at = _suffix(data, 16)
+        end, start = unpack_from(data, at)
+        return Windowed(decode(data[:at]), start, end)
+
+    def specialize(topic: str, is_key: bool) -> Serde[Windowed[K]]:
+        return SessionWindowedSerde(inner.for_topic(topic, is_key))
+
+    name = f"SessionWindowed({inner.name})"
+    return Serde(name, serialize, deserialize, inner.immutable, None if inner.specialize is None else specialize)
+
+
+def _suffix(data: bytes, length: int) -> int:
+    at = len(data) - length
+    if at < 0:
+        raise ValueError(f"a windowed key ends in {length} bytes of window, but this one has only {len(data)} in all")
+    return at
