@@ -46,6 +46,9 @@ class Serde(Generic[T]):
     specialize: Callable[[str, bool], Serde[T]] | None = None
     """For serdes whose bytes depend on the topic (Schema Registry subjects); None when they do not."""
 
+    partition_by: Callable[[bytes], bytes] | None = None
+    """The part of a serialised key that decides its partition, where that is not all of it (windowed keys)."""
+
     def for_topic(self, topic: str, is_key: bool) -> Serde[T]:
         """The serde to use for the keys (or values) of one topic. Called once per topic, never per record.
 

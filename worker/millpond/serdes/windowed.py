@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar
 
@@ -83,7 +84,8 @@ def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
         return TimeWindowedSerde(inner.for_topic(topic, is_key), size)
 
     name = f"TimeWindowed({inner.name}, {size})"
-    return Serde(name, serialize, deserialize, inner.immutable, None if inner.specialize is None else specialize)
+    special = None if inner.specialize is None else specialize
+    return Serde(name, serialize, deserialize, inner.immutable, special, _without(8))
 
 
 def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
@@ -103,7 +105,13 @@ def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
         return SessionWindowedSerde(inner.for_topic(topic, is_key))
 
     name = f"SessionWindowed({inner.name})"
-    return Serde(name, serialize, deserialize, inner.immutable, None if inner.specialize is None else specialize)
+    special = None if inner.specialize is None else specialize
+    return Serde(name, serialize, deserialize, inner.immutable, special, _without(16))
+
+
+def _without(length: int) -> Callable[[bytes], bytes]:
+    """All windows of a key go to the partition of the key itself (WindowedStreamPartitioner)."""
+    return lambda data: data[:-length]
 
 
 def _suffix(data: bytes, length: int) -> int:
