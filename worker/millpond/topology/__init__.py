@@ -1,0 +1,94 @@
+"""The logical graph of a stream application and the Processor API; the runtime compiles it, the DSL builds it."""
+
+from __future__ import annotations
+
+from millpond.topology.context import (
+    Body,
+    Cancellable,
+    Forward,
+    Headers,
+    NodeContext,
+    RecordContext,
+    StreamForward,
+    TableForward,
+    TaskContext,
+    TaskId,
+)
+from millpond.topology.description import TopologyDescription
+from millpond.topology.naming import changelog_topic, decorate
+from millpond.topology.nodes import (
+    GlobalStore,
+    Node,
+    ProcessorNode,
+    RepartitionTopic,
+    SinkNode,
+    SourceNode,
+    StoreBuilder,
+    StreamPartitioner,
+    Subtopology,
+    TopicNameExtractor,
+)
+from millpond.topology.processor import (
+    FixedKeyProcessor,
+    FixedKeyProcessorContext,
+    FixedKeyProcessorSupplier,
+    FixedKeyRecord,
+    Processor,
+    ProcessorContext,
+    ProcessorSupplier,
+    PunctuationType,
+    Record,
+)
+from millpond.topology.timestamps import (
+    ConsumerRecordView,
+    FailOnInvalidTimestamp,
+    LogAndSkipOnInvalidTimestamp,
+    TimestampExtractor,
+    TimestampOf,
+    UsePartitionTimeOnInvalidTimestamp,
+    WallclockTimestampExtractor,
+)
+from millpond.topology.topology import Topology
+
+__all__ = (
+    "Body",
+    "Cancellable",
+    "ConsumerRecordView",
+    "FailOnInvalidTimestamp",
+    "FixedKeyProcessor",
+    "FixedKeyProcessorContext",
+    "FixedKeyProcessorSupplier",
+    "FixedKeyRecord",
+    "Forward",
+    "GlobalStore",
+    "Headers",
+    "LogAndSkipOnInvalidTimestamp",
+    "Node",
+    "NodeContext",
+    "Processor",
+    "ProcessorContext",
+    "ProcessorNode",
+    "ProcessorSupplier",
+    "PunctuationType",
+    "Record",
+    "RecordContext",
+    "RepartitionTopic",
+    "SinkNode",
+    "SourceNode",
+    "StoreBuilder",
+    "StreamForward",
+    "StreamPartitioner",
+    "Subtopology",
+    "TableForward",
+    "TaskContext",
+    "TaskId",
+    "TimestampExtractor",
+    "TimestampOf",
+    "TopicNameExtractor",
+    "Topology",
+    "TopologyDescription",
+    "UsePartitionTimeOnInvalidTimestamp",
+    "WallclockTimestampExtractor",
+    "changelog_topic",
+    "decorate",
+)

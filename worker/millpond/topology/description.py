@@ -1,0 +1,132 @@
+"""`Topology.describe()`: the same text as Kafka Streams', byte for byte.
+
+Uploaded to visualisers, compared in tests, diffed before an upgrade: the text is an interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millpond.topology.java_order import TreeSet, hash_order
+from millpond.topology.nodes import GlobalStore, Node, ProcessorNode, SinkNode, SourceNode, TopicNameExtractor
+
+__all__ = ("GlobalStoreDescription", "NodeDescription", "SubtopologyDescription", "TopologyDescription")
+
+
+class NodeDescription:
+    """A node with its neighbours.
+
+    Attributes:
+        node: the node itself.
+        predecessors: its parents within the sub-topology.
+        successors: its children within the sub-topology.
+        size: how many paths start here, which orders the nodes.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.predecessors: TreeSet[NodeDescription] = TreeSet(_compare)
+        self.successors: TreeSet[NodeDescription] = TreeSet(_compare)
+        self.size = 1
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+    def _grow(self, delta: int) -> None:
+        self.size += delta
+        for predecessor in self.predecessors:
+            predecessor._grow(delta)
+
+    def follow(self, predecessor: NodeDescription) -> None:
+        """Connect this node below `predecessor`."""
+        self.predecessors.add(predecessor)
+        predecessor.successors.add(self)
+        predecessor._grow(self.size)
+
+    def __str__(self) -> str:
+        node = self.node
+        if isinstance(node, SourceNode):
+            read = node.pattern.pattern if node.pattern is not None else _set(hash_order(node.topics, copied=True))
+            return f"Source: {self.name} (topics: {read})\n      --> {_names(self.successors)}"
+        if isinstance(node, ProcessorNode):
+            stores = hash_order(hash_order(node.stores), copied=True)
+            return (
+                f"Processor: {self.name} (stores: {_set(stores)})\n      --> {_names(self.successors)}\n"
+                f"      <-- {_names(self.predecessors)}"
+            )
+        where = f"topic: {node.topic}" if isinstance(node.topic, str) else f"extractor class: {_function(node.topic)}"
+        return f"Sink: {self.name} ({where})\n      <-- {_names(self.predecessors)}"
+
+
+def _compare(one: NodeDescription, other: NodeDescription) -> int:
+    if one is other:
+        return 0
+    if one.size != other.size:
+        return other.size - one.size
+    return -1 if one.name < other.name else 1
+
+
+def _names(nodes: TreeSet[NodeDescription]) -> str:
+    return ", ".join(node.name for node in nodes) or "none"
+
+
+def _set(items: list[str]) -> str:
+    return f"[{', '.join(items)}]"
+
+
+def _function(extractor: TopicNameExtractor) -> str:
+    return getattr(extractor, "__qualname__", None) or repr(extractor)
+
+
+class SubtopologyDescription:
+    """One sub-topology: its id and its nodes, those with the most below them first."""
+
+    def __init__(self, id: int, nodes: list[Node]) -> None:  # noqa: A002 - the name Kafka Streams gives it
+        self.id = id
+        by_name = {node.name: NodeDescription(node) for node in nodes}
+        # Connecting in hash order matters: neighbours are placed by the sizes of that moment.
+        for name in hash_order(by_name):
+            description = by_name[name]
+            for parent in _parents(description.node):
+                description.follow(by_name[parent])
+        self.nodes = sorted(by_name.values(), key=lambda node: (-node.size, node.name))
+
+    def __str__(self) -> str:
+        lines = "".join(f"    {node}\n" for node in self.nodes)
+        return f"Sub-topology: {self.id}\n{lines}\n"
+
+
+class GlobalStoreDescription:
+    """A global store: its source, and the processor that fills it."""
+
+    def __init__(self, store: GlobalStore) -> None:
+        self.id = store.id
+        self.source = NodeDescription(store.source)
+        self.processor = NodeDescription(store.processor)
+        self.processor.follow(self.source)
+
+    def __str__(self) -> str:
+        return (
+            f"Sub-topology: {self.id} for global store (will not generate tasks)\n"
+            f"    {self.source}\n    {self.processor}\n"
+        )
+
+
+@dataclass(frozen=True)
+class TopologyDescription:
+    """What a topology consists of; `str()` gives Kafka Streams' text."""
+
+    subtopologies: tuple[SubtopologyDescription, ...]
+    global_stores: tuple[GlobalStoreDescription, ...]
+
+    def __str__(self) -> str:
+        by_id: Callable[[SubtopologyDescription | GlobalStoreDescription], int] = lambda part: part.id  # noqa: E731
+        parts = sorted((*self.subtopologies, *self.global_stores), key=by_id)
+        return "Topologies:\n " + "".join(f"  {part}" for part in parts)
+
+
+def _parents(node: Node) -> tuple[str, ...]:
+    return () if isinstance(node, SourceNode) else node.parents

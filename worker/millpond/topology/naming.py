@@ -1,0 +1,51 @@
+"""Names of nodes, stores and internal topics: what is legal, and how the application's prefix is added."""
+
+from __future__ import annotations
+
+import re
+
+from millpond.errors import TopologyError
+
+__all__ = ("changelog_topic", "decorate", "validate_name", "validate_topic")
+
+_MAX_LENGTH = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def decorate(application_id: str, logical_name: str) -> str:
+    """The real name of an internal topic: `<application.id>-<logical name>`."""
+    return f"{application_id}-{logical_name}"
+
+
+def changelog_topic(store_name: str) -> str:
+    """The logical name of a store's changelog topic."""
+    return f"{store_name}-changelog"
+
+
+def validate_name(name: str, what: str = "node") -> str:
+    """Return `name` when Kafka would accept it as (part of) a topic's name.
+
+    Args:
+        what: what is being named, for the message: "node", "store".
+
+    Raises:
+        TopologyError: it is empty, `.` or `..`, longer than 249 characters or has an illegal character.
+    """
+    if not name:
+        raise TopologyError(f"The name of a {what} is empty; leave it out to get a generated one.")
+    if name in {".", ".."}:
+        raise TopologyError(f"A {what} cannot be called {name!r}; choose a name with letters or digits.")
+    if len(name) > _MAX_LENGTH:
+        raise TopologyError(f"The {what} name {name[:40]!r}… has {len(name)} characters; {_MAX_LENGTH} are allowed.")
+    if not _LEGAL.fullmatch(name):
+        raise TopologyError(f"The {what} name {name!r} may only have ASCII letters, digits, '.', '_' and '-'.")
+    return name
+
+
+def validate_topic(topic: str) -> str:
+    """Return `topic` when it is a legal topic name.
+
+    Raises:
+        TopologyError: it is not.
+    """
+    return validate_name(topic, "topic")

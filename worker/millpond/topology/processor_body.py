@@ -1,0 +1,129 @@
+"""Runs user processors: the bridge between plain calls and the Processor API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from millpond.errors import MillpondError, TopologyError
+from millpond.topology.context import Cancellable, NodeContext, RecordContext, StreamForward, TaskId
+from millpond.topology.nodes import StoreBuilder
+from millpond.topology.processor import (
+    FixedKeyProcessor,
+    FixedKeyRecord,
+    Processor,
+    PunctuationType,
+    Record,
+)
+
+__all__ = ("ProcessorBody", "supplied_stores")
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def supplied_stores(supplier: object) -> tuple[StoreBuilder, ...]:
+    """The builders a supplier brings along in its attribute (or method) `stores`."""
+    stores = getattr(supplier, "stores", ())
+    given: Iterable[StoreBuilder] = stores() if callable(stores) else stores
+    return tuple(given)
+
+
+@dataclass(frozen=True)
+class ProcessorBody:
+    """Runs one user processor per task."""
+
+    supplier: Callable[[], Processor[Any, Any, Any, Any] | FixedKeyProcessor[Any, Any, Any]]
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """Make the task's processor and the function that feeds it.
+
+        Raises:
+            TopologyError: the supplier does not make a processor.
+        """
+        processor = self.supplier()
+        context = _ProcessorContext(node)
+        if isinstance(processor, FixedKeyProcessor):
+            make: Callable[..., Any] = FixedKeyRecord
+        elif isinstance(processor, Processor):
+            make = Record
+        else:
+            raise TopologyError(
+                f"The supplier of processor '{node.name}' made a {type(processor).__name__}; "
+                "it has to make a new Processor or FixedKeyProcessor each time it is called."
+            )
+        processor.init(context)
+        node.on_close(processor.close)
+        task, failed, process = node.task, node.failed, processor.process
+
+        def run(key: Any, value: Any, timestamp: int) -> None:
+            try:
+                process(make(key, value, timestamp, task.headers))
+            except MillpondError:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code may raise anything
+                failed(error, key, value, timestamp)
+
+        return run
+
+
+class _ProcessorContext:
+    """The Processor API's context over a node of one task."""
+
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
+        self._task = node.task
+        self._forward = node.forward
+
+    @property
+    def task_id(self) -> TaskId:
+        return self._task.task_id
+
+    @property
+    def application_id(self) -> str:
+        return self._task.application_id
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        return self._task.config
+
+    def forward(self, record: Any, child: str | None = None) -> None:
+        send = self._forward if child is None else self._node.child(child)
+        task = self._task
+        before = task.headers
+        if record.headers is before:
+            send(record.key, record.value, record.timestamp)
+            return
+        task.headers = record.headers
+        try:
+            send(record.key, record.value, record.timestamp)
+        finally:
+            task.headers = before
+
+    def schedule(self, interval: timedelta, kind: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
+        interval_ms = interval // _MILLISECOND
+        if interval_ms < 1:
+            raise TopologyError(
+                f"Processor '{self._node.name}' schedules a punctuation every {interval}; "
+                "the interval has to be at least a millisecond."
+            )
+        return self._node.schedule(interval_ms, kind is PunctuationType.WALL_CLOCK_TIME, callback)
+
+    def commit(self) -> None:
+        self._task.request_commit()
+
+    def get_state_store(self, name: str) -> Any:
+        return self._node.store(name)
+
+    def record_metadata(self) -> RecordContext | None:
+        task = self._task
+        if task.topic is None:
+            return None
+        return RecordContext(task.topic, task.partition, task.offset, task.stream_time, task.headers)
+
+    def current_system_time_ms(self) -> int:
+        return self._task.now_ms()
+
+    def current_stream_time_ms(self) -> int:
+        return self._task.stream_time

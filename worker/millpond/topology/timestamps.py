@@ -1,0 +1,168 @@
+"""Timestamp extractors: where a record's event time comes from."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from millpond.errors import ProcessingFailed, TopologyError
+from millpond.topology.context import Headers
+
+__all__ = (
+    "ConsumerRecordView",
+    "FailOnInvalidTimestamp",
+    "LogAndSkipOnInvalidTimestamp",
+    "TimestampExtractor",
+    "TimestampOf",
+    "UsePartitionTimeOnInvalidTimestamp",
+    "ValueTimestamp",
+    "WallclockTimestampExtractor",
+    "timestamp_extractor",
+)
+
+log = logging.getLogger(__name__)
+
+V = TypeVar("V")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class ConsumerRecordView(NamedTuple):
+    """A consumed record, decoded, as a timestamp extractor sees it.
+
+    `timestamp` is what Kafka carries in epoch ms, negative when it carries none.
+    """
+
+    key: Any
+    value: Any
+    timestamp: int
+    topic: str
+    partition: int
+    offset: int
+    headers: Headers | None
+
+
+@runtime_checkable
+class TimestampExtractor(Protocol):
+    """Tells a record's event time."""
+
+    def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
+        """Event time in epoch ms; a negative one drops the record and counts it.
+
+        Args:
+            record: the record at hand.
+            partition_time: highest timestamp extracted from this partition so far, -1 when there is none.
+        """
+
+
+class FailOnInvalidTimestamp:
+    """Kafka's own timestamp; a record without one stops the worker. The default."""
+
+    def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
+        """The record's timestamp.
+
+        Raises:
+            ProcessingFailed: it is negative.
+        """
+        del partition_time
+        if record.timestamp < 0:
+            raise ProcessingFailed(
+                f"{_place(record)} has the invalid timestamp {record.timestamp}: its producer is older than Kafka "
+                "0.10 or sets none; choose another extractor with timestamp= or 'default.timestamp.extractor'."
+            )
+        return record.timestamp
+
+
+class LogAndSkipOnInvalidTimestamp:
+    """Kafka's own timestamp; a record without one is logged and dropped."""
+
+    def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
+        """The record's timestamp, negative when it is invalid."""
+        del partition_time
+        if record.timestamp < 0:
+            log.warning("%s has the invalid timestamp %d and is skipped", _place(record), record.timestamp)
+        return record.timestamp
+
+
+class UsePartitionTimeOnInvalidTimestamp:
+    """Kafka's own timestamp; a record without one gets the highest timestamp its partition had so far."""
+
+    def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
+        """The record's timestamp, or the partition's time.
+
+        Raises:
+            ProcessingFailed: both are negative.
+        """
+        if record.timestamp >= 0:
+            return record.timestamp
+        if partition_time < 0:
+            raise ProcessingFailed(
+                f"{_place(record)} has no valid timestamp and no record before it had one; "
+                "choose another extractor with timestamp= or 'default.timestamp.extractor'."
+            )
+        return partition_time
+
+
+class WallclockTimestampExtractor:
+    """The moment of processing: processing time instead of event time."""
+
+    def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
+        """Now, epoch ms."""
+        del record, partition_time
+        return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class ValueTimestamp(Generic[V]):
+    """Event time that stands in the value: `read(value)` gives epoch ms or an aware datetime."""
+
+    read: Callable[[V], int | datetime]
+
+    def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
+        """What `read` says of the value, in epoch ms; a record without a value keeps Kafka's timestamp.
+
+        Raises:
+            ProcessingFailed: the datetime has no time zone.
+        """
+        del partition_time
+        if record.value is None:
+            return record.timestamp
+        moment = self.read(record.value)
+        if isinstance(moment, datetime):
+            if moment.tzinfo is None:
+                raise ProcessingFailed(
+                    f"{_place(record)} got the timestamp {moment}, which has no time zone; "
+                    "return one with tzinfo, such as datetime.UTC."
+                )
+            return (moment - _EPOCH) // _MILLISECOND
+        return moment
+
+
+#: What `timestamp=` accepts: an extractor, or a function of the value to epoch ms or an aware datetime.
+TimestampOf: TypeAlias = TimestampExtractor | Callable[[V], int | datetime]
+
+
+def timestamp_extractor(given: TimestampOf[Any] | None) -> TimestampExtractor | None:
+    """The extractor for what a user gave as `timestamp=`.
+
+    Raises:
+        TopologyError: it is neither an extractor nor a function; an extractor's class is refused too.
+    """
+    if given is None:
+        return None
+    if isinstance(given, type):
+        raise TopologyError(f"timestamp={given.__name__} is a class; give an instance of it: {given.__name__}().")
+    if isinstance(given, TimestampExtractor):
+        return given
+    if callable(given):
+        return ValueTimestamp(given)
+    raise TopologyError(f"timestamp={given!r} is neither a TimestampExtractor nor a function of the value.")
+
+
+def _place(record: ConsumerRecordView) -> str:
+    return f"The record at {record.topic}-{record.partition} offset {record.offset}"

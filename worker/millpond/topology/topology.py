@@ -1,0 +1,419 @@
+"""The logical graph: sources, processors, sinks and the stores they use.
+
+Built by hand with the methods here, or by the DSL. It only describes; the runtime compiles and runs it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from millpond.errors import TopologyError
+from millpond.serdes import Serde
+from millpond.topology.context import Body
+from millpond.topology.description import GlobalStoreDescription, SubtopologyDescription, TopologyDescription
+from millpond.topology.grouping import Groups
+from millpond.topology.mermaid import mermaid
+from millpond.topology.naming import changelog_topic, validate_name, validate_topic
+from millpond.topology.nodes import (
+    GlobalStore,
+    Node,
+    ProcessorNode,
+    RepartitionTopic,
+    SinkNode,
+    SourceNode,
+    StoreBuilder,
+    StreamPartitioner,
+    Subtopology,
+    TopicNameExtractor,
+)
+from millpond.topology.processor import FixedKeyProcessor, Processor
+from millpond.topology.processor_body import ProcessorBody, supplied_stores
+from millpond.topology.timestamps import TimestampOf, timestamp_extractor
+
+__all__ = ("Topology",)
+
+_RESETS = ("earliest", "latest")
+
+AnyProcessorSupplier = Callable[[], Processor[Any, Any, Any, Any]] | Callable[[], FixedKeyProcessor[Any, Any, Any]]
+
+
+class Topology:
+    """A graph of processing nodes. Parents are added before their children, so it has no cycles.
+
+    Every method raises TopologyError, with the cause and the cure in one sentence, for what cannot be built.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._groups = Groups()
+        self._stores: dict[str, StoreBuilder] = {}
+        self._store_users: dict[str, list[str]] = {}
+        self._global_stores: dict[str, tuple[str, str, StoreBuilder]] = {}
+        self._source_topics: dict[str, str] = {}
+        self._patterns: dict[str, re.Pattern[str]] = {}
+        self._repartition_topics: dict[str, RepartitionTopic] = {}
+        self._copartitioned: list[frozenset[str]] = []
+        self._store_topics: dict[str, str] = {}
+
+    # Building
+
+    def add_source(
+        self,
+        name: str,
+        *topics: str | re.Pattern[str],
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        timestamp: TimestampOf[Any] | None = None,
+        reset: str | None = None,
+        table: bool = False,
+    ) -> Topology:
+        """Add a node that reads topics, or every topic whose whole name matches a compiled pattern.
+
+        Args:
+            name: unique in the topology.
+            topics: one or more topic names, or one compiled pattern.
+            key: serde of the keys; None uses `default.key.serde`.
+            value: serde of the values; None uses `default.value.serde`.
+            timestamp: an extractor, or a function of the value; None uses `default.timestamp.extractor`.
+            reset: where to start without committed offsets: `earliest`, `latest` or None for `auto.offset.reset`.
+            table: whether the topic is read as a table.
+        """
+        self._check_new(name)
+        if not topics:
+            raise TopologyError(f"Source '{name}' has no topic; give it at least one.")
+        if reset is not None and reset not in _RESETS:
+            raise TopologyError(f"Source '{name}' has reset={reset!r}; use one of {', '.join(_RESETS)}.")
+        names = tuple(topic for topic in topics if isinstance(topic, str))
+        patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
+        if patterns and (names or len(patterns) > 1):
+            raise TopologyError(f"Source '{name}' can read topics by name or by one pattern, not both.")
+        for topic in names:
+            self._check_topic_is_free(validate_topic(topic), name)
+            self._source_topics[topic] = name
+        for pattern in patterns:
+            taken = next((topic for topic in self._source_topics if pattern.fullmatch(topic)), None)
+            if taken is not None:
+                raise TopologyError(
+                    f"Pattern {pattern.pattern!r} of source '{name}' matches topic '{taken}', which source "
+                    f"'{self._source_topics[taken]}' already reads; make the pattern narrower."
+                )
+            self._patterns[name] = pattern
+        extractor = timestamp_extractor(timestamp)
+        self._add(SourceNode(name, names, key, value, extractor, reset, patterns[0] if patterns else None, table))
+        return self
+
+    def add_processor(
+        self, name: str, supplier: AnyProcessorSupplier, *parents: str, stores: Iterable[str] = ()
+    ) -> Topology:
+        """Add a node that runs user code, and the stores its supplier brings along.
+
+        Args:
+            name: unique in the topology.
+            supplier: makes a new Processor or FixedKeyProcessor per task; often the class itself.
+            parents: names of the nodes whose records it gets; at least one.
+            stores: names of stores added before that it uses.
+        """
+        if isinstance(supplier, Processor | FixedKeyProcessor):
+            raise TopologyError(
+                f"Processor '{name}' was given an instance of {type(supplier).__name__}; give the class or a "
+                "function that makes a new one, because every task needs its own."
+            )
+        if not callable(supplier):
+            raise TopologyError(f"The supplier of processor '{name}' cannot be called; give a Processor's class.")
+        self.add_body(name, ProcessorBody(supplier), parents)
+        for builder in supplied_stores(supplier):
+            self.add_state_store(builder, name)
+        self.connect(name, *stores)
+        return self
+
+    def add_body(self, name: str, body: Body, parents: Iterable[str], *, table: bool = False) -> Topology:
+        """Add a node that runs a ready-made body, as the DSL does.
+
+        Args:
+            name: unique in the topology.
+            body: what it does.
+            parents: names of the nodes whose records it gets; at least one.
+            table: whether its children are called with (key, new, old, timestamp).
+        """
+        self._check_new(name)
+        self._add(ProcessorNode(name, body, self._check_parents(name, tuple(parents)), (), table))
+        return self
+
+    def add_sink(
+        self,
+        name: str,
+        topic: str | TopicNameExtractor,
+        *parents: str,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        partitioner: StreamPartitioner | None = None,
+    ) -> Topology:
+        """Add a node that writes to a topic.
+
+        Args:
+            name: unique in the topology.
+            topic: a topic's name, or a function (key, value, context) that tells it per record.
+            parents: names of the nodes whose records it writes; at least one.
+            key: serde of the keys; None uses `default.key.serde`.
+            value: serde of the values; None uses `default.value.serde`.
+            partitioner: (topic, key, value, partitions) -> None for the default, or the partitions to write to.
+        """
+        self._check_new(name)
+        if isinstance(topic, str):
+            validate_topic(topic)
+        elif not callable(topic):
+            raise TopologyError(f"Sink '{name}' needs a topic name or a function that tells it, not {topic!r}.")
+        self._add(SinkNode(name, topic, self._check_parents(name, parents), key, value, partitioner))
+        return self
+
+    def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
+        """Add a store and connect it to processors. Adding the same builder again only connects."""
+        name = validate_name(builder.name, "store")
+        known = self._stores.get(name)
+        if known is not None and known != builder:
+            raise TopologyError(f"Another store is already called '{name}'; rename one of the two.")
+        if name in self._global_stores:
+            raise TopologyError(f"A global store is already called '{name}'; rename one of the two.")
+        self._stores[name] = builder
+        self._store_users.setdefault(name, [])
+        for processor in processors:
+            self.connect(processor, name)
+        return self
+
+    def add_global_store(
+        self,
+        builder: StoreBuilder,
+        topic: str,
+        processor: AnyProcessorSupplier | Body,
+        *,
+        source_name: str,
+        processor_name: str,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        timestamp: TimestampOf[Any] | None = None,
+    ) -> Topology:
+        """Add a store that every worker fills from all partitions of `topic`; every processor may read it.
+
+        Args:
+            builder: without a changelog, because the topic is one.
+            topic: read by nothing else in this topology.
+            processor: fills the store; it forwards nothing.
+            source_name: name of the node that reads the topic.
+            processor_name: name of the node that fills the store.
+            key: serde of the topic's keys.
+            value: serde of the topic's values.
+            timestamp: an extractor, or a function of the value.
+        """
+        store = validate_name(builder.name, "store")
+        self._check_new(source_name)
+        self._check_new(processor_name)
+        if source_name == processor_name:
+            raise TopologyError(f"The source and the processor of global store '{store}' need different names.")
+        if store in self._stores or store in self._global_stores:
+            raise TopologyError(f"Another store is already called '{store}'; rename one of the two.")
+        if builder.logging:
+            raise TopologyError(
+                f"Global store '{store}' cannot have a changelog, because its topic '{topic}' is one; "
+                "build it with logging=False."
+            )
+        self._check_topic_is_free(validate_topic(topic), source_name)
+        self._source_topics[topic] = source_name
+        self._add(SourceNode(source_name, (topic,), key, value, timestamp_extractor(timestamp), None, None, table=True))
+        body = processor if hasattr(processor, "bind") else ProcessorBody(processor)
+        self._add(ProcessorNode(processor_name, body, (source_name,), (store,)))
+        self._global_stores[store] = (source_name, processor_name, builder)
+        return self
+
+    def connect(self, processor: str, *stores: str) -> Topology:
+        """Let a processor use stores; processors that share a store end up in one sub-topology."""
+        for store in stores:
+            if store in self._global_stores:
+                raise TopologyError(
+                    f"Store '{store}' is global: every processor may read it, so do not connect it to '{processor}'."
+                )
+            if store not in self._stores:
+                raise TopologyError(
+                    f"Processor '{processor}' uses store '{store}', which does not exist; add_state_store() it first."
+                )
+            node = self._nodes.get(processor)
+            if node is None:
+                raise TopologyError(f"Store '{store}' is connected to '{processor}', which does not exist; add it first.")
+            if not isinstance(node, ProcessorNode):
+                raise TopologyError(f"Store '{store}' cannot be connected to '{processor}': it is no processor.")
+            users = self._store_users[store]
+            self._groups.unite(processor, users[:1])
+            if processor not in users:
+                users.append(processor)
+                self._nodes[processor] = ProcessorNode(
+                    node.name, node.body, node.parents, (*node.stores, store), node.table
+                )
+        return self
+
+    def add_repartition_topic(self, name: str, partitions: int | None = None) -> Topology:
+        """Declare that topic `name` is internal: the runtime creates it as `<application.id>-<name>`.
+
+        Args:
+            partitions: how many, None for as many as the topics upstream or the co-partitioned ones have.
+        """
+        if partitions is not None and partitions < 1:
+            raise TopologyError(f"Repartition topic '{name}' needs at least one partition, not {partitions}.")
+        self._repartition_topics[validate_topic(name)] = RepartitionTopic(name, partitions)
+        return self
+
+    def copartition(self, sources: Iterable[str]) -> Topology:
+        """Require that all topics of these source nodes have equally many partitions."""
+        group = frozenset(sources)
+        if group not in self._copartitioned:
+            self._copartitioned.append(group)
+        return self
+
+    def use_topic_as_changelog(self, store: str, topic: str) -> Topology:
+        """Restore a store from its source topic instead of a changelog of its own."""
+        self._store_topics[store] = topic
+        return self
+
+    # Reading
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """All nodes by name, parents first, global stores' nodes included."""
+        return MappingProxyType(self._nodes)
+
+    @property
+    def repartition_topics(self) -> Mapping[str, RepartitionTopic]:
+        """Internal topics by logical name."""
+        return MappingProxyType(self._repartition_topics)
+
+    @property
+    def stores(self) -> Mapping[str, StoreBuilder]:
+        """Builders of all stores that belong to tasks, by name; global stores are not in it."""
+        return MappingProxyType(self._stores)
+
+    @property
+    def global_stores(self) -> list[GlobalStore]:
+        """Global stores in the order they were added."""
+        found = []
+        for number, names in enumerate(self._groups.together()):
+            for source_name, processor_name, builder in self._global_stores.values():
+                if source_name in names:
+                    source, processor = self._nodes[source_name], self._nodes[processor_name]
+                    assert isinstance(source, SourceNode)  # noqa: S101 - narrows what add_global_store() put there
+                    assert isinstance(processor, ProcessorNode)  # noqa: S101
+                    found.append(GlobalStore(number, source, processor, builder))
+        return found
+
+    @property
+    def copartition_groups(self) -> list[frozenset[str]]:
+        """Groups of logical topic names that need equal partition counts."""
+        return [topics for group in self._copartitioned if len(topics := self._topics_of(group)) > 1]
+
+    def subtopologies(self) -> list[Subtopology]:
+        """The parts that tasks run, numbered as Kafka Streams numbers them.
+
+        Raises:
+            TopologyError: co-partitioned repartition topics were given different partition counts.
+        """
+        self._check_copartitioning()
+        groups = self.copartition_groups
+        found = []
+        for number, names in enumerate(self._groups.together()):
+            if any(source in names for source, _, _ in self._global_stores.values()):
+                continue
+            nodes = [self._nodes[name] for name in names]
+            sources = tuple(node for node in nodes if isinstance(node, SourceNode))
+            processors = tuple(node for node in nodes if isinstance(node, ProcessorNode))
+            stores = tuple(self._stores[store] for store in dict.fromkeys(s for node in processors for s in node.stores))
+            topics = {topic for source in sources for topic in source.topics}
+            found.append(
+                Subtopology(
+                    number,
+                    sources,
+                    processors,
+                    tuple(node for node in nodes if isinstance(node, SinkNode)),
+                    stores,
+                    tuple(group for group in groups if group & topics),
+                    {
+                        store.name: self._store_topics.get(store.name, changelog_topic(store.name))
+                        for store in stores
+                        if store.logging or store.name in self._store_topics
+                    },
+                )
+            )
+        return found
+
+    def describe(self) -> TopologyDescription:
+        """What it consists of; `str()` of it is the same text, byte for byte, as Kafka Streams gives."""
+        globals_ = self.global_stores
+        numbers = {store.id for store in globals_}
+        return TopologyDescription(
+            tuple(
+                SubtopologyDescription(number, [self._nodes[name] for name in names])
+                for number, names in enumerate(self._groups.together())
+                if number not in numbers
+            ),
+            tuple(GlobalStoreDescription(store) for store in globals_),
+        )
+
+    def mermaid(self) -> str:
+        """The graph as a Mermaid flowchart."""
+        return mermaid(self.subtopologies(), self.global_stores, self.repartition_topics)
+
+    # Checks
+
+    def _add(self, node: Node) -> None:
+        self._nodes[node.name] = node
+        self._groups.add(node.name)
+        if not isinstance(node, SourceNode):
+            self._groups.unite(node.name, node.parents)
+
+    def _check_new(self, name: str) -> None:
+        validate_name(name)
+        if name in self._nodes:
+            raise TopologyError(f"Another node is already called '{name}'; rename one of the two.")
+
+    def _check_parents(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
+        if not parents:
+            raise TopologyError(f"Node '{name}' has no parent; name at least one node whose records it gets.")
+        for parent in parents:
+            if parent == name:
+                raise TopologyError(f"Node '{name}' cannot be its own parent.")
+            node = self._nodes.get(parent)
+            if node is None:
+                raise TopologyError(f"Node '{name}' has the unknown parent '{parent}'; add '{parent}' first.")
+            if isinstance(node, SinkNode):
+                raise TopologyError(f"Node '{name}' cannot follow sink '{parent}': a sink forwards nothing.")
+        return parents
+
+    def _check_topic_is_free(self, topic: str, source: str) -> None:
+        if topic in self._source_topics:
+            raise TopologyError(
+                f"Topic '{topic}' is already read by source '{self._source_topics[topic]}'; "
+                f"use that node's output in place of source '{source}'."
+            )
+        for reader, pattern in self._patterns.items():
+            if pattern.fullmatch(topic):
+                raise TopologyError(
+                    f"Topic '{topic}' of source '{source}' matches pattern {pattern.pattern!r} of source '{reader}'; "
+                    "make the pattern narrower."
+                )
+
+    def _topics_of(self, sources: Iterable[str]) -> frozenset[str]:
+        nodes = (self._nodes.get(name) for name in sources)
+        return frozenset(topic for node in nodes if isinstance(node, SourceNode) for topic in node.topics)
+
+    def _check_copartitioning(self) -> None:
+        for group in self.copartition_groups:
+            counts = {
+                topic: declared.partitions
+                for topic in sorted(group)
+                if (declared := self._repartition_topics.get(topic)) is not None and declared.partitions is not None
+            }
+            if len(set(counts.values())) > 1:
+                listed = ", ".join(f"'{topic}' {count}" for topic, count in counts.items())
+                raise TopologyError(
+                    f"Topics that are joined or merged by key need equal partition counts, but these differ: {listed}; "
+                    "give their repartition(partitions=…) the same number."
+                )
