@@ -1,0 +1,390 @@
+"""The configuration of a worker: Kafka Streams' own settings, typed, from file, environment, flags or code.
+
+What is given later wins: defaults, then the file (TOML), then the environment (``MILLPOND_…``), then flags or
+arguments. A setting nobody knows, or a value that cannot be used, is a `ConfigError` that names the setting, where it
+came from, and the nearest right one.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
+
+from millpond.errors import ConfigError
+from millpond.runtime import client_settings as clients
+from millpond.runtime.client_properties import ALIASES
+from millpond.runtime.config_sources import Collected, read_toml, spelled, variable_for
+from millpond.runtime.config_values import (
+    Parser,
+    Secret,
+    as_bool,
+    as_bytes,
+    as_choice,
+    as_count,
+    as_duration_ms,
+    as_object,
+    as_path,
+    as_text,
+    as_topic,
+)
+from millpond.runtime.handlers import Handler, fail_on_error
+
+__all__ = ("Config", "Secret", "Setting", "settings")
+
+_Properties = Mapping[str, clients.ClientValue]
+_NONE: _Properties = MappingProxyType({})
+
+REQUIRED = ("application.id", "bootstrap.servers")
+
+_SERDES = {
+    name: f"millpond.serdes:{name}"
+    for name in ("Bytes", "String", "Short", "Int", "Long", "Float", "Double", "Boolean", "UUID", "Void")
+}
+_EXTRACTORS = {
+    name: f"millpond.topology:{name}"
+    for name in (
+        "FailOnInvalidTimestamp",
+        "LogAndSkipOnInvalidTimestamp",
+        "UsePartitionTimeOnInvalidTimestamp",
+        "WallclockTimestampExtractor",
+    )
+}
+_HANDLERS = {
+    "fail": "millpond.runtime.handlers:fail_on_error",
+    "continue": "millpond.runtime.handlers:continue_on_error",
+}
+
+
+class Setting(NamedTuple):
+    """What is known about one setting; the reference in ``docs/configuration.md`` is written from these."""
+
+    key: str
+    attribute: str
+    default: str
+    doc: str
+    parse: Parser
+    required: bool
+
+
+def _setting(key: str, parse: Parser, default: Any, doc: str, *, shown: str | None = None) -> Any:
+    """A field of `Config`; `shown` is the default in the reference where the value itself would say less."""
+    metadata = {"key": key, "parse": parse, "doc": doc, "shown": shown}
+    return field(default=default, metadata=metadata)
+
+
+def _state_home() -> Path:
+    """Where applications keep state on this machine; unlike a temporary directory it survives a restart."""
+    if home := os.environ.get("XDG_STATE_HOME"):
+        return Path(home) / "millpond"
+    try:
+        return Path.home() / ".local" / "state" / "millpond"
+    except RuntimeError:  # no home directory, as in some containers
+        return Path(tempfile.gettempdir()) / "millpond"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Config:
+    """One worker's settings. Build it with `Config.of` in code, or `Config.load` from file, environment and flags.
+
+    Attributes are the keys with underscores: ``commit.interval.ms`` is `commit_interval_ms`. Durations are integer
+    milliseconds, sizes bytes.
+    """
+
+    application_id: str = _setting(
+        "application.id", as_topic, "",
+        "Names the application: its consumer group, and the prefix of its internal topics and transactional ids.",
+    )  # fmt: skip
+    bootstrap_servers: str = _setting(
+        "bootstrap.servers", as_text, "",
+        "Brokers to begin with, as `host:port,host:port`.",
+    )  # fmt: skip
+    worker_id: str = _setting(
+        "worker.id", as_topic, "w0",
+        "Names this worker within the application. It must be its own for each worker that runs at the same time, and "
+        "the same after a restart, since the worker's state and its tasks are found by it.",
+    )  # fmt: skip
+    state_dir: Path = _setting(
+        "state.dir", as_path, Path(), shown="$XDG_STATE_HOME/millpond or ~/.local/state/millpond",
+        doc="Where local state is kept, in a directory per application and worker.",
+    )  # fmt: skip
+    processing_guarantee: str = _setting(
+        "processing.guarantee",
+        as_choice("at_least_once", "exactly_once", also={"exactly_once_v2": "exactly_once"}), "at_least_once",
+        "`at_least_once` or `exactly_once` (Kafka Streams' `exactly_once_v2` is the same). The one knob: nothing in an "
+        "application changes with it.",
+    )  # fmt: skip
+    commit_interval_ms: int = _setting(
+        "commit.interval.ms", as_duration_ms(0), 30_000, shown="30 s, or 100 ms with exactly_once",
+        doc="How often output, state and offsets are committed. Output of exactly-once applications is seen by others "
+        "when it is committed.",
+    )  # fmt: skip
+    transaction_timeout_ms: int = _setting(
+        "transaction.timeout.ms", as_duration_ms(1_000, 2**31 - 1), 10_000,
+        "How long the broker keeps a transaction open for a worker that went silent.",
+    )  # fmt: skip
+    auto_offset_reset: str = _setting(
+        "auto.offset.reset", as_choice("earliest", "latest", "none"), "earliest",
+        "Where to begin in a topic the application has not read before, unless its source says so itself.",
+    )  # fmt: skip
+    poll_ms: int = _setting(
+        "poll.ms", as_duration_ms(0, 2**31 - 1), 100,
+        "The longest wait for records when there are none.",
+    )  # fmt: skip
+    buffered_records_per_partition: int = _setting(
+        "buffered.records.per.partition", as_count(1), 1_000,
+        "Records read ahead of processing, per partition; beyond it, fetching the partition stops for a while.",
+    )  # fmt: skip
+    max_task_idle_ms: int = _setting(
+        "max.task.idle.ms", as_duration_ms(0, besides=(-1,)), 0,
+        "How long a task waits for a partition that has nothing to read, to keep time order across its inputs "
+        "(KIP-353). 0 waits only for records the broker is known to have, -1 for nothing.",
+    )  # fmt: skip
+    task_timeout_ms: int = _setting(
+        "task.timeout.ms", as_duration_ms(0), 300_000,
+        "How long a task retries after errors that may pass, such as a broker that is away, before it fails.",
+    )  # fmt: skip
+    shutdown_timeout_ms: int = _setting(
+        "shutdown.timeout.ms", as_duration_ms(0), 30_000,
+        "How long a stopping worker may take for its last commit.",
+    )  # fmt: skip
+    statestore_cache_max_bytes: int = _setting(
+        "statestore.cache.max.bytes", as_bytes(0), 10 * 1024**2,
+        "Memory for record caches. A larger one sends on fewer updates of the same key; the last one is the same.",
+    )  # fmt: skip
+    statestore_uncommitted_max_bytes: int = _setting(
+        "statestore.uncommitted.max.bytes", as_bytes(1, besides=(-1,)), 64 * 1024**2,
+        "State changed since the last commit; more of it makes the worker commit early. -1 sets no limit.",
+    )  # fmt: skip
+    rocksdb_block_cache_bytes: int = _setting(
+        "rocksdb.block.cache.bytes", as_bytes(0), 64 * 1024**2,
+        "Memory RocksDB reads through, for all stores of the worker together; write buffers are charged to it.",
+    )  # fmt: skip
+    rocksdb_write_buffer_bytes: int = _setting(
+        "rocksdb.write.buffer.bytes", as_bytes(64 * 1024), 32 * 1024**2,
+        "Memory RocksDB collects writes in before it writes files, for all stores of the worker together.",
+    )  # fmt: skip
+    windowstore_changelog_additional_retention_ms: int = _setting(
+        "windowstore.changelog.additional.retention.ms", as_duration_ms(0), 86_400_000,
+        "Added to a window store's retention for its changelog, against clocks that differ.",
+    )  # fmt: skip
+    replication_factor: int = _setting(
+        "replication.factor", as_count(1, 32_767, besides=(-1,)), -1,
+        "Replicas of internal topics; -1 leaves it to the broker.",
+    )  # fmt: skip
+    repartition_purge_interval_ms: int = _setting(
+        "repartition.purge.interval.ms", as_duration_ms(0), 30_000,
+        "How often records that were processed are deleted from repartition topics.",
+    )  # fmt: skip
+    default_key_serde: Any = _setting(
+        "default.key.serde", as_object(_SERDES, "a serde"), None,
+        "Serde of keys where the topology names none: a name such as `String`, or an import path such as "
+        "`package.module:NAME`.",
+    )  # fmt: skip
+    default_value_serde: Any = _setting(
+        "default.value.serde", as_object(_SERDES, "a serde"), None,
+        "Serde of values where the topology names none.",
+    )  # fmt: skip
+    default_timestamp_extractor: Any = _setting(
+        "default.timestamp.extractor", as_object(_EXTRACTORS, "a timestamp extractor"), None,
+        "Where a record's event time comes from unless its source says so: a name or an import path.",
+        shown="FailOnInvalidTimestamp",
+    )  # fmt: skip
+    deserialization_exception_handler: Handler = _setting(
+        "deserialization.exception.handler", as_object(_HANDLERS, "a handler"), fail_on_error,
+        "What becomes of a record whose bytes cannot be decoded: `fail`, `continue`, or an import path.", shown="fail",
+    )  # fmt: skip
+    processing_exception_handler: Handler = _setting(
+        "processing.exception.handler", as_object(_HANDLERS, "a handler"), fail_on_error,
+        "What becomes of a record on which the application's own code raises (KIP-1033).", shown="fail",
+    )  # fmt: skip
+    production_exception_handler: Handler = _setting(
+        "production.exception.handler", as_object(_HANDLERS, "a handler"), fail_on_error,
+        "What becomes of a record that cannot be encoded, or that the broker refuses.", shown="fail",
+    )  # fmt: skip
+    errors_dead_letter_queue_topic_name: str | None = _setting(
+        "errors.dead.letter.queue.topic.name", as_topic, None,
+        "Topic for records the handlers give up on (KIP-1034). It must exist.",
+    )  # fmt: skip
+    topology_optimization: str = _setting(
+        "topology.optimization", as_choice("none"), "none",
+        "Only `none`: topologies run as they are written.",
+    )  # fmt: skip
+    ensure_explicit_internal_resource_naming: bool = _setting(
+        "ensure.explicit.internal.resource.naming", as_bool, False,
+        "Refuse a topology whose internal topics or stores have generated names, which change with it (KIP-1111).",
+    )  # fmt: skip
+    http_host: str = _setting(
+        "http.host", as_text, "127.0.0.1",
+        "Address on which `/metrics`, `/healthz` and `/readyz` are served; `0.0.0.0` for every interface.",
+    )  # fmt: skip
+    http_port: int = _setting(
+        "http.port", as_count(0, 65_535, besides=(-1,)), 0,
+        "Its port; 0 takes a free one, which is logged, and -1 serves nothing.",
+    )  # fmt: skip
+    log_summary_interval_ms: int = _setting(
+        "log.summary.interval.ms", as_duration_ms(1, besides=(-1,)), 120_000,
+        "How often one line sums up what was processed; -1 for never.",
+    )  # fmt: skip
+
+    consumer: _Properties = field(default_factory=dict)
+    """Properties for the consumer, by librdkafka's names; see `consumer_settings`."""
+    producer: _Properties = field(default_factory=dict)
+    """Properties for the producer."""
+    admin: _Properties = field(default_factory=dict)
+    """Properties for the admin client."""
+    topic: Mapping[str, str] = field(default_factory=dict)
+    """Topic configuration for every internal topic, from the prefix ``topic.``."""
+    app: Mapping[str, object] = field(default_factory=dict)
+    """The application's own settings, from the prefix ``app.``; millpond does not look at them."""
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Where each setting that was given came from, by key."""
+
+    @classmethod
+    def of(
+        cls, given: Mapping[str, object] | None = None, /, *, required: Collection[str] = REQUIRED, **keywords: object
+    ) -> Self:
+        """A configuration from code alone: no file and no environment.
+
+        Args:
+            given: settings by key, such as ``{"consumer.fetch.min.bytes": 1}``.
+            required: keys that must be given; pass ``()`` where no broker is used.
+            keywords: settings by attribute, such as ``commit_interval_ms=100`` or
+                ``commit_interval=timedelta(milliseconds=100)``.
+
+        Raises:
+            ConfigError: a setting is unknown, missing, or has a value that cannot be used.
+        """
+        collected = Collected(_PARSERS)
+        for key, value in (given or {}).items():
+            collected.add(key, value, "given in code")
+        for name, value in keywords.items():
+            collected.add(spelled(name, _PARSERS), value, f"given as {name}")
+        return cls._from(collected, required)
+
+    @classmethod
+    def load(
+        cls,
+        file: str | os.PathLike[str] | None = None,
+        environ: Mapping[str, str] | None = None,
+        flags: Mapping[str, object] | None = None,
+        *,
+        required: Collection[str] = REQUIRED,
+    ) -> Self:
+        """A configuration from a file, then the environment, then flags; what comes later wins.
+
+        Args:
+            file: a TOML file; dotted keys and tables mean the same. None reads no file.
+            environ: the environment, of which ``MILLPOND_…`` is read; `os.environ` when None. Empty values count as
+                not given.
+            flags: settings by key from the command line.
+            required: keys that must be given.
+
+        Raises:
+            ConfigError: the file cannot be read, or a setting is unknown, missing, or has a value that cannot be used.
+        """
+        collected = Collected(_PARSERS)
+        if file is not None:
+            for key, value in read_toml(Path(file)):
+                collected.add(key, value, f"in {os.fspath(file)}")
+        for name, text in (os.environ if environ is None else environ).items():
+            collected.add_variable(name, text)
+        for key, value in (flags or {}).items():
+            collected.add(key, value, "given on the command line")
+        return cls._from(collected, required)
+
+    @classmethod
+    def _from(cls, collected: Collected, required: Collection[str]) -> Self:
+        for key in required:
+            if key not in collected.own:
+                raise ConfigError(
+                    f"setting '{key}' is missing: give it in the configuration file, as {variable_for(key)} in the "
+                    f"environment, or on the command line as --{key.replace('.', '-')}."
+                )
+        values: dict[str, Any] = {_attribute(key): value for key, value in collected.own.items()}
+        values.setdefault("state_dir", _state_home())
+        if values.get("processing_guarantee") == "exactly_once":
+            values.setdefault("commit_interval_ms", 100)
+        for client, properties in collected.clients().items():
+            values[client] = MappingProxyType(properties)
+        values["topic"] = MappingProxyType(collected.topic)
+        values["app"] = MappingProxyType(collected.app)
+        values["origins"] = MappingProxyType(collected.origins)
+        config = cls(**values)
+        if config.exactly_once and config.transaction_timeout_ms < config.commit_interval_ms:
+            raise ConfigError(
+                f"'transaction.timeout.ms' ({config.transaction_timeout_ms}) must not be shorter than "
+                f"'commit.interval.ms' ({config.commit_interval_ms}): the broker would abort every transaction before "
+                "its commit."
+            )
+        return config
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether the guarantee is ``exactly_once``."""
+        return self.processing_guarantee == "exactly_once"
+
+    @property
+    def directory(self) -> Path:
+        """This worker's own directory below `state_dir`."""
+        return self.state_dir / self.application_id / self.worker_id
+
+    def consumer_settings(self, defaults: _Properties = _NONE, fixed: _Properties = _NONE) -> clients.ClientSettings:
+        """What to build the consumer from, secrets in clear: hand it to the client and to nothing else.
+
+        Args:
+            defaults: properties by any of librdkafka's names that the configuration may override.
+            fixed: properties that override the configuration.
+        """
+        return self._client(defaults, self.consumer, fixed)
+
+    def producer_settings(self, defaults: _Properties = _NONE, fixed: _Properties = _NONE) -> clients.ClientSettings:
+        """What to build the producer from; see `consumer_settings`."""
+        return self._client(defaults, self.producer, fixed)
+
+    def admin_settings(self, defaults: _Properties = _NONE, fixed: _Properties = _NONE) -> clients.ClientSettings:
+        """What to build the admin client from; see `consumer_settings`."""
+        return self._client(defaults, self.admin, fixed)
+
+    def _client(self, *layers: _Properties) -> clients.ClientSettings:
+        built = clients.ClientSettings({"bootstrap.servers": self.bootstrap_servers})
+        for layer in layers:
+            for name, value in layer.items():
+                # One name per property: librdkafka would let the last of two synonyms win.
+                built[ALIASES.get(name, name)] = value.reveal() if isinstance(value, Secret) else value
+        return built
+
+    def as_mapping(self) -> Mapping[str, object]:
+        """All settings by key, as processors see them; secrets stay hidden."""
+        flat: dict[str, object] = {one.key: getattr(self, one.attribute) for one in settings()}
+        for prefix in (*clients.CLIENTS, "topic", "app"):
+            flat.update({f"{prefix}.{name}": value for name, value in getattr(self, prefix).items()})
+        return MappingProxyType(flat)
+
+    def __repr__(self) -> str:
+        flat = self.as_mapping()
+        return f"Config({', '.join(f'{key}={flat[key]!r}' for key in self.origins if key in flat)})"
+
+
+def settings() -> list[Setting]:
+    """Everything there is to know about millpond's own settings, in the order of `Config`."""
+    return [_described(one) for one in fields(Config) if "key" in one.metadata]
+
+
+def _described(one: Field[Any]) -> Setting:
+    key = one.metadata["key"]
+    shown = one.metadata["shown"]
+    if shown is None:
+        shown = "" if one.default in (None, "") else str(one.default)
+    return Setting(key, one.name, shown, one.metadata["doc"], one.metadata["parse"], key in REQUIRED)
+
+
+def _attribute(key: str) -> str:
+    return key.replace(".", "_")
+
+
+_PARSERS = {one.key: one.parse for one in settings()}
