@@ -1,0 +1,15 @@
+"""The fixtures every other test stands on."""
+
+from __future__ import annotations
+
+from tests.support import kafka
+
+
+def test_records_come_back_with_key_value_timestamp_and_partition(broker, create_topic):
+    """What a test produces is what it reads, and the partition is Java's choice for the key."""
+    topic = create_topic("echo", partitions=3)
+    kafka.produce(broker.bootstrap_servers, topic, [("a", "1", 1_000), ("b", None, 2_000, 2), (None, "3", 3_000, 0)])
+    rows = {(row.key, row.value, row.timestamp) for row in kafka.read(broker.bootstrap_servers, topic)}
+    assert rows == {(b"a", b"1", 1_000), (b"b", None, 2_000), (None, b"3", 3_000)}
+    assert sum(kafka.end_offsets(broker.bootstrap_servers, topic).values()) == 3
+    assert len(kafka.read_until(broker.bootstrap_servers, topic, 3)) == 3

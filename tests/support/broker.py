@@ -1,0 +1,45 @@
+"""One broker for a whole test run: the first process that needs it starts it, all pytest workers share it.
+
+A broker per pytest-xdist worker would cost more than the tests that use it. The broker belongs to pytest's main
+process: its watchdog ends it, and removes its data, when that process is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.broker import EmbeddedBroker
+
+__all__ = ("SESSION_VARIABLE", "Broker", "open_session", "shared_broker")
+
+SESSION_VARIABLE = "MILLPOND_TEST_SESSION"
+"""Environment variable that names the run's directory to all its processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker that tests may use but must not stop."""
+
+    bootstrap_servers: str
+
+
+def open_session(directory: Path) -> None:
+    """Make this process the owner of the run's broker, if a test comes to need one."""
+    (directory / "owner").write_text(str(os.getpid()))
+    os.environ[SESSION_VARIABLE] = str(directory)
+
+
+def shared_broker() -> Broker:
+    """The run's broker, started by whichever process asks first."""
+    directory = Path(os.environ[SESSION_VARIABLE])
+    address = directory / "bootstrap-servers"
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not address.exists():
+            broker = EmbeddedBroker(owner_pid=int((directory / "owner").read_text())).start()
+            address.write_text(broker.bootstrap_servers)
+            broker.detach()
+    return Broker(address.read_text())

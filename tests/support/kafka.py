@@ -1,0 +1,244 @@
+"""Kafka from a test's side: create topics, produce what a test names, read back what is committed."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+__all__ = (
+    "Row",
+    "admin",
+    "committed_offsets",
+    "create_topic",
+    "delete_topics",
+    "end_offsets",
+    "eventually",
+    "produce",
+    "read",
+    "read_until",
+    "topic_names",
+)
+
+_TIMEOUT_S = 60.0
+_QUICK = {
+    # Clients of a test live for a second or two: librdkafka's default back-offs would be most of it.
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 100,
+    "retry.backoff.ms": 10,
+    "retry.backoff.max.ms": 100,
+    "topic.metadata.refresh.fast.interval.ms": 10,
+    "log_level": 3,  # errors only
+}
+
+Produced = Sequence[object]
+"""`(key, value)`, `(key, value, timestamp_ms)` or `(key, value, timestamp_ms, partition)`."""
+
+
+class Row(NamedTuple):
+    """One record as a consumer saw it."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    """Epoch milliseconds."""
+    partition: int
+    offset: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def admin(bootstrap_servers: str) -> AdminClient:
+    """An admin client with short back-offs."""
+    return AdminClient({"bootstrap.servers": bootstrap_servers, **_QUICK})
+
+
+def create_topic(
+    bootstrap_servers: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+) -> None:
+    """Create a topic and return once every partition has a leader that clients can see."""
+    client = admin(bootstrap_servers)
+    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+    client.create_topics([new])[name].result(_TIMEOUT_S)
+
+    def led() -> bool:
+        topic = client.list_topics(name, timeout=_TIMEOUT_S).topics[name]
+        return len(topic.partitions) == partitions and all(each.leader >= 0 for each in topic.partitions.values())
+
+    eventually(led, f"all {partitions} partitions of {name} have a leader")
+
+
+def delete_topics(bootstrap_servers: str, names: Iterable[str]) -> None:
+    """Delete topics; those that are gone already do not matter."""
+    if wanted := list(names):
+        client = admin(bootstrap_servers)  # kept: its futures are never answered once it is collected
+        for future in client.delete_topics(wanted).values():
+            try:
+                future.result(_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+
+
+def topic_names(bootstrap_servers: str, prefix: str = "") -> set[str]:
+    """Names of the topics there are, Kafka's own left out."""
+    topics = admin(bootstrap_servers).list_topics(timeout=_TIMEOUT_S).topics
+    return {name for name in topics if name.startswith(prefix) and not re.match(r"__[a-z]", name)}
+
+
+def produce(bootstrap_servers: str, topic: str, records: Iterable[Produced], **config: object) -> None:
+    """Produce records in order and return once the broker has all of them.
+
+    Partitions are chosen as Java's default partitioner does unless a record names its own.
+
+    Args:
+        bootstrap_servers: the broker.
+        topic: where to.
+        records: `(key, value[, timestamp_ms[, partition]])`; keys and values are bytes, str or None.
+        config: further producer settings with `_` for `.`: `produce(..., linger_ms=0)`.
+    """
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    producer = Producer({
+        "bootstrap.servers": bootstrap_servers,
+        "partitioner": "murmur2_random",
+        "enable.idempotence": True,
+        "linger.ms": 1,
+        **_QUICK,
+        **settings,
+    })
+    errors: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            errors.append(error)
+
+    for record in records:
+        key, value, *rest = record
+        named = dict(zip(("timestamp", "partition"), rest, strict=False))
+        arguments = {name: given for name, given in named.items() if given is not None}
+        while True:
+            try:
+                producer.produce(topic, key=key, value=value, on_delivery=delivered, **arguments)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    left = producer.flush(_TIMEOUT_S)
+    assert not left, f"{left} records for {topic} were not delivered within {_TIMEOUT_S} s"
+    assert not errors, f"{topic}: {errors[0]}"
+
+
+def read(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> list[Row]:
+    """Everything a topic holds now, partition by partition in offset order.
+
+    With `read_committed` "now" ends at the last stable offset: what an open transaction holds back is not waited for.
+    """
+    consumer = _consumer(bootstrap_servers, isolation)
+    try:
+        waiting = _assign_all(consumer, topic)
+        rows: list[Row] = []
+        deadline = time.monotonic() + _TIMEOUT_S
+        while waiting:
+            assert time.monotonic() < deadline, f"the end of {topic} was not reached within {_TIMEOUT_S} s"
+            for message in consumer.consume(10_000, timeout=0.2):
+                error = message.error()
+                if error is None:
+                    rows.append(_row(message))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    waiting.discard(message.partition())
+                elif not error.retriable():
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    return sorted(rows, key=lambda row: (row.partition, row.offset))
+
+
+def read_until(
+    bootstrap_servers: str,
+    topic: str,
+    done: Callable[[list[Row]], bool] | int,
+    *,
+    isolation: str = "read_committed",
+    timeout_s: float = _TIMEOUT_S,
+) -> list[Row]:
+    """Read a topic from its beginning until `done(rows)` holds, or until there are that many rows.
+
+    Raises:
+        AssertionError: after `timeout_s`, with the number of rows seen.
+    """
+    enough = (lambda rows: len(rows) >= done) if isinstance(done, int) else done
+    consumer = _consumer(bootstrap_servers, isolation)
+    try:
+        _assign_all(consumer, topic)
+        rows: list[Row] = []
+        deadline = time.monotonic() + timeout_s
+        while not enough(rows):
+            assert time.monotonic() < deadline, f"{topic}: {len(rows)} rows after {timeout_s} s were not enough"
+            rows += [_row(message) for message in consumer.consume(10_000, timeout=0.1) if message.error() is None]
+    finally:
+        consumer.close()
+    return rows
+
+
+def end_offsets(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> dict[int, int]:
+    """The offset after the last record of each partition; with `read_committed` the last stable offset."""
+    consumer = _consumer(bootstrap_servers, isolation)
+    try:
+        partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+        return {
+            each: consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=_TIMEOUT_S)[1]
+            for each in sorted(partitions)
+        }
+    finally:
+        consumer.close()
+
+
+def committed_offsets(bootstrap_servers: str, group: str, topic: str) -> dict[int, tuple[int, str | None]]:
+    """Committed offset and metadata per partition; -1001 and None where the group has committed nothing."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, **_QUICK})
+    try:
+        partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+        answer = consumer.committed([TopicPartition(topic, each) for each in sorted(partitions)], timeout=_TIMEOUT_S)
+        return {each.partition: (each.offset, each.metadata) for each in answer}
+    finally:
+        consumer.close()
+
+
+def eventually(condition: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_S) -> None:
+    """Wait until `condition()` holds.
+
+    Raises:
+        AssertionError: when it does not within `timeout_s`; `what` says what was waited for.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain: {what}"
+        time.sleep(0.02)
+
+
+def _consumer(bootstrap_servers: str, isolation: str) -> Consumer:
+    return Consumer({
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": "reads-by-assignment-only",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": isolation,
+        "fetch.wait.max.ms": 10,
+        **_QUICK,
+    })
+
+
+def _assign_all(consumer: Consumer, topic: str) -> set[int]:
+    partitions = set(consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions)
+    assert partitions, f"topic {topic} does not exist"
+    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
+    return partitions
+
+
+def _row(message: Message) -> Row:
+    headers = tuple(message.headers() or ())
+    return Row(
+        message.key(), message.value(), message.timestamp()[1], message.partition(), message.offset(), headers
+    )
