@@ -1,0 +1,151 @@
+"""What a topology says about a store, before any task has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from millpond.errors import ConfigError
+from millpond.serdes import Serde
+from millpond.state.backend import Backend
+from millpond.state.keyvalue import KeyValueStore, TimestampedKeyValueStore
+from millpond.state.windowstore import TimestampedWindowStore, WindowStore
+
+__all__ = ("KeyValueStoreBuilder", "StoreBuilder", "WindowStoreBuilder")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MAX_LONG = 2**63 - 1
+_DEFAULT_ADDITIONAL_RETENTION_MS = 86_400_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoreBuilder(Generic[K, V]):
+    """What all stores have."""
+
+    name: str
+    """Part of the changelog topic's name, and the name to get the store by."""
+
+    key: Serde[K]
+    value: Serde[V]
+
+    persistent: bool = True
+    """True: in the worker's state file. False: in memory, restored from the changelog at every start."""
+
+    logging: bool = True
+    """Whether changes go to a changelog topic. Without one a store is lost with its disk."""
+
+    log_config: Mapping[str, str] = field(default_factory=dict)
+    """Topic configuration that overrides the changelog's own."""
+
+    caching: bool = False
+    """Whether the operator that owns the store sends updates downstream only at flush, one per key."""
+
+    source_topic: str | None = None
+    """The topic that doubles as changelog, when the store only repeats a topic."""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigError("a state store needs a name: it is part of its changelog topic's name")
+
+    def changelog_config(
+        self, defaults: Mapping[str, str] | None = None, additional_retention_ms: int = _DEFAULT_ADDITIONAL_RETENTION_MS
+    ) -> dict[str, str]:
+        """The changelog topic's configuration.
+
+        Args:
+            defaults: settings for all internal topics (`topic.` in the configuration); `log_config` goes over them.
+            additional_retention_ms: `windowstore.changelog.additional.retention.ms`.
+        """
+        return {
+            "message.timestamp.type": "CreateTime",
+            "cleanup.policy": "compact",
+            **(defaults or {}),
+            **self.log_config,
+        }
+
+    def build(self, partition: int, backend: Backend, changelog_topic: str | None = None) -> Any:
+        """The store of one task.
+
+        Args:
+            partition: the task's partition.
+            backend: where committed rows are; the worker's state file when `persistent`, else one in memory.
+            changelog_topic: the changelog's real name, which serdes with a schema registry need; None when not logged.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KeyValueStoreBuilder(StoreBuilder[K, V]):
+    """A key-value store."""
+
+    timestamped: bool = False
+    """Whether the store keeps the timestamp of each value; all stores of the DSL do."""
+
+    def build(
+        self, partition: int, backend: Backend, changelog_topic: str | None = None
+    ) -> KeyValueStore[K, V] | TimestampedKeyValueStore[K, V]:
+        """The store of one task; see `StoreBuilder.build`."""
+        kind = TimestampedKeyValueStore[K, V] if self.timestamped else KeyValueStore[K, V]
+        return kind(
+            self.name,
+            partition,
+            backend,
+            self.key,
+            self.value,
+            caching=self.caching,
+            changelog_topic=changelog_topic if self.logging else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WindowStoreBuilder(StoreBuilder[K, V]):
+    """A store of values by key and window start."""
+
+    retention_ms: int
+    """How long windows are kept after the stream time reached their start, in ms; at least the window size."""
+
+    window_size_ms: int
+
+    timestamped: bool = False
+    """Whether the store keeps the timestamp of each value; all stores of the DSL do."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window_size_ms <= 0:
+            raise ConfigError(f"store '{self.name}': the window size must be positive, not {self.window_size_ms} ms")
+        if self.retention_ms < self.window_size_ms:
+            raise ConfigError(
+                f"store '{self.name}': a retention of {self.retention_ms} ms is shorter than its windows of "
+                f"{self.window_size_ms} ms: windows would expire while they are open"
+            )
+
+    def changelog_config(
+        self, defaults: Mapping[str, str] | None = None, additional_retention_ms: int = _DEFAULT_ADDITIONAL_RETENTION_MS
+    ) -> dict[str, str]:
+        """The changelog topic's configuration: compacted, and old records deleted; see `StoreBuilder`."""
+        config = super().changelog_config({"cleanup.policy": "compact,delete", **(defaults or {})})
+        # A default for all internal topics does not shorten what the windows need; only the store's own setting does.
+        if "retention.ms" not in self.log_config:
+            config["retention.ms"] = str(min(self.retention_ms + additional_retention_ms, _MAX_LONG))
+        return config
+
+    def build(
+        self, partition: int, backend: Backend, changelog_topic: str | None = None
+    ) -> WindowStore[K, V] | TimestampedWindowStore[K, V]:
+        """The store of one task; see `StoreBuilder.build`."""
+        kind = TimestampedWindowStore[K, V] if self.timestamped else WindowStore[K, V]
+        return kind(
+            self.name,
+            partition,
+            backend,
+            self.key,
+            self.value,
+            retention_ms=self.retention_ms,
+            window_size_ms=self.window_size_ms,
+            persistent=self.persistent,
+            caching=self.caching,
+            changelog_topic=changelog_topic if self.logging else None,
+        )

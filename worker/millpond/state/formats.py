@@ -1,0 +1,212 @@
+"""The bytes of state: in the local database, and in changelog topics, where they are Kafka Streams' own.
+
+Changelog records carry the plain value, with the timestamp in the record. Window keys are ``key ++ start ++ sequence``.
+The suppress buffer's value (format version 3) carries the record's context as well, since an evicted record goes on
+with the headers and the source position it came in with.
+
+Local rows start with the partition, so that one column family serves all partitions of a store. Local values of
+timestamped stores start with the timestamp. Window rows have the segment between partition and key, so that everything
+that expires together lies together.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+__all__ = (
+    "BUFFER_HEADERS",
+    "ABSENT_SEQUENCE",
+    "BufferValue",
+    "RecordContext",
+    "decode_buffer_value",
+    "encode_buffer_value",
+    "next_prefix",
+    "partition_prefix",
+    "segment_prefix",
+    "split_window_key",
+    "window_key",
+    "window_suffix",
+)
+
+_int = struct.Struct(">i")
+_long = struct.Struct(">q")
+_start_and_sequence = struct.Struct(">qi")
+_timestamp_and_offset = struct.Struct(">qq")
+
+WINDOW_SUFFIX_LENGTH = _start_and_sequence.size
+"""Bytes after the key in a window store's changelog key: start (8) and sequence number (4)."""
+
+TIMESTAMP_LENGTH = _long.size
+"""Bytes before the value in a local row of a timestamped store."""
+
+PARTITION_LENGTH = _int.size
+SEGMENT_LENGTH = _long.size
+
+ABSENT_SEQUENCE = 0
+"""The sequence number of every row of a store that keeps one value per key and window."""
+
+MAX_SEQUENCE = 0x7FFFFFFF
+
+pack_timestamp = _long.pack
+unpack_timestamp = _long.unpack_from
+
+BUFFER_HEADERS: list[tuple[str, bytes | None]] = [("v", b"\x03")]
+"""The header that tells Kafka Streams which format a suppress buffer's changelog value has."""
+
+_NULL = -1
+_SAME_AS_PRIOR = -2
+
+
+def partition_prefix(partition: int) -> bytes:
+    """The first 4 bytes of every local row of a partition."""
+    return _int.pack(partition)
+
+
+def segment_prefix(partition: int, segment: int) -> bytes:
+    """The first 12 bytes of every local row of one segment of a window store's partition."""
+    return _int.pack(partition) + _long.pack(segment)
+
+
+def next_prefix(prefix: bytes) -> bytes | None:
+    """The smallest byte string above everything that starts with `prefix`; None when there is none (all 0xFF)."""
+    stripped = prefix.rstrip(b"\xff")
+    if not stripped:
+        return None
+    return stripped[:-1] + bytes((stripped[-1] + 1,))
+
+
+def window_suffix(start_ms: int, sequence: int = ABSENT_SEQUENCE) -> bytes:
+    """What follows the key in a window store's changelog key."""
+    return _start_and_sequence.pack(start_ms, sequence)
+
+
+def window_key(raw_key: bytes, start_ms: int, sequence: int = ABSENT_SEQUENCE) -> bytes:
+    """A window store's changelog key: key, window start (8 bytes), sequence (4 bytes), big-endian."""
+    return raw_key + _start_and_sequence.pack(start_ms, sequence)
+
+
+def split_window_key(data: bytes, skip: int = 0) -> tuple[bytes, int, int]:
+    """The key, window start in ms and sequence of a window store's changelog key.
+
+    Args:
+        data: the changelog key, or a local row's key.
+        skip: bytes before the key (the partition and segment of a local row).
+    """
+    at = len(data) - WINDOW_SUFFIX_LENGTH
+    start, sequence = _start_and_sequence.unpack_from(data, at)
+    return data[skip:at], start, sequence
+
+
+class RecordContext(NamedTuple):
+    """Where a record came from, and what came with it: Kafka Streams' ProcessorRecordContext."""
+
+    timestamp: int
+    """Epoch milliseconds."""
+
+    offset: int
+    partition: int
+    topic: str | None
+    """None for what a punctuator forwarded."""
+
+    headers: list[tuple[str, bytes | None]] | None
+
+
+class BufferValue(NamedTuple):
+    """What the suppress buffer keeps for a key."""
+
+    prior: bytes | None
+    """The value before the first buffered update: what is still visible downstream."""
+
+    old: bytes | None
+    """The value before the last buffered update."""
+
+    new: bytes | None
+    context: RecordContext
+    """Of the last buffered update."""
+
+
+def encode_buffer_value(value: BufferValue, buffer_time: int) -> bytes:
+    """A suppress buffer's changelog value, format version 3: context, prior, old and new value, buffer time."""
+    prior, old, new, context = value
+    parts = [_encode_context(context), _sized(prior)]
+    # Kafka Streams drops a repeated old value, but writes a missing one as missing.
+    if old is not None and old == prior:
+        parts.append(_int.pack(_SAME_AS_PRIOR))
+    else:
+        parts.append(_sized(old))
+    parts.append(_sized(new))
+    parts.append(_long.pack(buffer_time))
+    return b"".join(parts)
+
+
+def decode_buffer_value(data: bytes) -> tuple[BufferValue, int]:
+    """A suppress buffer's changelog value of format version 3, and its buffer time.
+
+    Raises:
+        ValueError: the bytes are not of that format.
+    """
+    try:
+        context, at = _decode_context(data)
+        prior, at = _take_sized(data, at)
+        (old_length,) = _int.unpack_from(data, at)
+        if old_length == _SAME_AS_PRIOR:
+            old, at = prior, at + _int.size
+        else:
+            old, at = _take_sized(data, at)
+        new, at = _take_sized(data, at)
+        (buffer_time,) = _long.unpack_from(data, at)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ValueError(f"not a suppress buffer's value of format version 3 ({error})") from error
+    if at + _long.size != len(data):
+        raise ValueError(
+            "not a suppress buffer's value of format version 3 "
+            f"({len(data)} bytes, of which {at + _long.size} were understood)"
+        )
+    return BufferValue(prior, old, new, context), buffer_time
+
+
+def _sized(data: bytes | None) -> bytes:
+    return _int.pack(_NULL) if data is None else _int.pack(len(data)) + data
+
+
+def _take_sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    (length,) = _int.unpack_from(data, at)
+    at += _int.size
+    if length == _NULL:
+        return None, at
+    end = at + length
+    if length < 0 or end > len(data):
+        raise ValueError(f"not a suppress buffer's value of format version 3 (a part of {length} bytes)")
+    return data[at:end], end
+
+
+def _encode_context(context: RecordContext) -> bytes:
+    # Kafka Streams has no bytes for a context without a topic; an empty topic name is one no broker allows.
+    topic = (context.topic or "").encode()
+    headers = context.headers or ()
+    parts = [
+        _timestamp_and_offset.pack(context.timestamp, context.offset),
+        _int.pack(len(topic)),
+        topic,
+        _int.pack(context.partition),
+        _int.pack(len(headers)),
+    ]
+    for name, value in headers:
+        parts.append(_sized(name.encode()))
+        parts.append(_sized(value))
+    return b"".join(parts)
+
+
+def _decode_context(data: bytes) -> tuple[RecordContext, int]:
+    timestamp, offset = _timestamp_and_offset.unpack_from(data, 0)
+    topic, at = _take_sized(data, _timestamp_and_offset.size)
+    (partition,) = _int.unpack_from(data, at)
+    (count,) = _int.unpack_from(data, at + _int.size)
+    at += 2 * _int.size
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):  # a count of -1 is what old versions wrote for no headers
+        name, at = _take_sized(data, at)
+        value, at = _take_sized(data, at)
+        headers.append(((name or b"").decode(), value))
+    return RecordContext(timestamp, offset, partition, (topic or b"").decode() or None, headers or None), at

@@ -1,0 +1,133 @@
+"""Committed rows in memory: for in-memory stores, and for tests that need no disk."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from millpond.state.backend import Row, Rows, Written
+from millpond.state.formats import partition_prefix
+
+__all__ = ("MemoryBackend",)
+
+
+class _Table:
+    """One store's rows: a dict, and its keys in order, sorted again only when somebody asks for an order."""
+
+    __slots__ = ("_ordered", "_ordered_count", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, bytes] = {}
+        self._ordered: list[bytes] = []
+        self._ordered_count = -1
+
+    def changed(self) -> None:
+        self._ordered_count = -1
+
+    def ordered(self) -> list[bytes]:
+        # A new list each time: iterators of before keep theirs.
+        if self._ordered_count < 0:
+            self._ordered = sorted(self.rows)
+            self._ordered_count = len(self._ordered)
+        return self._ordered
+
+
+class MemoryBackend:
+    """A `Backend` that forgets everything when it is closed."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, _Table] = {}
+        self._written: dict[tuple[str, int], Written] = {}
+
+    def reader(self, store: str) -> Callable[[bytes], bytes | None]:
+        """The bound `get` of the store's dict; it stays right for the life of the backend."""
+        return self._table(store).rows.get
+
+    def range(self, store: str, low: bytes, high: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with low <= key < high as of now."""
+        table = self._table(store)
+        keys = table.ordered()
+        first = bisect_left(keys, low)
+        last = len(keys) if high is None else bisect_left(keys, high)
+        found = keys[first:last]
+        if reverse:
+            found.reverse()
+        rows = table.rows
+        return ((key, rows[key]) for key in found)
+
+    def write(
+        self,
+        groups: Iterable[tuple[str, int, list[Row]]],
+        offsets: Mapping[tuple[str, int], Written] | None = None,
+    ) -> None:
+        """Write all groups and offsets; nothing here can fail half-way."""
+        for store, _, rows in groups:
+            table = self._table(store)
+            held = table.rows
+            count = len(held)
+            deleted = False
+            for key, value in rows:
+                if value is None:
+                    deleted = held.pop(key, None) is not None or deleted
+                else:
+                    held[key] = value
+            if deleted or len(held) != count:
+                table.changed()
+            for low, high in rows.ranges if isinstance(rows, Rows) else ():
+                self.delete_range(store, low, high)
+        if offsets:
+            self._written.update(offsets)
+
+    def offset(self, store: str, partition: int) -> int | None:
+        """The changelog offset last written for the partition."""
+        written = self._written.get((store, partition))
+        return None if written is None else written[0]
+
+    def metadata(self, store: str, partition: int) -> bytes:
+        """The metadata last written for the partition."""
+        written = self._written.get((store, partition))
+        return b"" if written is None else written[1]
+
+    def partitions(self, store: str) -> list[int]:
+        """The partitions of a store with an offset or metadata."""
+        return sorted(partition for name, partition in self._written if name == store)
+
+    def delete_range(self, store: str, low: bytes, high: bytes) -> None:
+        """Delete all rows with low <= key < high."""
+        table = self._table(store)
+        keys = table.ordered()
+        doomed = keys[bisect_left(keys, low) : bisect_left(keys, high)]
+        if doomed:
+            rows = table.rows
+            for key in doomed:
+                del rows[key]
+            table.changed()
+
+    def drop(self, store: str, partition: int) -> None:
+        """Forget the rows, the offset and the metadata of one partition."""
+        self.delete_range(store, partition_prefix(partition), partition_prefix(partition + 1))
+        self._written.pop((store, partition), None)
+
+    def rebuild(self, store: str) -> None:
+        """Forget all rows, offsets and metadata of a store."""
+        table = self._table(store)
+        table.rows.clear()
+        table.changed()
+        for key in [key for key in self._written if key[0] == store]:
+            del self._written[key]
+
+    def count(self, store: str, partition: int) -> int:
+        """How many rows the partition has."""
+        keys = self._table(store).ordered()
+        return bisect_left(keys, partition_prefix(partition + 1)) - bisect_left(keys, partition_prefix(partition))
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._tables.clear()
+        self._written.clear()
+
+    def _table(self, store: str) -> _Table:
+        table = self._tables.get(store)
+        if table is None:
+            table = self._tables[store] = _Table()
+        return table

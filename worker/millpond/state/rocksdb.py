@@ -1,0 +1,536 @@
+"""The state file: one RocksDB per worker, a column family per store, changelog offsets beside the rows.
+
+A commit is one write batch over all stores: rows, deletions and offsets become visible together or not at all. The
+write-ahead log is on, so a killed process loses nothing; it is not synced, since what a crash of the machine loses is
+in the changelog.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    ColumnFamily,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+)
+
+from millpond.errors import StateCorrupted, StateError
+from millpond.state.backend import Row, Rows, Written
+from millpond.state.formats import partition_prefix
+from millpond.state.locking import DirectoryLock
+
+__all__ = ("StateFile", "StateFileOptions")
+
+_MIB = 1024 * 1024
+_FORMAT = "millpond state 1"
+_STORE = "store:"
+_offset = struct.Struct(">q")
+_NO_OFFSET = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StateFileOptions:
+    """How much memory and how many threads one worker's database may use, whatever the number of stores and tasks."""
+
+    cache_bytes: int = 96 * _MIB
+    """All off-heap memory: blocks, indexes, filters and write buffers are charged to this one cache. Filled lazily."""
+
+    write_buffer_bytes: int = 48 * _MIB
+    """The part of `cache_bytes` that may be write buffers of all stores together."""
+
+    max_open_files: int = 512
+    """SST files kept open; each costs a descriptor."""
+
+    background_jobs: int = 2
+    """Threads for flushes and compactions."""
+
+    compression: bool = True
+    """LZ4 for data blocks."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.write_buffer_bytes <= self.cache_bytes:
+            raise ValueError(
+                f"write buffers of {self.write_buffer_bytes} bytes do not fit a cache of {self.cache_bytes} bytes: "
+                "write buffers are part of the cache"
+            )
+
+
+class _Family:
+    """A column family and its handle, which change when it is rebuilt."""
+
+    __slots__ = ("get", "handle", "rows", "store")
+
+    def __init__(self, store: str, rows: Rdict, handle: ColumnFamily) -> None:
+        self.store = store
+        self.open(rows, handle)
+
+    def open(self, rows: Rdict, handle: ColumnFamily) -> None:
+        self.rows: Rdict | None = rows
+        self.handle: ColumnFamily | None = handle
+        self.get: Callable[[bytes], bytes | None] = rows.get
+
+    def close(self) -> None:
+        # The database and its lock live as long as any of these does.
+        self.rows = self.handle = None
+        self.get = _closed
+
+
+def _closed(key: bytes) -> bytes | None:
+    raise StateError("the state file is closed")
+
+
+class _Scan:
+    """Rows of a range, over a RocksDB iterator, which is a snapshot of the moment it was made."""
+
+    __slots__ = ("__weakref__", "_family", "_file", "_iterator", "_low", "_step")
+
+    def __init__(self, file: StateFile, family: _Family, low: bytes, high: bytes | None, reverse: bool) -> None:
+        if family.rows is None:
+            raise StateError("the state file is closed")
+        options = ReadOptions()
+        if high is not None:
+            options.set_iterate_upper_bound(high)
+        self._file, self._family = file, family
+        iterator: RdictIter = family.rows.iter(options)
+        # rocksdict 0.3.29 takes a lower bound for the upper one: a descending scan looks at each key instead.
+        if reverse:
+            iterator.seek_to_last()
+        else:
+            iterator.seek(low)
+        self._low = low if reverse else b""
+        self._iterator: RdictIter | None = iterator
+        self._step = iterator.prev if reverse else iterator.next
+
+    def __iter__(self) -> _Scan:
+        return self
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        iterator = self._iterator
+        if iterator is None:
+            raise StopIteration
+        try:
+            if iterator.valid():
+                row = (iterator.key(), iterator.value())
+                if row[0] >= self._low:
+                    self._step()
+                    return row
+            else:
+                iterator.status()
+        except Exception as error:
+            self.close()
+            self._file._raise(error, self._family.store)
+        self.close()
+        raise StopIteration
+
+    def close(self) -> None:
+        self._iterator = None
+        self._step = _nothing
+
+
+def _nothing() -> None:
+    return None
+
+
+class StateFile:
+    """The database of one worker. One thread at a time.
+
+    Attributes:
+        path: the worker's directory.
+        set_aside: where the previous database went when it could not be opened, None when all is well. Then this one
+            is empty, and every store is to be restored from its changelog.
+        reason: why it could not be opened.
+    """
+
+    path: Path
+    set_aside: Path | None
+    reason: str | None
+
+    def __init__(self, path: Path | str, options: StateFileOptions | None = None) -> None:
+        """Open or create the database.
+
+        Args:
+            path: `<state.dir>/<application.id>/<worker>`; made when missing.
+            options: memory bounds.
+
+        Raises:
+            StateDirectoryLocked: another process has the directory.
+            StateError: the directory cannot be used, or was written by a newer version.
+        """
+        self.path = Path(path)
+        self.set_aside = None
+        self.reason = None
+        self._options = options or StateFileOptions()
+        self._cache = Cache(self._options.cache_bytes)
+        self._buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
+            self._options.write_buffer_bytes, False, self._cache
+        )
+        self._families: dict[str, _Family] = {}
+        self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
+        self._written: dict[tuple[str, int], Written] = {}
+        self._db: Rdict | None = None
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = DirectoryLock(self.path)
+        except OSError as error:
+            raise StateError(
+                f"the state directory '{self.path}' cannot be used ({error.strerror}): "
+                "make it writable, or set 'state.dir' to a directory that is"
+            ) from error
+        try:
+            self._check_format()
+            self._open_or_set_aside()
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(cls, path: Path | str, options: StateFileOptions | None = None) -> StateFile:
+        """Open or create the database of a worker; see the constructor."""
+        return cls(path, options)
+
+    def __enter__(self) -> StateFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Opening.
+
+    @property
+    def _database(self) -> Path:
+        return self.path / "db"
+
+    def _check_format(self) -> None:
+        marker = self.path / "format"
+        try:
+            found = marker.read_text(encoding="utf-8", errors="replace").strip()
+        except FileNotFoundError:
+            marker.write_text(_FORMAT + "\n", encoding="utf-8")
+            return
+        if found != _FORMAT:
+            raise StateError(
+                f"the state directory '{self.path}' has the format '{found}', and this version of millpond reads "
+                f"'{_FORMAT}': use the version that wrote it, or move the directory away to restore from changelogs"
+            )
+
+    def _open_or_set_aside(self) -> None:
+        try:
+            self._open_database()
+            return
+        except StateCorrupted as error:
+            self.reason = str(error)
+        self._close_database()
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        self.set_aside = self.path / f"corrupt-{stamp}"
+        self._database.rename(self.set_aside)
+        self._open_database()
+
+    def _open_database(self) -> None:
+        path = self._database
+        known = path.exists() and any(path.glob("*.sst")) or any(path.glob("MANIFEST-*"))
+        if known and not (path / "CURRENT").exists():
+            # RocksDB would take it for a new database and delete the files of the old one.
+            raise StateCorrupted(f"the database in '{path}' has lost its file CURRENT")
+        try:
+            names = Rdict.list_cf(str(path), self._db_options()) if known else ["default"]
+            families = {name: self._family_options() for name in names}
+            self._db = db = Rdict(str(path), self._db_options(), column_families=families)
+            for name in names:
+                if name.startswith(_STORE):
+                    store = name[len(_STORE) :]
+                    rows, handle = db.get_column_family(name), db.get_column_family_handle(name)
+                    if store in self._families:
+                        self._families[store].open(rows, handle)
+                    else:
+                        self._families[store] = _Family(store, rows, handle)
+            self._written = dict(self._read_written(db))
+        except StateError:
+            raise
+        except Exception as error:
+            text = str(error)
+            if _is_corruption(text) or (known and "No such file" in text):
+                raise StateCorrupted(f"the database in '{path}' cannot be opened: {text}") from error
+            self._raise(error)
+
+    def _read_written(self, db: Rdict) -> Iterator[tuple[tuple[str, int], Written]]:
+        iterator = db.iter()
+        iterator.seek_to_first()
+        while iterator.valid():
+            key, value = iterator.key(), iterator.value()
+            (partition,) = struct.unpack_from(">i", key, len(key) - 4)
+            (offset,) = _offset.unpack_from(value)
+            found = None if offset == _NO_OFFSET else offset
+            yield (key[:-4].decode(), partition), (found, value[_offset.size :])
+            iterator.next()
+        iterator.status()
+
+    def _db_options(self) -> Options:
+        options = self._family_options()
+        given = self._options
+        options.create_if_missing(True)
+        options.set_write_buffer_manager(self._buffers)
+        options.set_max_background_jobs(given.background_jobs)
+        options.set_max_open_files(given.max_open_files)
+        # Replayed at the next start after a kill.
+        options.set_max_total_wal_size(max(64 * _MIB, 2 * given.write_buffer_bytes))
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(4 * _MIB)
+        options.set_stats_dump_period_sec(0)
+        options.set_stats_persist_period_sec(0)
+        return options
+
+    def _family_options(self) -> Options:
+        given = self._options
+        options = Options(raw_mode=True)
+        table = BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_bloom_filter(10, False)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        table.set_block_size(16 * 1024)
+        table.set_format_version(5)
+        options.set_block_based_table_factory(table)
+        options.set_compression_type(DBCompressionType.lz4() if given.compression else DBCompressionType.none())
+        options.set_write_buffer_size(max(given.write_buffer_bytes // 2, 64 * 1024))
+        options.set_max_write_buffer_number(3)
+        # A write holds the interpreter's lock: it must not be slowed down for a burst that compaction will absorb.
+        options.set_level_zero_slowdown_writes_trigger(40)
+        options.set_level_zero_stop_writes_trigger(64)
+        options.set_level_compaction_dynamic_level_bytes(True)
+        return options
+
+    # Reading.
+
+    def reader(self, store: str) -> Callable[[bytes], bytes | None]:
+        """The function that reads one row of a store by its full key; makes the store when it is new."""
+        family = self._family(store)
+        fail = self._raise
+
+        def read(key: bytes, /) -> bytes | None:
+            try:
+                return family.get(key)
+            except Exception as error:
+                fail(error, store)
+
+        return read
+
+    def range(self, store: str, low: bytes, high: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with low <= key < high as of now."""
+        family = self._family(store)
+        try:
+            scan = _Scan(self, family, low, high, reverse)
+        except Exception as error:
+            self._raise(error, store)
+        self._scans.add(scan)
+        return scan
+
+    def offset(self, store: str, partition: int) -> int | None:
+        """The changelog offset last written for the partition."""
+        written = self._written.get((store, partition))
+        return None if written is None else written[0]
+
+    def metadata(self, store: str, partition: int) -> bytes:
+        """The metadata last written for the partition."""
+        written = self._written.get((store, partition))
+        return b"" if written is None else written[1]
+
+    def partitions(self, store: str) -> list[int]:
+        """The partitions of a store with an offset or metadata."""
+        return sorted(partition for name, partition in self._written if name == store)
+
+    def stores(self) -> list[str]:
+        """The stores in the file, whether the application still has them or not."""
+        return sorted(self._families)
+
+    def count(self, store: str, partition: int) -> int:
+        """RocksDB's estimate of the store's keys, divided evenly among its partitions."""
+        family = self._family(store)
+        if family.rows is None:
+            raise StateError("the state file is closed")
+        estimate = family.rows.property_int_value("rocksdb.estimate-num-keys") or 0
+        return estimate // max(1, len(self.partitions(store)))
+
+    # Writing.
+
+    def write(
+        self,
+        groups: Iterable[tuple[str, int, list[Row]]],
+        offsets: Mapping[tuple[str, int], Written] | None = None,
+    ) -> None:
+        """Write rows and offsets in one batch: all or nothing.
+
+        Raises:
+            StateError: the disk is full or fails. Nothing of the batch is there, and nothing more is accepted until
+                the file is opened again.
+            StateCorrupted: the database found itself broken.
+        """
+        batch = WriteBatch(raw_mode=True)
+        put, delete, delete_range = batch.put, batch.delete, batch.delete_range
+        try:
+            for store, _, rows in groups:
+                handle = self._family(store).handle
+                for key, value in rows:
+                    if value is None:
+                        delete(key, handle)
+                    else:
+                        put(key, value, handle)
+                for low, high in rows.ranges if isinstance(rows, Rows) else ():
+                    delete_range(low, high, handle)
+            if offsets:
+                for (store, partition), (offset, metadata) in offsets.items():
+                    value = _offset.pack(_NO_OFFSET if offset is None else offset) + metadata
+                    put(_written_key(store, partition), value)
+            self._open_db().write(batch)
+        except Exception as error:
+            self._raise(error)
+        if offsets:
+            self._written.update(offsets)
+
+    def delete_range(self, store: str, low: bytes, high: bytes) -> None:
+        """Delete all rows with low <= key < high."""
+        self.write([(store, 0, Rows((), [(low, high)]))])
+
+    def drop(self, store: str, partition: int) -> None:
+        """Forget the rows, the offset and the metadata of one partition."""
+        handle = self._family(store).handle
+        batch = WriteBatch(raw_mode=True)
+        batch.delete_range(partition_prefix(partition), partition_prefix(partition + 1), handle)
+        batch.delete(_written_key(store, partition))
+        try:
+            self._open_db().write(batch)
+        except Exception as error:
+            self._raise(error, store)
+        self._written.pop((store, partition), None)
+
+    def rebuild(self, store: str) -> None:
+        """Drop the store's column family and offsets, whatever condition they are in, and start it empty.
+
+        Tasks that have the store must be closed before, and restore it from its changelog after.
+        """
+        # A database that has seen corruption refuses every change until it is opened again.
+        self._close_database()
+        self._open_or_set_aside()
+        if self.set_aside is None or store in self._families:
+            self._drop_family(store)
+
+    def _drop_family(self, store: str) -> None:
+        db = self._open_db()
+        batch = WriteBatch(raw_mode=True)
+        keys = [key for key in self._written if key[0] == store]
+        for name, partition in keys:
+            batch.delete(_written_key(name, partition))
+        try:
+            if keys:
+                # First: rows without offsets are restored from the beginning, offsets without rows would be a lie.
+                db.write(batch)
+            family = self._families[store]
+            family.close()
+            db.drop_column_family(_STORE + store)
+            db.create_column_family(_STORE + store, self._family_options())
+            family.open(db.get_column_family(_STORE + store), db.get_column_family_handle(_STORE + store))
+        except Exception as error:
+            self._raise(error, store)
+        for key in keys:
+            del self._written[key]
+
+    # Closing.
+
+    def close(self) -> None:
+        """Close the database and give up the directory. Open iterators end. Idempotent."""
+        self._close_database()
+        self._lock.release()
+
+    def _close_database(self) -> None:
+        for scan in list(self._scans):
+            scan.close()
+        for family in self._families.values():
+            family.close()
+        db, self._db = self._db, None
+        if db is not None:
+            try:
+                db.close()
+            except Exception:
+                # What could not be flushed is in the write-ahead log or was refused before; nobody waits for it.
+                del db
+
+    def _open_db(self) -> Rdict:
+        if self._db is None:
+            raise StateError(f"the state file in '{self.path}' is closed")
+        return self._db
+
+    def _family(self, store: str) -> _Family:
+        family = self._families.get(store)
+        if family is None:
+            db = self._open_db()
+            try:
+                rows = db.create_column_family(_STORE + store, self._family_options())
+                handle = db.get_column_family_handle(_STORE + store)
+            except Exception as error:
+                self._raise(error, store)
+            family = self._families[store] = _Family(store, rows, handle)
+        return family
+
+    def _raise(self, error: Exception, store: str | None = None) -> NoReturn:
+        """Raise what a RocksDB error means for the user."""
+        if isinstance(error, StateError):
+            raise error
+        text = str(error)
+        if _is_corruption(text):
+            store = store or self._store_of_file(text)
+            what = f"store '{store}'" if store else "the database"
+            raise StateCorrupted(
+                f"{what} in '{self.path}' is corrupted and has to be rebuilt from its changelog: {text}", store
+            ) from error
+        if "No space left" in text or "File too large" in text or "Disk quota exceeded" in text:
+            raise StateError(
+                f"there is no space left for state in '{self.path}' ({_free(self.path)}): free some or give the "
+                f"volume more, then restart the worker; it goes on from its last commit ({text})"
+            ) from error
+        raise StateError(f"the state file in '{self.path}' failed: {text}") from error
+
+    def _store_of_file(self, text: str) -> str | None:
+        """The store whose file an error message is about."""
+        try:
+            files: list[dict[str, Any]] = self._db.live_files() if self._db is not None else []
+        except Exception:
+            return None
+        for file in files:
+            name = str(file.get("name", "")).lstrip("/")
+            family = str(file.get("column_family_name", ""))
+            if name and name in text and family.startswith(_STORE):
+                return family[len(_STORE) :]
+        return None
+
+
+def _written_key(store: str, partition: int) -> bytes:
+    return store.encode() + partition_prefix(partition)
+
+
+def _is_corruption(text: str) -> bool:
+    return "Corruption" in text or "checksum mismatch" in text
+
+
+def _free(path: Path) -> str:
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError:
+        return "its free space is unknown"
+    return f"{usage.free // _MIB} MiB free of {usage.total // _MIB} MiB"

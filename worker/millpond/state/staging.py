@@ -1,0 +1,195 @@
+"""What all stores share: writes are staged in memory, flushed to the changelog, sealed, and then committed.
+
+    stage ──> dirty ──flush()──> flushed rows ──seal()──> sealed rows ──backend.write()──> committed()
+
+A commit flushes (changelog records go out), seals, commits the transaction, and only then writes the sealed rows to the
+backend. So the backend never holds anything uncommitted. Processing may go on between `seal` and `committed`: what it
+stages meanwhile belongs to the next commit. `revert` throws away everything that the backend does not have.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from millpond.errors import StateError
+from millpond.serdes import Serde
+from millpond.state.backend import Backend, Rows
+from millpond.state.formats import partition_prefix
+from millpond.state.sizing import DICT_SLOT, LIST_SLOT, PAIR, Average
+
+__all__ = ("ABSENT", "ChangelogRecord", "Headers", "StagedStore", "StoreContext")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Headers = list[tuple[str, bytes | None]]
+
+ChangelogRecord = tuple[bytes, bytes | None, int, Headers | None]
+"""Key, value, timestamp in ms, headers: what `restore` takes."""
+
+FlushListener = Callable[[Any, Any, Any, int], None]
+"""Called at flush with key, new value, value at the last flush, timestamp in ms."""
+
+Produced = tuple[str, bytes | None, bytes, int, int, Headers | None]
+"""Topic, value, key, partition, timestamp in ms, headers: what `flush` appends, in the order of produce()."""
+
+ABSENT: tuple[None, int] = (None, -1)
+"""The entry of a key that is not in the store."""
+
+DEFAULT_CACHE_LIMIT = 10 * 1024 * 1024
+
+
+class StoreContext(Protocol):
+    """What a store asks of its task."""
+
+    headers: Headers | None
+    """Of the record being processed."""
+
+    timestamp: int
+    """Of the record being processed, in epoch milliseconds."""
+
+    def now_ms(self) -> int:
+        """The wall clock."""
+
+
+class StagedStore(Generic[K, V]):
+    """Book-keeping of one store partition between staging and commit; subclasses hold the entries."""
+
+    name: str
+    partition: int
+    changelog_topic: str | None
+    """Where `flush` sends changes; None when the store is not logged. Set by the runtime before the first flush."""
+
+    caching: bool
+    """True: downstream hears of changes at flush, through the listener. False: the operator forwards them itself."""
+
+    cache_limit: int
+    """Bytes that clean entries may take together with the staged ones; enforced in `committed`."""
+
+    serialize_key: Callable[[K], bytes]
+
+    def __init__(
+        self,
+        name: str,
+        partition: int,
+        backend: Backend,
+        key: Serde[K],
+        value: Serde[V],
+        *,
+        caching: bool,
+        changelog_topic: str | None,
+    ) -> None:
+        self.name = name
+        self.partition = partition
+        self.caching = caching
+        self.changelog_topic = changelog_topic
+        self.cache_limit = DEFAULT_CACHE_LIMIT
+        self.key_serde = key if changelog_topic is None else key.for_topic(changelog_topic, True)
+        self.value_serde = value if changelog_topic is None else value.for_topic(changelog_topic, False)
+        self.serialize_key = self.key_serde.serialize
+        self._backend = backend
+        self._prefix = partition_prefix(partition)
+        self._read = backend.reader(name)
+        self._listener: FlushListener | None = None
+        self._context: StoreContext | None = None
+        self._flushed = Rows()
+        self._sealed = Rows()
+        self._closed = False
+        self._entry_size = Average()
+        self._row_size = Average()
+
+    @property
+    def is_open(self) -> bool:
+        """False after `close`."""
+        return not self._closed
+
+    def attach(self, context: StoreContext) -> None:
+        """Tell the store its task, for the timestamp and headers of the current record.
+
+        Call it right after building the store: operators keep references to its functions.
+        """
+        self._context = context
+
+    def on_flush(self, listener: FlushListener) -> None:
+        """Set who hears of changes at flush when the store is `caching`: key, new, old (at the last flush), timestamp.
+
+        A change from nothing to nothing is neither told nor logged, as in Kafka Streams.
+        """
+        self._listener = listener
+
+    def seal(self) -> Rows:
+        """The rows flushed since the last seal, for the backend; what is flushed from now on is for the next commit.
+
+        When the rows of the last seal were never confirmed by `committed`, they are given again, first.
+        """
+        self._sealed = self._join(self._sealed, self._flushed)
+        self._flushed = Rows()
+        return self._sealed
+
+    def metadata(self) -> bytes:
+        """What to write with the offset of the rows that `seal` or `restore` gave last."""
+        return b""
+
+    def committed(self) -> None:
+        """The rows of the last `seal` are in the backend: they may leave memory when `cache_limit` asks for it."""
+        self._sealed = Rows()
+        excess = self.cache_bytes() - self.cache_limit
+        if excess > 0 and self._entry_size.value:
+            self._evict(int(excess / (self._entry_size.value + DICT_SLOT)) + 1)
+
+    def staged_bytes(self) -> int:
+        """About how much memory is taken by what the backend does not have yet."""
+        rows = len(self._flushed) + len(self._sealed)
+        return int(self._dirty_count() * (self._entry_size.value + DICT_SLOT + PAIR)) + int(
+            rows * (self._row_size.value + LIST_SLOT)
+        )
+
+    def cache_bytes(self) -> int:
+        """About how much memory is taken by all entries, staged or only read, and by the rows not yet written."""
+        count = self._entry_count()
+        if count and not self._entry_size.value:
+            self._entry_size.sample(self._some_entries())
+        return int(count * (self._entry_size.value + DICT_SLOT)) + self.staged_bytes()
+
+    def close(self) -> None:
+        """Forget everything in memory; nothing is written. Idempotent."""
+        self._closed = True
+        self._flushed = Rows()
+        self._sealed = Rows()
+
+    def _evict(self, count: int) -> None:
+        """Drop about `count` entries that the backend has, the oldest first."""
+        raise NotImplementedError
+
+    def _dirty_count(self) -> int:
+        raise NotImplementedError
+
+    def _entry_count(self) -> int:
+        raise NotImplementedError
+
+    def _some_entries(self) -> Iterable[object]:
+        raise NotImplementedError
+
+    def _uncommitted_rows(self) -> set[bytes]:
+        """Full keys of the rows that were flushed and are not known to be in the backend."""
+        keys = {key for key, _ in self._flushed}
+        keys.update(key for key, _ in self._sealed)
+        return keys
+
+    def _timestamp(self) -> int:
+        """The current record's, for writes that do not bring one; the wall clock where there is no record."""
+        context = self._context
+        if context is None:
+            return int(time.time() * 1000)
+        timestamp = context.timestamp
+        return timestamp if timestamp >= 0 else context.now_ms()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError(f"store '{self.name}' is closed: its task was stopped or moved to another worker")
+
+    @staticmethod
+    def _join(first: Rows, second: Rows) -> Rows:
+        return Rows([*first, *second], [*first.ranges, *second.ranges]) if first or first.ranges else second

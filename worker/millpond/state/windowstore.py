@@ -1,0 +1,142 @@
+"""The window store as users see it, plain and with timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar, cast, overload
+
+from millpond.serdes import Windowed
+from millpond.state.values import ValueAndTimestamp
+from millpond.state.window import Entry, StagedWindows
+
+__all__ = ("TimestampedWindowStore", "WindowStore")
+
+K = TypeVar("K")
+V = TypeVar("V")
+W = TypeVar("W")
+
+_MAX_LONG = 2**63 - 1
+
+
+class _WindowMethods(StagedWindows[K, V], Generic[K, V, W]):
+    """Reading and writing with keys and values as objects; W is what a value is for the user."""
+
+    def _given(self, entry: Entry) -> W:
+        raise NotImplementedError
+
+    def _taken(self, value: W) -> Entry:
+        raise NotImplementedError
+
+    def put(self, key: K, value: W | None, window_start_ms: int) -> None:
+        """Set the value of a key in the window starting at that time; None deletes it.
+
+        A put to a window that has expired is dropped and counted.
+        """
+        self._check_open()
+        raw_key = self.serialize_key(key)
+        plain, timestamp = (None, self._timestamp()) if value is None else self._taken(value)
+        old = self.entry(raw_key, window_start_ms)[0] if self.caching else None
+        self.stage(raw_key, window_start_ms, key, plain, timestamp, old)
+
+    @overload
+    def fetch(self, key: K, from_ms: int) -> W | None: ...
+
+    @overload
+    def fetch(self, key: K, from_ms: int, to_ms: int) -> Iterator[tuple[int, W]]: ...
+
+    def fetch(self, key: K, from_ms: int, to_ms: int | None = None) -> W | None | Iterator[tuple[int, W]]:
+        """One window's value, or all windows of the key that start in a range.
+
+        Args:
+            key: the key.
+            from_ms: the window's start; with `to_ms` the smallest start asked for.
+            to_ms: the largest start asked for, inclusive.
+
+        Returns:
+            Without `to_ms` the value or None; with it (window start in ms, value) pairs, ascending by start.
+        """
+        if to_ms is not None:
+            return self._of_key(key, from_ms, to_ms, False)
+        entry = self.entry(self.serialize_key(key), from_ms)
+        return None if entry[0] is None else self._given(entry)
+
+    def backward_fetch(self, key: K, from_ms: int, to_ms: int) -> Iterator[tuple[int, W]]:
+        """`fetch` of a range of starts, descending."""
+        return self._of_key(key, from_ms, to_ms, True)
+
+    def fetch_range(
+        self, key_from: K | None, key_to: K | None, from_ms: int, to_ms: int
+    ) -> Iterator[tuple[Windowed[K], W]]:
+        """Windows that start in a range (inclusive) of keys in a range (inclusive; None is no bound), ascending.
+
+        A persistent store goes by segment, then key bytes, then start; an in-memory store by start, then key bytes:
+        each as in Kafka Streams.
+        """
+        return self._windowed(key_from, key_to, from_ms, to_ms, False)
+
+    def backward_fetch_range(
+        self, key_from: K | None, key_to: K | None, from_ms: int, to_ms: int
+    ) -> Iterator[tuple[Windowed[K], W]]:
+        """`fetch_range`, descending."""
+        return self._windowed(key_from, key_to, from_ms, to_ms, True)
+
+    def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], W]]:
+        """Windows of all keys that start in a range (inclusive), in the order of `fetch_range`."""
+        return self._windowed(None, None, from_ms, to_ms, False)
+
+    def backward_fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], W]]:
+        """`fetch_all`, descending."""
+        return self._windowed(None, None, from_ms, to_ms, True)
+
+    def all(self) -> Iterator[tuple[Windowed[K], W]]:
+        """All windows that have not expired, in the order of `fetch_range`."""
+        return self._windowed(None, None, 0, _MAX_LONG, False)
+
+    def backward_all(self) -> Iterator[tuple[Windowed[K], W]]:
+        """`all`, descending."""
+        return self._windowed(None, None, 0, _MAX_LONG, True)
+
+    def _of_key(self, key: K, from_ms: int, to_ms: int, reverse: bool) -> Iterator[tuple[int, W]]:
+        raw_key = self.serialize_key(key)
+        given = self._given
+        return ((start, given(entry)) for _, start, entry in self._scan(raw_key, raw_key, from_ms, to_ms, reverse))
+
+    def _windowed(
+        self, key_from: K | None, key_to: K | None, from_ms: int, to_ms: int, reverse: bool
+    ) -> Iterator[tuple[Windowed[K], W]]:
+        encode, decode, size, given = self.serialize_key, self.key_serde.deserialize, self.window_size_ms, self._given
+        low = None if key_from is None else encode(key_from)
+        high = None if key_to is None else encode(key_to)
+        found = self._scan(low, high, from_ms, to_ms, reverse)
+        if not self.persistent:
+            found = iter(sorted(found, key=lambda row: (row[1], row[0]), reverse=reverse))
+        return (
+            (Windowed(decode(raw_key), start, min(start + size, _MAX_LONG)), given(entry))
+            for raw_key, start, entry in found
+        )
+
+
+class WindowStore(_WindowMethods[K, V, V], Generic[K, V]):
+    """A window store: values by key and window start.
+
+    Iterators show the store as it was when they were made, whatever is put while they run; they end with the task's
+    next commit. Expired windows are never shown.
+    """
+
+    def _given(self, entry: Entry) -> V:
+        return cast(V, entry[0])
+
+    def _taken(self, value: V) -> Entry:
+        return value, self._timestamp()
+
+
+class TimestampedWindowStore(_WindowMethods[K, V, ValueAndTimestamp[V]], Generic[K, V]):
+    """A window store whose values are `ValueAndTimestamp`; in all else like `WindowStore`."""
+
+    timestamped = True
+
+    def _given(self, entry: Entry) -> ValueAndTimestamp[V]:
+        return ValueAndTimestamp(*entry)
+
+    def _taken(self, value: ValueAndTimestamp[V]) -> Entry:
+        return value.value, value.timestamp
