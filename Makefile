@@ -1,0 +1,72 @@
+# The menu of development tasks. `make` alone shows it.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Two test processes: the broker is a third, and it is busy while they wait. More processes are slower on small machines.
+JOBS ?= 2
+ARGS ?=
+
+.PHONY: help
+help: ## Show this menu
+	@awk 'BEGIN { FS = ":.*## "; printf "\nmillpond: make \033[1mTASK\033[0m\n\n" } \
+	  /^[a-z-]+:.*## / { printf "  \033[36m%-8s\033[0m %s\n", $$1, $$2 } \
+	  END { printf "\nArguments go through: make test ARGS=\"-k window\"\n\n" }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: venv ## Run the flights demo: a real broker, exactly once, through a kill -9
+	@$(BIN)/python examples/flights/demo.py $(ARGS)
+
+.PHONY: test
+test: venv ## Run all tests against an embedded broker
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+.PHONY: bench
+bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.json
+	@$(BIN)/python -m bench $(ARGS)
+
+.PHONY: lint
+lint: venv ## Check style, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports --cache-dir build/import-linter
+
+.PHONY: format
+format: venv ## Format the code and mend what ruff can mend
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+.PHONY: docs
+docs: venv ## Build the documentation into build/docs
+	@$(BIN)/sphinx-build -q -n -W --keep-going -d build/doctrees docs build/docs
+	@echo "build/docs/index.html"
+
+.PHONY: venv
+venv: $(VENV)/ready ## Make the virtual environment (every other task does so by itself)
+
+$(VENV)/ready: requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "millpond needs Python 3.11 or newer; name it with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "millpond needs Python 3.11 or newer, and $(PYTHON) is older; name another one with make PYTHON=..." >&2; exit 1; }
+	@echo "Installing the pinned dependencies into $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: lock
+lock: ## Pin the dependencies of pyproject.toml anew (for maintainers)
+	@$(PYTHON) -m venv build/lock
+	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --upgrade --extra dev --custom-compile-command "make lock" $(ARGS) pyproject.toml --output-file requirements.lock
+
+.PHONY: clean
+clean: ## Remove what the other tasks made, the virtual environment too
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache worker/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
