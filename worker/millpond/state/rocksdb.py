@@ -98,7 +98,7 @@ def _closed(key: bytes) -> bytes | None:
 class _Scan:
     """Rows of a range, over a RocksDB iterator, which is a snapshot of the moment it was made."""
 
-    __slots__ = ("__weakref__", "_family", "_file", "_iterator", "_low", "_step")
+    __slots__ = ("__weakref__", "_bounds", "_family", "_file", "_iterator", "_low", "_step")
 
     def __init__(self, file: StateFile, family: _Family, low: bytes, high: bytes | None, reverse: bool) -> None:
         if family.rows is None:
@@ -106,6 +106,8 @@ class _Scan:
         options = ReadOptions()
         if high is not None:
             options.set_iterate_upper_bound(high)
+        # The iterator goes on reading the bound where these options keep it: they must live as long.
+        self._bounds = options
         self._file, self._family = file, family
         iterator: RdictIter = family.rows.iter(options)
         # rocksdict 0.3.29 takes a lower bound for the upper one: a descending scan looks at each key instead.
