@@ -12,10 +12,13 @@ The last byte says what the rest is::
 `latest` is one byte, 0 or 1. Kafka Streams writes 0 to 2 and reads all six, and so does this.
 """
 
+# ruff: noqa: N802 - serdes read like types where they are used: value=Json(Flight)
+
 from __future__ import annotations
 
 from typing import TypeVar
 
+from millpond.serdes import varint
 from millpond.serdes.serde import Serde
 
 __all__ = ("ChangeSerde",)
@@ -23,7 +26,6 @@ __all__ = ("ChangeSerde",)
 V = TypeVar("V")
 
 _OLD, _NEW, _BOTH, _OLD_LATEST, _NEW_LATEST, _BOTH_LATEST = range(6)
-_LONGEST_VARINT = 5
 
 
 def ChangeSerde(inner: Serde[V]) -> Serde[tuple[V | None, V | None]]:
@@ -39,7 +41,7 @@ def ChangeSerde(inner: Serde[V]) -> Serde[tuple[V | None, V | None]]:
         if old is None:
             return encode(new) + b"\x01"
         new_bytes = encode(new)
-        return b"".join((_varint(len(new_bytes)), new_bytes, encode(old), b"\x02"))
+        return b"".join((varint.write(len(new_bytes)), new_bytes, encode(old), b"\x02"))
 
     def deserialize(data: bytes, /) -> tuple[V | None, V | None]:
         if not data:
@@ -57,8 +59,8 @@ def ChangeSerde(inner: Serde[V]) -> Serde[tuple[V | None, V | None]]:
             return None, decode(data[:end])
         if flag == _NEW:
             return decode(data[:end]), None
-        length, at = _read_varint(data, end)
-        if length < 0 or at + length > end:
+        length, at = varint.read(data, 0, end)
+        if at + length > end:
             raise ValueError(f"a change announces {length} bytes of new value but has only {end - at}")
         return decode(data[at : at + length]), decode(data[at + length : end])
 
@@ -67,26 +69,3 @@ def ChangeSerde(inner: Serde[V]) -> Serde[tuple[V | None, V | None]]:
 
     name = f"Change({inner.name})"
     return Serde(name, serialize, deserialize, inner.immutable, None if inner.specialize is None else specialize)
-
-
-def _varint(length: int) -> bytes:
-    """Kafka's zigzag varint of a length, which is never negative."""
-    rest = length << 1
-    if rest < 0x80:
-        return rest.to_bytes(1, "big")
-    out = bytearray()
-    while rest >= 0x80:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def _read_varint(data: bytes, end: int) -> tuple[int, int]:
-    value = 0
-    for at in range(min(end, _LONGEST_VARINT)):
-        byte = data[at]
-        value |= (byte & 0x7F) << 7 * at
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at + 1
-    raise ValueError("the length of the new value in a change is not a varint")

@@ -1,0 +1,15 @@
+"""Avro, Protobuf and JSON Schema with a Confluent Schema Registry.
+
+The bytes are Confluent's: a zero byte, the schema's id in 4 bytes, for Protobuf the path to the message in its file,
+then the encoded value. A schema is registered (or looked up) once per topic, when the first value is written to it,
+and fetched once per id when it is first read; nothing here talks to the registry per record.
+"""
+
+from __future__ import annotations
+
+from millpond.serdes.registry.avro import Avro
+from millpond.serdes.registry.client import SchemaRegistry, record_name, topic_name, topic_record_name
+from millpond.serdes.registry.json_schema import JsonSchema
+from millpond.serdes.registry.protobuf import Protobuf
+
+__all__ = ("Avro", "JsonSchema", "Protobuf", "SchemaRegistry", "record_name", "topic_name", "topic_record_name")

@@ -1,0 +1,165 @@
+"""Avro, through fastavro."""
+
+# ruff: noqa: N802 - serdes read like types where they are used: value=Json(Flight)
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from types import ModuleType
+from typing import Any, TypeVar, overload
+from uuid import UUID
+
+import msgspec
+
+from millpond.errors import ConfigError, SerializationError
+from millpond.serdes.registry import wire
+from millpond.serdes.registry.client import Reference, RegisteredSchema, SchemaRegistry, SubjectName, topic_name
+from millpond.serdes.serde import Serde
+from millpond.serdes.structured import is_immutable
+
+__all__ = ("Avro",)
+
+T = TypeVar("T")
+
+_AS_THEY_ARE = (bytes, bytearray, datetime, date, time, timedelta, Decimal, UUID)
+"""What fastavro itself turns into Avro's bytes and logical types."""
+
+
+@overload
+def Avro(
+    *,
+    registry: SchemaRegistry,
+    schema: str | Mapping[str, Any] | None = None,
+    references: Sequence[Reference] = (),
+    subject: SubjectName = topic_name,
+    auto_register: bool = True,
+) -> Serde[Any]: ...
+@overload
+def Avro(
+    type: type[T],
+    /,
+    *,
+    registry: SchemaRegistry,
+    schema: str | Mapping[str, Any] | None = None,
+    references: Sequence[Reference] = (),
+    subject: SubjectName = topic_name,
+    auto_register: bool = True,
+) -> Serde[T]: ...
+def Avro(
+    type: Any = Any,
+    /,
+    *,
+    registry: SchemaRegistry,
+    schema: str | Mapping[str, Any] | None = None,
+    references: Sequence[Reference] = (),
+    subject: SubjectName = topic_name,
+    auto_register: bool = True,
+) -> Serde[Any]:
+    """Avro with a schema registry.
+
+    Args:
+        type: what values are: dictionaries by default, or anything msgspec converts to and from them.
+        registry: where schemas are kept.
+        schema: an Avro schema in JSON. Values are written with it, and read into it by Avro's rules of resolution
+            whatever schema they were written with. Without one, values are written with the subject's newest schema,
+            and read as they were written.
+        references: registered schemas this one uses by name.
+        subject: how subjects are named: `topic_name`, `record_name` or `topic_record_name`.
+        auto_register: register the schema when it is not; False makes that an error.
+
+    Raises:
+        ConfigError: the extra is not installed, or the schema is no Avro schema.
+    """
+    fastavro = _fastavro()
+    convert = None if type is Any else type
+    text = None if schema is None else schema if isinstance(schema, str) else json.dumps(schema)
+    parsed: list[Any] = []  # the reader's schema, parsed at its first use since its references may be in the registry
+    readers: dict[int, Callable[[io.BytesIO], Any]] = {}
+
+    def own() -> Any:
+        if text is None:
+            return None
+        if not parsed:
+            parsed.append(_parse(fastavro, registry, text, references))
+        return parsed[0]
+
+    if text is not None and not references:
+        own()  # so that a malformed schema is found where it is written
+
+    def record() -> str | None:
+        found = own()
+        return found.get("name") if isinstance(found, dict) else None
+
+    def register(name: str) -> RegisteredSchema:
+        if text is None:
+            return registry.latest(name)
+        return (registry.register if auto_register else registry.lookup)(name, "AVRO", text, references)
+
+    def encoder(registered: RegisteredSchema) -> wire.Encode:
+        prefix = wire.prefix(registered.id)
+        writes = own() if text is not None else _parse(fastavro, registry, registered.text, registered.references)
+        write, buffer, to_builtins = fastavro.schemaless_writer, io.BytesIO, msgspec.to_builtins
+
+        def encode(value: Any) -> bytes:
+            out = buffer()
+            out.write(prefix)
+            write(out, writes, value if convert is None else to_builtins(value, builtin_types=_AS_THEY_ARE))
+            return out.getvalue()
+
+        return encode
+
+    def reader(schema_id: int) -> Callable[[io.BytesIO], Any]:
+        registered = registry.by_id(schema_id)
+        written, wanted = _parse(fastavro, registry, registered.text, registered.references), own()
+        read = fastavro.schemaless_reader
+
+        def decode(data: io.BytesIO) -> Any:
+            return read(data, written, wanted)
+
+        readers[schema_id] = decode
+        return decode
+
+    def deserialize(data: bytes, /) -> Any:
+        schema_id = wire.schema_id(data)
+        stream = io.BytesIO(data)
+        stream.seek(wire.PREFIX_LENGTH)
+        value = (readers.get(schema_id) or reader(schema_id))(stream)
+        if stream.tell() != len(data):
+            raise ValueError(f"{len(data) - stream.tell()} bytes are left over after the value")
+        return value if convert is None else msgspec.convert(value, convert)
+
+    name = "Avro" if type is Any else f"Avro({type.__qualname__})"
+    immutable = type is not Any and is_immutable(type)
+    return wire.frame(name, subject, register, encoder, record, deserialize, immutable)
+
+
+def _fastavro() -> ModuleType:
+    try:
+        import fastavro
+    except ImportError as error:
+        raise ConfigError(f"Avro needs an extra: pip install 'millpond[avro]' ({error}).") from error
+    return fastavro
+
+
+def _parse(fastavro: ModuleType, registry: SchemaRegistry, text: str, references: Sequence[Reference]) -> Any:
+    named: dict[str, Any] = {}
+    _collect(fastavro, registry, references, named)
+    try:
+        return fastavro.parse_schema(json.loads(text), named_schemas=named)
+    except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise SerializationError(f"an Avro schema cannot be used: {type(error).__name__}: {error}") from error
+
+
+def _collect(
+    fastavro: ModuleType, registry: SchemaRegistry, references: Sequence[Reference], named: dict[str, Any]
+) -> None:
+    """Parse the referenced schemas, and theirs first, into `named`."""
+    for one in references:
+        if one.name not in named:
+            found = registry.version(one.subject, one.version)
+            _collect(fastavro, registry, found.references, named)
+            fastavro.parse_schema(json.loads(found.text), named_schemas=named)

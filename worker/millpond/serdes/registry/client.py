@@ -1,0 +1,185 @@
+"""The registry as the serdes see it: ids for schemas, schemas for ids, and errors that say whose fault it was."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+from millpond.errors import BrokerError, ConfigError, SerializationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+__all__ = (
+    "Reference",
+    "RegisteredSchema",
+    "SchemaRegistry",
+    "SubjectName",
+    "record_name",
+    "topic_name",
+    "topic_record_name",
+)
+
+SubjectName = Callable[[str, bool, str | None], str]
+"""``(topic, is_key, record name) -> subject``; the record name is None where a schema has none."""
+
+_TIMEOUT_SECONDS = 10
+_FORBIDDEN_OR_BUSY = {401, 403, 407, 408, 429}
+
+
+def topic_name(topic: str, is_key: bool, record: str | None) -> str:
+    """Subject ``<topic>-key`` or ``<topic>-value``: one schema per topic. The default."""
+    return f"{topic}-{'key' if is_key else 'value'}"
+
+
+def record_name(topic: str, is_key: bool, record: str | None) -> str:
+    """Subject ``<record>``: one schema per record type, whatever the topic."""
+    if record is None:
+        raise SerializationError("record_name needs a schema that names its record")
+    return record
+
+
+def topic_record_name(topic: str, is_key: bool, record: str | None) -> str:
+    """Subject ``<topic>-<record>``: several record types in one topic."""
+    return f"{topic}-{record_name(topic, is_key, record)}"
+
+
+class Reference(NamedTuple):
+    """Another schema that a schema uses by `name`, registered under a subject in a version."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class RegisteredSchema(NamedTuple):
+    """A schema as the registry has it."""
+
+    id: int
+    text: str
+    references: tuple[Reference, ...]
+    version: int | None = None
+
+
+class SchemaRegistry:
+    """A Confluent Schema Registry.
+
+    Args:
+        url: its address, or several separated by commas; ``$SCHEMA_REGISTRY_URL`` when not given. ``mock://name``
+            is a registry inside this process, for tests.
+        settings: properties of Confluent's client, such as ``{"basic.auth.user.info": "user:password"}`` or
+            ``{"ssl.ca.location": "ca.pem"}``.
+
+    Raises:
+        ConfigError: there is no address, a setting is unknown, or the extra is not installed.
+    """
+
+    def __init__(self, url: str | None = None, settings: dict[str, object] | None = None) -> None:
+        address = url or os.environ.get("SCHEMA_REGISTRY_URL")
+        if not address:
+            raise ConfigError(
+                "the schema registry has no address: give SchemaRegistry a url, or set SCHEMA_REGISTRY_URL."
+            )
+        self._shown = ",".join(map(_without_credentials, address.split(",")))
+        self._client = _client({"timeout": _TIMEOUT_SECONDS, **(settings or {}), "url": address})
+        self._by_id: dict[int, RegisteredSchema] = {}
+
+    def __repr__(self) -> str:
+        return f"SchemaRegistry({self._shown})"
+
+    def register(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> RegisteredSchema:
+        """The schema's registration under `subject`, made now if there is none.
+
+        Raises:
+            SerializationError: the registry refuses the schema, for instance as incompatible with its predecessor.
+            BrokerError: the registry cannot be used now.
+        """
+        with self._asking(f"the {kind} schema of subject '{subject}' cannot be registered"):
+            schema = _schema(kind, text, references)
+            schema_id = self._client.register_schema(subject, schema)
+            return RegisteredSchema(schema_id, text, tuple(references))
+
+    def lookup(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> RegisteredSchema:
+        """The schema's registration under `subject`, which must exist; errors as for `register`."""
+        with self._asking(f"subject '{subject}' has no such {kind} schema"):
+            found = self._client.lookup_schema(subject, _schema(kind, text, references))
+            return RegisteredSchema(found.schema_id or 0, text, tuple(references), found.version)
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """The newest schema of `subject`; errors as for `register`."""
+        with self._asking(f"subject '{subject}' has no schema"):
+            found = self._client.get_latest_version(subject)
+            return _registered(found.schema_id or 0, found.schema, found.version)
+
+    def version(self, subject: str, version: int) -> RegisteredSchema:
+        """The schema of `subject` in one version; errors as for `register`."""
+        with self._asking(f"subject '{subject}' has no schema in version {version}"):
+            found = self._client.get_version(subject, version)
+            return _registered(found.schema_id or 0, found.schema, found.version)
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        """The schema of this id; asked for once. Errors as for `register`."""
+        known = self._by_id.get(schema_id)
+        if known is None:
+            with self._asking(f"there is no schema with id {schema_id}"):
+                known = _registered(schema_id, self._client.get_schema(schema_id), None)
+            self._by_id[schema_id] = known
+        return known
+
+    @contextmanager
+    def _asking(self, refusal: str) -> Iterator[None]:
+        """Tell an answer that says no (the data's fault) from no answer, or none for us (nobody's data is wrong)."""
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        try:
+            yield
+        except SchemaRegistryError as error:
+            if error.http_status_code >= 500 or error.http_status_code in _FORBIDDEN_OR_BUSY:
+                raise BrokerError(f"{self} cannot be used now: {error}") from error
+            raise SerializationError(f"{refusal}: {error}") from error
+        except (SerializationError, BrokerError):
+            raise
+        except Exception as error:  # the HTTP library's, of which there are two, and OAuth's
+            raise BrokerError(f"{self} cannot be reached: {type(error).__name__}: {error}") from error
+
+
+def _client(settings: dict[str, object]) -> SchemaRegistryClient:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the client's own dependencies about each other
+            from confluent_kafka.schema_registry import SchemaRegistryClient
+    except ImportError as error:
+        raise ConfigError(
+            "serdes with a schema registry need one of the extras avro, protobuf or jsonschema, as in "
+            f"pip install 'millpond[avro]' ({error})."
+        ) from error
+    try:
+        client: SchemaRegistryClient = SchemaRegistryClient.new_client(settings)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the schema registry's settings cannot be used: {error}.") from error
+    return client
+
+
+def _schema(kind: str, text: str, references: Sequence[Reference]) -> Schema:
+    from confluent_kafka.schema_registry import Schema, SchemaReference
+
+    return Schema(text, kind, [SchemaReference(one.name, one.subject, one.version) for one in references])
+
+
+def _registered(schema_id: int, schema: Schema, version: int | None) -> RegisteredSchema:
+    references = tuple(
+        Reference(one.name or "", one.subject or "", one.version or 0) for one in schema.references or ()
+    )
+    return RegisteredSchema(schema_id, schema.schema_str or "", references, version)
+
+
+def _without_credentials(url: str) -> str:
+    parts = urlsplit(url.strip())
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=host))

@@ -1,0 +1,136 @@
+"""JSON that obeys a registered JSON Schema."""
+
+# ruff: noqa: N802 - serdes read like types where they are used: value=Json(Flight)
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from millpond.errors import ConfigError
+from millpond.serdes.registry import wire
+from millpond.serdes.registry.client import RegisteredSchema, SchemaRegistry, SubjectName, topic_name
+from millpond.serdes.serde import Serde
+from millpond.serdes.structured import is_immutable
+
+__all__ = ("JsonSchema",)
+
+T = TypeVar("T")
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@overload
+def JsonSchema(
+    *,
+    registry: SchemaRegistry,
+    schema: str | Mapping[str, Any],
+    subject: SubjectName = topic_name,
+    auto_register: bool = True,
+) -> Serde[Any]: ...
+@overload
+def JsonSchema(
+    type: type[T],
+    /,
+    *,
+    registry: SchemaRegistry,
+    schema: str | Mapping[str, Any] | None = None,
+    subject: SubjectName = topic_name,
+    auto_register: bool = True,
+) -> Serde[T]: ...
+def JsonSchema(
+    type: Any = Any,
+    /,
+    *,
+    registry: SchemaRegistry,
+    schema: str | Mapping[str, Any] | None = None,
+    subject: SubjectName = topic_name,
+    auto_register: bool = True,
+) -> Serde[Any]:
+    """JSON Schema with a schema registry.
+
+    Args:
+        type: what values are, for msgspec; they are checked against it while they are decoded. Without one, values
+            are dictionaries, checked against the schema when they are written and when they are read.
+        registry: where schemas are kept.
+        schema: a JSON Schema; that of the type when not given.
+        subject: how subjects are named: `topic_name`, or the others where the schema has a title.
+        auto_register: register the schema when it is not; False makes that an error.
+
+    Raises:
+        ConfigError: there is neither a type nor a schema, the schema is none, or the extra is not installed.
+    """
+    if schema is None:
+        if type is Any:
+            raise ConfigError("JsonSchema needs a type or a schema.")
+        schema = _schema_of(type)
+    try:
+        document = json.loads(schema) if isinstance(schema, str) else dict(schema)
+    except ValueError as error:
+        raise ConfigError(f"a JSON Schema is no JSON: {error}.") from error
+    text = schema if isinstance(schema, str) else json.dumps(document)
+    check = _validator(document) if type is Any else None
+    dump = msgspec.json.Encoder(order="deterministic").encode
+    parse = msgspec.json.Decoder(type).decode
+    at = wire.PREFIX_LENGTH
+
+    def register(name: str) -> RegisteredSchema:
+        return (registry.register if auto_register else registry.lookup)(name, "JSON", text)
+
+    def encoder(registered: RegisteredSchema) -> wire.Encode:
+        prefix = wire.prefix(registered.id)
+
+        def encode(value: Any) -> bytes:
+            if check is not None:
+                check(value)
+            return prefix + dump(value)
+
+        return encode
+
+    def deserialize(data: bytes, /) -> Any:
+        wire.schema_id(data)
+        value = parse(memoryview(data)[at:])
+        if check is not None:
+            check(value)
+        return value
+
+    name = "JsonSchema" if type is Any else f"JsonSchema({getattr(type, '__qualname__', type)})"
+    immutable = type is not Any and is_immutable(type)
+    return wire.frame(name, subject, register, encoder, lambda: document.get("title"), deserialize, immutable)
+
+
+def _schema_of(type: Any) -> dict[str, Any]:
+    """The type's schema with its own definition at the root, where registries look for a title and for compatibility."""
+    schema = msgspec.json.schema(type)
+    definitions = schema.get("$defs", {})
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    root: dict[str, Any] = {"$schema": _DIALECT}
+    if name in definitions and f'"#/$defs/{name}"' not in json.dumps(definitions):
+        root |= definitions.pop(name)
+        return root | {"$defs": definitions} if definitions else root
+    return root | schema
+
+
+def _validator(document: Mapping[str, Any]) -> Callable[[Any], None]:
+    try:
+        import jsonschema
+    except ImportError as error:
+        raise ConfigError(
+            f"JsonSchema without a type needs an extra: pip install 'millpond[jsonschema]' ({error})."
+        ) from error
+    known = jsonschema.validators.validator_for(document, default=jsonschema.Draft7Validator)
+    try:
+        known.check_schema(document)
+    except jsonschema.SchemaError as error:
+        raise ConfigError(f"a JSON Schema cannot be used: {error.message}.") from error
+    validator = known(document)
+
+    def check(value: Any) -> None:
+        for error in validator.iter_errors(value):
+            # The library's message quotes the value; the place and the rule say enough, and no secret.
+            raise ValueError(f"it breaks the schema's rule '{error.validator}' at {error.json_path}")
+
+    return check

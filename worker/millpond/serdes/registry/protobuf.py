@@ -1,0 +1,80 @@
+"""Protobuf messages."""
+
+# ruff: noqa: N802 - serdes read like types where they are used: value=Json(Flight)
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from millpond.serdes.registry import wire
+from millpond.serdes.registry.client import Reference, RegisteredSchema, SchemaRegistry, SubjectName, topic_name
+from millpond.serdes.serde import Serde
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+__all__ = ("Protobuf",)
+
+M = TypeVar("M", bound="Message")
+
+# Files every registry knows; they are not registered as references.
+_BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
+
+
+def Protobuf(
+    type: type[M], /, *, registry: SchemaRegistry, subject: SubjectName = topic_name, auto_register: bool = True
+) -> Serde[M]:
+    """Protobuf with a schema registry.
+
+    Args:
+        type: a generated message class. Its file is registered, and before it the files it imports, each under its
+            own name as the subject.
+        registry: where schemas are kept.
+        subject: how subjects are named: `topic_name`, `record_name` or `topic_record_name`.
+        auto_register: register the schema when it is not; False makes that an error.
+    """
+    descriptor = type.DESCRIPTOR
+    path = wire.message_path(_indexes(descriptor))
+    parse = type.FromString
+    to_bytes = type.SerializeToString
+    at = wire.PREFIX_LENGTH
+
+    def register(name: str) -> RegisteredSchema:
+        return _register(registry, name, descriptor.file, auto_register)
+
+    def encoder(registered: RegisteredSchema) -> wire.Encode:
+        prefix = wire.prefix(registered.id) + path
+
+        def encode(message: Any) -> bytes:
+            return prefix + to_bytes(message)
+
+        return encode
+
+    def deserialize(data: bytes, /) -> M:
+        wire.schema_id(data)
+        return parse(data[at + 1 :] if data[at : at + 1] == b"\x00" else data[wire.skip_message_path(data) :])
+
+    name = f"Protobuf({descriptor.name})"
+    return wire.frame(name, subject, register, encoder, lambda: descriptor.full_name, deserialize, immutable=False)
+
+
+def _indexes(descriptor: Any) -> list[int]:
+    """The path to a message in its file: its index among its siblings, preceded by those of what it is nested in."""
+    outer = descriptor.containing_type
+    if outer is None:
+        siblings = list(descriptor.file.message_types_by_name)
+        return [siblings.index(descriptor.name)]
+    return [*_indexes(outer), [one.name for one in outer.nested_types].index(descriptor.name)]
+
+
+def _register(registry: SchemaRegistry, subject: str, file: Any, auto_register: bool) -> RegisteredSchema:
+    references = []
+    for imported in file.dependencies:
+        if not imported.name.startswith(_BUILT_IN):
+            found = _register(registry, imported.name, imported, auto_register)
+            if found.version is None:  # registering tells the id; the version has to be asked for
+                found = registry.lookup(imported.name, "PROTOBUF", found.text, found.references)
+            references.append(Reference(imported.name, imported.name, found.version or 1))
+    text = base64.standard_b64encode(file.serialized_pb).decode("ascii")
+    return (registry.register if auto_register else registry.lookup)(subject, "PROTOBUF", text, references)

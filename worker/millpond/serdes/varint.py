@@ -1,0 +1,37 @@
+"""Kafka's zigzag variable-length integers, for the lengths and counts that stand in front of things."""
+
+from __future__ import annotations
+
+__all__ = ("read", "write")
+
+_LONGEST = 5
+
+
+def write(number: int) -> bytes:
+    """The bytes of a number that is not negative."""
+    rest = number << 1
+    if rest < 0x80:
+        return rest.to_bytes(1, "big")
+    out = bytearray()
+    while rest >= 0x80:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def read(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The number at `at`, and where it ends.
+
+    Raises:
+        ValueError: there is none before `end`, it is longer than 5 bytes, or negative.
+    """
+    value = 0
+    for index, position in enumerate(range(at, min(end, at + _LONGEST))):
+        byte = data[position]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            if value & 1:
+                break
+            return value >> 1, position + 1
+    raise ValueError("a length or count in it is malformed or cut off")
