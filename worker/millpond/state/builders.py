@@ -10,9 +10,10 @@ from millpond.errors import ConfigError
 from millpond.serdes import Serde
 from millpond.state.backend import Backend
 from millpond.state.keyvalue import KeyValueStore, TimestampedKeyValueStore
-from millpond.state.windowstore import TimestampedWindowStore, WindowStore
+from millpond.state.timeordered import TimeOrderedBuffer
+from millpond.state.window import TimestampedWindowStore, WindowStore
 
-__all__ = ("KeyValueStoreBuilder", "StoreBuilder", "WindowStoreBuilder")
+__all__ = ("KeyValueStoreBuilder", "StoreBuilder", "TimeOrderedBufferBuilder", "WindowStoreBuilder")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -148,4 +149,24 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
             persistent=self.persistent,
             caching=self.caching,
             changelog_topic=changelog_topic if self.logging else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TimeOrderedBufferBuilder(StoreBuilder[K, V]):
+    """The buffer behind `suppress`; its key serde is that of the (usually windowed) keys it holds."""
+
+    count_bytes: bool = False
+    """Whether the buffer knows its size in bytes, for a bound in bytes; it costs serialising every update."""
+
+    def build(self, partition: int, backend: Backend, changelog_topic: str | None = None) -> TimeOrderedBuffer[K, V]:
+        """The store of one task; see `StoreBuilder.build`."""
+        return TimeOrderedBuffer(
+            self.name,
+            partition,
+            backend,
+            self.key,
+            self.value,
+            changelog_topic=changelog_topic if self.logging else None,
+            count_bytes=self.count_bytes,
         )

@@ -15,8 +15,8 @@ import struct
 from typing import NamedTuple
 
 __all__ = (
-    "BUFFER_HEADERS",
     "ABSENT_SEQUENCE",
+    "BUFFER_HEADERS",
     "BufferValue",
     "RecordContext",
     "decode_buffer_value",

@@ -1,435 +1,124 @@
-"""The key-value store: one dict over the backend, holding every entry that was staged or read.
-
-Values of an immutable serde are kept as they are; others as bytes, so that nobody changes a staged value in place.
-An entry is a tuple (value, timestamp); (None, timestamp) is a deletion or a key known to be absent.
-"""
+"""The key-value store as users see it, plain and with timestamps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar, cast
 
-from millpond.serdes import Serde
-from millpond.state.backend import Backend, Rows
-from millpond.state.formats import (
-    PARTITION_LENGTH,
-    TIMESTAMP_LENGTH,
-    next_prefix,
-    pack_timestamp,
-    partition_prefix,
-    unpack_timestamp,
-)
-from millpond.state.merge import merge
-from millpond.state.staging import ABSENT, ChangelogRecord, Headers, Produced, StagedStore, StoreContext
+from millpond.state.formats import next_prefix
+from millpond.state.staged_keyvalue import Entry, StagedKeyValues
 from millpond.state.values import ValueAndTimestamp
 
 __all__ = ("KeyValueStore", "TimestampedKeyValueStore")
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-Entry = tuple[Any, int]
-
-
-class _StagedKeyValues(StagedStore[K, V]):
-    """Entries by key; the operators' functions, and the runtime's side. Subclasses add the users' methods."""
-
-    timestamped: bool = False
-
-    entry: Callable[[bytes], tuple[V | None, int]]
-    """The value and timestamp (ms) of a serialised key; (None, -1) when absent.
-
-    A fresh or immutable object, as of the last `stage`. The timestamp means nothing in a store that keeps none.
-    """
-
-    stage: Callable[[bytes, K, V | None, int, V | None], None]
-    """Put (or with None delete): serialised key, key, value, timestamp in ms, the value before this put."""
-
-    def __init__(
-        self,
-        name: str,
-        partition: int,
-        backend: Backend,
-        key: Serde[K],
-        value: Serde[V],
-        *,
-        caching: bool = False,
-        changelog_topic: str | None = None,
-    ) -> None:
-        super().__init__(name, partition, backend, key, value, caching=caching, changelog_topic=changelog_topic)
-        self._entries: dict[bytes, Entry] = {}
-        # raw key -> (key, value at the last flush) when caching, else None; in the order of the first put.
-        self._dirty: dict[bytes, tuple[K, Any] | None] = {}
-        self._dirty_headers: dict[bytes, Headers] = {}
-        self._low, self._high = partition_prefix(partition), partition_prefix(partition + 1)
-        # Every row of the backend is in memory too (at first there are none): a miss need not ask the backend.
-        self._complete = next(backend.range(name, self._low, self._high), None) is None
-        self._bind()
-
-    def attach(self, context: StoreContext) -> None:
-        """Tell the store its task; a caching store then forwards with the headers of the last put."""
-        super().attach(context)
-        self._bind()
-
-    # The hot path: plain functions over local names, specialised once.
-
-    def _bind(self) -> None:
-        self.entry = self._immutable_entry() if self.value_serde.immutable else self._copied_entry()
-        self.stage = self._immutable_stage() if self.value_serde.immutable else self._copied_stage()
-        if self.caching and self._context is not None:
-            self.stage = self._with_headers(self.stage, self._context)
-
-    def _immutable_entry(self) -> Callable[[bytes], tuple[V | None, int]]:
-        held, load = self._entries.get, self._load
-
-        def entry(raw_key: bytes, /) -> tuple[V | None, int]:
-            found = held(raw_key)
-            return load(raw_key) if found is None else found
-
-        return entry
-
-    def _copied_entry(self) -> Callable[[bytes], tuple[V | None, int]]:
-        held, load, decode = self._entries.get, self._load, self.value_serde.deserialize
-
-        def entry(raw_key: bytes, /) -> tuple[V | None, int]:
-            found = held(raw_key)
-            data, timestamp = load(raw_key) if found is None else found
-            return (None if data is None else decode(data)), timestamp
-
-        return entry
-
-    def _immutable_stage(self) -> Callable[[bytes, K, V | None, int, V | None], None]:
-        entries, dirty, caching = self._entries, self._dirty, self.caching
-
-        def stage(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
-            entries[raw_key] = (value, timestamp)
-            if raw_key not in dirty:
-                dirty[raw_key] = (key, old) if caching else None
-
-        return stage
-
-    def _copied_stage(self) -> Callable[[bytes, K, V | None, int, V | None], None]:
-        entries, dirty, caching, load = self._entries, self._dirty, self.caching, self._load
-        encode = self.value_serde.serialize
-
-        def stage(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
-            data = None if value is None else encode(value)
-            if raw_key not in dirty:
-                # `old` may be the very object that user code has just changed into `value`: the entry's bytes cannot.
-                dirty[raw_key] = (key, (entries.get(raw_key) or load(raw_key))[0]) if caching else None
-            entries[raw_key] = (data, timestamp)
-
-        return stage
-
-    def _with_headers(
-        self, stage: Callable[[bytes, K, V | None, int, V | None], None], context: StoreContext
-    ) -> Callable[[bytes, K, V | None, int, V | None], None]:
-        kept = self._dirty_headers
-
-        def stage_with_headers(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
-            stage(raw_key, key, value, timestamp, old)
-            if context.headers:
-                kept[raw_key] = context.headers
-            elif kept:
-                kept.pop(raw_key, None)
-
-        return stage_with_headers
-
-    def _load(self, raw_key: bytes) -> Entry:
-        """The entry of a key that is not in memory: bytes or object, as entries are kept."""
-        self._check_open()
-        if self._complete:
-            return ABSENT
-        data = self._read(self._prefix + raw_key)
-        found = self._entries[raw_key] = ABSENT if data is None else self._decode_row(data)
-        return found
-
-    def _decode_row(self, data: bytes) -> Entry:
-        timestamp = -1
-        if self.timestamped:
-            (timestamp,) = unpack_timestamp(data)
-            data = data[TIMESTAMP_LENGTH:]
-        return (self.value_serde.deserialize(data) if self.value_serde.immutable else data), timestamp
-
-    # The runtime's side.
-
-    def flush(self, out: list[Produced]) -> None:
-        """Turn staged writes into changelog records, appended to `out`, and rows; tell the listener when caching."""
-        if not self._dirty:
-            return
-        if self.caching:
-            self._flush_forwarding(out)
-        else:
-            self._entry_size.sample(self._sampled(self._dirty))
-            rows = self._encode(out, self._dirty)
-            self._dirty.clear()
-            self._row_size.sample(rows)
-
-    def _encode(self, out: list[Produced], keys: Iterable[bytes]) -> Rows:
-        topic, partition, prefix = self.changelog_topic, self.partition, self._prefix
-        entries, timestamped = self._entries, self.timestamped
-        rows = self._flushed
-        serde = self.value_serde
-        encode = serde.serialize
-        immutable = serde.immutable
-        log, keep = out.append, rows.append
-        for raw_key in keys:
-            value, timestamp = entries[raw_key]
-            if value is None:
-                data = row = None
-            else:
-                try:
-                    data = encode(value) if immutable else value
-                except Exception as error:
-                    raise serde.encoding_failed(value, error) from error
-                row = pack_timestamp(timestamp) + data if timestamped else data
-            if topic is not None:
-                log((topic, data, raw_key, partition, timestamp, None))
-            keep((prefix + raw_key, row))
-        return rows
-
-    def _flush_forwarding(self, out: list[Produced]) -> None:
-        # What the listener puts downstream must not meet a dict that is being iterated.
-        changes = cast(dict[bytes, tuple[K, Any]], self._dirty.copy())
-        headers = self._dirty_headers.copy()
-        self._dirty.clear()
-        self._dirty_headers.clear()
-        entries, listener, context = self._entries, self._listener, self._context
-        immutable, decode = self.value_serde.immutable, self.value_serde.deserialize
-        # Created and deleted between two flushes: nobody has to know.
-        told = [raw_key for raw_key, (_, old) in changes.items() if old is not None or entries[raw_key][0] is not None]
-        self._entry_size.sample(self._sampled(changes))
-        self._row_size.sample(self._encode(out, told))
-        if listener is None:
-            return
-        for raw_key in told:
-            key, old = changes[raw_key]
-            new, timestamp = entries[raw_key]
-            if not immutable:
-                new = None if new is None else decode(new)
-                old = None if old is None else decode(old)
-            if context is not None:
-                context.headers = headers.get(raw_key)
-            listener(key, new, old, timestamp)
-        if context is not None:
-            context.headers = None
-
-    def revert(self) -> None:
-        """Go back to what the backend has: staged, flushed and sealed writes are forgotten."""
-        self._forget()
-        self._dirty.clear()
-        self._dirty_headers.clear()
-        self._flushed = Rows()
-        self._sealed = Rows()
-
-    def restore(self, records: Iterable[ChangelogRecord]) -> Rows:
-        """Backend rows of changelog records; write them with their offset and `metadata()`. Null keys are skipped."""
-        self._forget()
-        prefix = self._prefix
-        if not self.timestamped:
-            return Rows((prefix + key, value) for key, value, _, _ in records if key is not None)
-        return Rows(
-            (prefix + key, None if value is None else pack_timestamp(timestamp) + value)
-            for key, value, timestamp, _ in records
-            if key is not None
-        )
-
-    def close(self) -> None:
-        """Forget everything in memory; nothing is written."""
-        super().close()
-        self._forget()
-        self._dirty.clear()
-
-    def _forget(self) -> None:
-        self._entries.clear()
-        self._complete = False
-
-    def _evict(self, count: int) -> None:
-        entries, dirty, prefix = self._entries, self._dirty, self._prefix
-        uncommitted = self._uncommitted_rows()
-        clean = (key for key in entries if key not in dirty and prefix + key not in uncommitted)
-        victims = list(islice(clean, count))
-        for key in victims:
-            del entries[key]
-        if victims:
-            self._complete = False
-
-    def _dirty_count(self) -> int:
-        return len(self._dirty)
-
-    def _entry_count(self) -> int:
-        return len(self._entries)
-
-    def _some_entries(self) -> Iterable[object]:
-        return self._entries.items()
-
-    def _sampled(self, keys: Mapping[bytes, object]) -> Iterator[object]:
-        entries = self._entries
-        return ((key, entries[key]) for key in keys)
-
-    # Reading in order.
-
-    def _scan(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[tuple[bytes, Entry]]:
-        """Raw keys and live entries of low <= raw key < high, as of now."""
-        self._check_open()
-        prefix = self._prefix
-        first, last = prefix + low, self._high if high is None else prefix + high
-        keys = self._uncommitted_rows()
-        keys.update(prefix + key for key in self._dirty)
-        entries = self._entries
-        staged = {key: entries[key[PARTITION_LENGTH:]] for key in keys if first <= key < last}
-        return self._live(merge(self._backend.range(self.name, first, last, reverse), staged, reverse))
-
-    def _live(self, rows: Iterator[tuple[bytes, bytes | Entry]]) -> Iterator[tuple[bytes, Entry]]:
-        decode, immutable = self.value_serde.deserialize, self.value_serde.immutable
-        for key, row in rows:
-            value, timestamp = self._decode_row(row) if isinstance(row, bytes) else row
-            if value is not None:
-                yield key[PARTITION_LENGTH:], (value if immutable else decode(value), timestamp)
-
-    def _between(self, low: K | None, high: K | None, reverse: bool) -> Iterator[tuple[bytes, Entry]]:
-        encode = self.serialize_key
-        first = b"" if low is None else encode(low)
-        last = None if high is None else encode(high) + b"\0"  # inclusive: the smallest key above it
-        return iter(()) if last is not None and first >= last else self._scan(first, last, reverse)
-
-    def _starting_with(self, prefix: object, serialize: Callable[[Any], bytes] | None) -> Iterator[tuple[bytes, Entry]]:
-        encode = self.serialize_key if serialize is None else serialize
-        first = prefix if isinstance(prefix, bytes) else encode(cast(Any, prefix))
-        return self._scan(first, next_prefix(first), False)
-
-    def approximate_num_entries(self) -> int:
-        """About how many keys the store has; staged writes to keys not committed yet count as new keys."""
-        self._check_open()
-        return self._backend.count(self.name, self.partition) + len(self._dirty)
+W = TypeVar("W")
 
 
-class KeyValueStore(_StagedKeyValues[K, V], Generic[K, V]):
-    """A key-value store. Writes are visible to the task at once, and durable with the task's next commit.
+class _KeyValueMethods(StagedKeyValues[K, V], Generic[K, V, W]):
+    """Reading and writing with keys and values as objects; W is what a value is for the user."""
 
-    Iterators show the store as it was when they were made, whatever is put while they run; they end with the task's
-    next commit. Keys come in the order of their bytes, within the task's partition.
-    """
+    def _given(self, entry: Entry) -> W:
+        raise NotImplementedError
 
-    def get(self, key: K) -> V | None:
+    def _taken(self, value: W) -> Entry:
+        raise NotImplementedError
+
+    def get(self, key: K) -> W | None:
         """The value, None when there is none."""
-        return self.entry(self.serialize_key(key))[0]
+        entry = self.entry(self.serialize_key(key))
+        return None if entry[0] is None else self._given(entry)
 
-    def put(self, key: K, value: V | None) -> None:
+    def put(self, key: K, value: W | None) -> None:
         """Set the value; None deletes it."""
         self._check_open()
         raw_key = self.serialize_key(key)
-        self.stage(raw_key, key, value, self._timestamp(), self.entry(raw_key)[0] if self.caching else None)
+        plain, timestamp = (None, self._timestamp()) if value is None else self._taken(value)
+        self.stage(raw_key, key, plain, timestamp, self.entry(raw_key)[0] if self.caching else None)
 
-    def put_if_absent(self, key: K, value: V) -> V | None:
+    def put_if_absent(self, key: K, value: W) -> W | None:
         """Set the value unless there is one; the value that was there."""
         held = self.get(key)
         if held is None:
             self.put(key, value)
         return held
 
-    def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
+    def put_all(self, entries: Iterable[tuple[K, W | None]]) -> None:
         """Set or delete many, in the order given."""
         for key, value in entries:
             self.put(key, value)
 
-    def delete(self, key: K) -> V | None:
+    def delete(self, key: K) -> W | None:
         """Remove the key; the value that was there."""
         held = self.get(key)
         self.put(key, None)
         return held
 
-    def range(self, low: K | None, high: K | None) -> Iterator[tuple[K, V]]:
+    def range(self, low: K | None, high: K | None) -> Iterator[tuple[K, W]]:
         """Entries with low <= key <= high, ascending; None is no bound."""
-        return self._values(self._between(low, high, False))
+        return self._between(low, high, False)
 
-    def reverse_range(self, low: K | None, high: K | None) -> Iterator[tuple[K, V]]:
+    def reverse_range(self, low: K | None, high: K | None) -> Iterator[tuple[K, W]]:
         """Entries with low <= key <= high, descending; None is no bound."""
-        return self._values(self._between(low, high, True))
+        return self._between(low, high, True)
 
-    def all(self) -> Iterator[tuple[K, V]]:
+    def all(self) -> Iterator[tuple[K, W]]:
         """All entries, ascending."""
-        return self._values(self._between(None, None, False))
+        return self._between(None, None, False)
 
-    def reverse_all(self) -> Iterator[tuple[K, V]]:
+    def reverse_all(self) -> Iterator[tuple[K, W]]:
         """All entries, descending."""
-        return self._values(self._between(None, None, True))
+        return self._between(None, None, True)
 
-    def prefix_scan(self, prefix: object, serialize: Callable[[Any], bytes] | None = None) -> Iterator[tuple[K, V]]:
+    def prefix_scan(self, prefix: object, serialize: Callable[[Any], bytes] | None = None) -> Iterator[tuple[K, W]]:
         """Entries whose serialised key starts with `prefix`, ascending.
 
         Args:
             prefix: bytes as they are; anything else goes through `serialize`.
             serialize: how the prefix becomes bytes; the store's key serde unless given.
         """
-        return self._values(self._starting_with(prefix, serialize))
+        encode = self.serialize_key if serialize is None else serialize
+        first = prefix if isinstance(prefix, bytes) else encode(cast("Any", prefix))
+        return self._objects(self._scan(first, next_prefix(first), False))
 
-    def _values(self, found: Iterator[tuple[bytes, Entry]]) -> Iterator[tuple[K, V]]:
-        decode = self.key_serde.deserialize
-        return ((decode(raw_key), value) for raw_key, (value, _) in found)
+    def approximate_num_entries(self) -> int:
+        """About how many keys the store has; staged writes count as new keys."""
+        self._check_open()
+        return self._backend.count(self.name, self.partition) + len(self._dirty)
+
+    def _between(self, low: K | None, high: K | None, reverse: bool) -> Iterator[tuple[K, W]]:
+        encode = self.serialize_key
+        first = b"" if low is None else encode(low)
+        last = None if high is None else encode(high) + b"\0"  # inclusive: the smallest key above it
+        return iter(()) if last is not None and first >= last else self._objects(self._scan(first, last, reverse))
+
+    def _objects(self, found: Iterator[tuple[bytes, Entry]]) -> Iterator[tuple[K, W]]:
+        decode, given = self.key_serde.deserialize, self._given
+        return ((decode(raw_key), given(entry)) for raw_key, entry in found)
 
 
-class TimestampedKeyValueStore(_StagedKeyValues[K, V], Generic[K, V]):
+class KeyValueStore(_KeyValueMethods[K, V, V], Generic[K, V]):
+    """A key-value store. Writes are visible to the task at once, and durable with the task's next commit.
+
+    Iterators show the store as it was when they were made, whatever is put while they run; they end with the task's
+    next commit. Keys come in the order of their bytes, within the task's partition.
+    """
+
+    def _given(self, entry: Entry) -> V:
+        return cast("V", entry[0])
+
+    def _taken(self, value: V) -> Entry:
+        return value, self._timestamp()
+
+
+class TimestampedKeyValueStore(_KeyValueMethods[K, V, ValueAndTimestamp[V]], Generic[K, V]):
     """A key-value store whose values are `ValueAndTimestamp`; in all else like `KeyValueStore`."""
 
     timestamped = True
 
-    def get(self, key: K) -> ValueAndTimestamp[V] | None:
-        """The value and its timestamp, None when there is none."""
-        value, timestamp = self.entry(self.serialize_key(key))
-        return None if value is None else ValueAndTimestamp(value, timestamp)
+    def _given(self, entry: Entry) -> ValueAndTimestamp[V]:
+        return ValueAndTimestamp(*entry)
 
-    def put(self, key: K, value: ValueAndTimestamp[V] | None) -> None:
-        """Set the value; None deletes it."""
-        self._check_open()
-        raw_key = self.serialize_key(key)
-        old = self.entry(raw_key)[0] if self.caching else None
-        if value is None:
-            self.stage(raw_key, key, None, self._timestamp(), old)
-        else:
-            self.stage(raw_key, key, value.value, value.timestamp, old)
-
-    def put_if_absent(self, key: K, value: ValueAndTimestamp[V]) -> ValueAndTimestamp[V] | None:
-        """Set the value unless there is one; the value that was there."""
-        held = self.get(key)
-        if held is None:
-            self.put(key, value)
-        return held
-
-    def put_all(self, entries: Iterable[tuple[K, ValueAndTimestamp[V] | None]]) -> None:
-        """Set or delete many, in the order given."""
-        for key, value in entries:
-            self.put(key, value)
-
-    def delete(self, key: K) -> ValueAndTimestamp[V] | None:
-        """Remove the key; the value that was there."""
-        held = self.get(key)
-        self.put(key, None)
-        return held
-
-    def range(self, low: K | None, high: K | None) -> Iterator[tuple[K, ValueAndTimestamp[V]]]:
-        """Entries with low <= key <= high, ascending; None is no bound."""
-        return self._values(self._between(low, high, False))
-
-    def reverse_range(self, low: K | None, high: K | None) -> Iterator[tuple[K, ValueAndTimestamp[V]]]:
-        """Entries with low <= key <= high, descending; None is no bound."""
-        return self._values(self._between(low, high, True))
-
-    def all(self) -> Iterator[tuple[K, ValueAndTimestamp[V]]]:
-        """All entries, ascending."""
-        return self._values(self._between(None, None, False))
-
-    def reverse_all(self) -> Iterator[tuple[K, ValueAndTimestamp[V]]]:
-        """All entries, descending."""
-        return self._values(self._between(None, None, True))
-
-    def prefix_scan(
-        self, prefix: object, serialize: Callable[[Any], bytes] | None = None
-    ) -> Iterator[tuple[K, ValueAndTimestamp[V]]]:
-        """Entries whose serialised key starts with `prefix`, ascending; see `KeyValueStore.prefix_scan`."""
-        return self._values(self._starting_with(prefix, serialize))
-
-    def _values(self, found: Iterator[tuple[bytes, Entry]]) -> Iterator[tuple[K, ValueAndTimestamp[V]]]:
-        decode = self.key_serde.deserialize
-        return ((decode(raw_key), ValueAndTimestamp(value, timestamp)) for raw_key, (value, timestamp) in found)
+    def _taken(self, value: ValueAndTimestamp[V]) -> Entry:
+        return value.value, value.timestamp

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 __all__ = ("merge",)
@@ -11,7 +11,7 @@ E = TypeVar("E")
 
 
 def merge(
-    committed: Iterator[tuple[bytes, bytes]], staged: dict[bytes, E], reverse: bool = False
+    committed: Iterator[tuple[bytes, bytes]], staged: Mapping[bytes, E], reverse: bool = False
 ) -> Iterator[tuple[bytes, bytes | E]]:
     """Rows of both layers in key order, the staged one where both have the key.
 
@@ -29,7 +29,7 @@ def merge(
 
 
 def _merge(
-    committed: Iterator[tuple[bytes, bytes]], staged: dict[bytes, E], ordered: list[bytes], reverse: bool
+    committed: Iterator[tuple[bytes, bytes]], staged: Mapping[bytes, E], ordered: list[bytes], reverse: bool
 ) -> Iterator[tuple[bytes, bytes | E]]:
     at, end = 0, len(ordered)
     for row in committed:

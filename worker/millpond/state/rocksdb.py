@@ -11,64 +11,26 @@ import shutil
 import struct
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
-from rocksdict import (
-    BlockBasedOptions,
-    Cache,
-    ColumnFamily,
-    DBCompressionType,
-    Options,
-    Rdict,
-    RdictIter,
-    ReadOptions,
-    WriteBatch,
-    WriteBufferManager,
-)
+from rocksdict import ColumnFamily, Rdict, RdictIter, ReadOptions, WriteBatch
 
 from millpond.errors import StateCorrupted, StateError
 from millpond.state.backend import Row, Rows, Written
 from millpond.state.formats import partition_prefix
 from millpond.state.locking import DirectoryLock
+from millpond.state.tuning import StateFileOptions, Tuning
 
-__all__ = ("StateFile", "StateFileOptions")
+__all__ = ("StateFile",)
 
 _MIB = 1024 * 1024
 _FORMAT = "millpond state 1"
 _STORE = "store:"
 _offset = struct.Struct(">q")
 _NO_OFFSET = -1
-
-
-@dataclass(frozen=True, slots=True)
-class StateFileOptions:
-    """How much memory and how many threads one worker's database may use, whatever the number of stores and tasks."""
-
-    cache_bytes: int = 96 * _MIB
-    """All off-heap memory: blocks, indexes, filters and write buffers are charged to this one cache. Filled lazily."""
-
-    write_buffer_bytes: int = 48 * _MIB
-    """The part of `cache_bytes` that may be write buffers of all stores together."""
-
-    max_open_files: int = 512
-    """SST files kept open; each costs a descriptor."""
-
-    background_jobs: int = 2
-    """Threads for flushes and compactions."""
-
-    compression: bool = True
-    """LZ4 for data blocks."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.write_buffer_bytes <= self.cache_bytes:
-            raise ValueError(
-                f"write buffers of {self.write_buffer_bytes} bytes do not fit a cache of {self.cache_bytes} bytes: "
-                "write buffers are part of the cache"
-            )
 
 
 class _Family:
@@ -177,11 +139,7 @@ class StateFile:
         self.path = Path(path)
         self.set_aside = None
         self.reason = None
-        self._options = options or StateFileOptions()
-        self._cache = Cache(self._options.cache_bytes)
-        self._buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
-            self._options.write_buffer_bytes, False, self._cache
-        )
+        self._tuning = Tuning(options or StateFileOptions())
         self._families: dict[str, _Family] = {}
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
         self._written: dict[tuple[str, int], Written] = {}
@@ -206,7 +164,7 @@ class StateFile:
         """Open or create the database of a worker; see the constructor."""
         return cls(path, options)
 
-    def __enter__(self) -> StateFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -247,14 +205,14 @@ class StateFile:
 
     def _open_database(self) -> None:
         path = self._database
-        known = path.exists() and any(path.glob("*.sst")) or any(path.glob("MANIFEST-*"))
+        known = (path.exists() and any(path.glob("*.sst"))) or any(path.glob("MANIFEST-*"))
         if known and not (path / "CURRENT").exists():
             # RocksDB would take it for a new database and delete the files of the old one.
             raise StateCorrupted(f"the database in '{path}' has lost its file CURRENT")
         try:
-            names = Rdict.list_cf(str(path), self._db_options()) if known else ["default"]
-            families = {name: self._family_options() for name in names}
-            self._db = db = Rdict(str(path), self._db_options(), column_families=families)
+            names = Rdict.list_cf(str(path), self._tuning.database()) if known else ["default"]
+            families = {name: self._tuning.family() for name in names}
+            self._db = db = Rdict(str(path), self._tuning.database(), column_families=families)
             for name in names:
                 if name.startswith(_STORE):
                     store = name[len(_STORE) :]
@@ -283,41 +241,6 @@ class StateFile:
             yield (key[:-4].decode(), partition), (found, value[_offset.size :])
             iterator.next()
         iterator.status()
-
-    def _db_options(self) -> Options:
-        options = self._family_options()
-        given = self._options
-        options.create_if_missing(True)
-        options.set_write_buffer_manager(self._buffers)
-        options.set_max_background_jobs(given.background_jobs)
-        options.set_max_open_files(given.max_open_files)
-        # Replayed at the next start after a kill.
-        options.set_max_total_wal_size(max(64 * _MIB, 2 * given.write_buffer_bytes))
-        options.set_keep_log_file_num(2)
-        options.set_max_log_file_size(4 * _MIB)
-        options.set_stats_dump_period_sec(0)
-        options.set_stats_persist_period_sec(0)
-        return options
-
-    def _family_options(self) -> Options:
-        given = self._options
-        options = Options(raw_mode=True)
-        table = BlockBasedOptions()
-        table.set_block_cache(self._cache)
-        table.set_bloom_filter(10, False)
-        table.set_cache_index_and_filter_blocks(True)
-        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-        table.set_block_size(16 * 1024)
-        table.set_format_version(5)
-        options.set_block_based_table_factory(table)
-        options.set_compression_type(DBCompressionType.lz4() if given.compression else DBCompressionType.none())
-        options.set_write_buffer_size(max(given.write_buffer_bytes // 2, 64 * 1024))
-        options.set_max_write_buffer_number(3)
-        # A write holds the interpreter's lock: it must not be slowed down for a burst that compaction will absorb.
-        options.set_level_zero_slowdown_writes_trigger(40)
-        options.set_level_zero_stop_writes_trigger(64)
-        options.set_level_compaction_dynamic_level_bytes(True)
-        return options
 
     # Reading.
 
@@ -446,7 +369,7 @@ class StateFile:
             family = self._families[store]
             family.close()
             db.drop_column_family(_STORE + store)
-            db.create_column_family(_STORE + store, self._family_options())
+            db.create_column_family(_STORE + store, self._tuning.family())
             family.open(db.get_column_family(_STORE + store), db.get_column_family_handle(_STORE + store))
         except Exception as error:
             self._raise(error, store)
@@ -483,7 +406,7 @@ class StateFile:
         if family is None:
             db = self._open_db()
             try:
-                rows = db.create_column_family(_STORE + store, self._family_options())
+                rows = db.create_column_family(_STORE + store, self._tuning.family())
                 handle = db.get_column_family_handle(_STORE + store)
             except Exception as error:
                 self._raise(error, store)

@@ -26,7 +26,7 @@ V = TypeVar("V")
 
 Headers = list[tuple[str, bytes | None]]
 
-ChangelogRecord = tuple[bytes, bytes | None, int, Headers | None]
+ChangelogRecord = tuple[bytes | None, bytes | None, int, Headers | None]
 """Key, value, timestamp in ms, headers: what `restore` takes."""
 
 FlushListener = Callable[[Any, Any, Any, int], None]
@@ -181,10 +181,12 @@ class StagedStore(Generic[K, V]):
     def _timestamp(self) -> int:
         """The current record's, for writes that do not bring one; the wall clock where there is no record."""
         context = self._context
-        if context is None:
-            return int(time.time() * 1000)
-        timestamp = context.timestamp
-        return timestamp if timestamp >= 0 else context.now_ms()
+        timestamp = -1 if context is None else context.timestamp
+        return timestamp if timestamp >= 0 else self._now()
+
+    def _now(self) -> int:
+        """The wall clock in ms."""
+        return int(time.time() * 1000) if self._context is None else self._context.now_ms()
 
     def _check_open(self) -> None:
         if self._closed:

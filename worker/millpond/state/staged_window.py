@@ -1,0 +1,478 @@
+"""The window store's inside: staged entries in one dict per window start, over segments that expire together.
+
+A segment spans max(retention / 2, 60 s) of window starts, as in Kafka Streams' RocksDB store, and is what expiry
+deletes. What can be read is narrower: never a window that starts before stream time - retention + 1. Between the two
+lie windows that may still be put (they reach the changelog) but are not seen. An in-memory store in Kafka Streams
+refuses those puts; so does this one when it is not persistent.
+
+Stream time here is the largest window start ever put, and is committed with the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import islice
+from typing import Any, TypeVar
+
+import msgspec
+
+from millpond.serdes import Serde, Windowed
+from millpond.state.backend import Backend, Rows
+from millpond.state.formats import (
+    MAX_SEQUENCE,
+    PARTITION_LENGTH,
+    SEGMENT_LENGTH,
+    TIMESTAMP_LENGTH,
+    pack_timestamp,
+    segment_prefix,
+    split_window_key,
+    unpack_timestamp,
+    window_suffix,
+)
+from millpond.state.merge import merge
+from millpond.state.staging import ABSENT, ChangelogRecord, Headers, Produced, StagedStore, StoreContext
+
+__all__ = ("StagedWindows",)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Entry = tuple[Any, int]
+Dirty = dict[bytes, "tuple[Any, Any] | None"]
+Window = tuple[dict[bytes, Entry], Dirty, bool]
+"""Entries by raw key; the dirty ones; True when nothing of this window is in the backend but not in the entries."""
+
+_MAX_LONG = 2**63 - 1
+_SMALLEST_SEGMENT_MS = 60_000
+_ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
+
+
+class StagedWindows(StagedStore[K, V]):
+    """Entries by window start and key: the operators' functions, and the runtime's side."""
+
+    timestamped: bool = False
+    persistent: bool
+
+    entry: Callable[[bytes, int], tuple[V | None, int]]
+    """The value and timestamp (ms) of a serialised key in the window starting at a time (ms); (None, -1) when absent."""
+
+    stage: Callable[[bytes, int, K, V | None, int, V | None], None]
+    """Put (None deletes): serialised key, window start in ms, key, value, timestamp in ms, the value before this put."""
+
+    expired_puts: int
+    """Puts refused because their window had expired, since the store was built."""
+
+    _observed: int
+    _floor: int
+    _swept: int
+    _sealed_metadata: bytes
+
+    def __init__(
+        self,
+        name: str,
+        partition: int,
+        backend: Backend,
+        key: Serde[K],
+        value: Serde[V],
+        *,
+        retention_ms: int,
+        window_size_ms: int,
+        persistent: bool = True,
+        caching: bool = False,
+        changelog_topic: str | None = None,
+    ) -> None:
+        super().__init__(name, partition, backend, key, value, caching=caching, changelog_topic=changelog_topic)
+        self.persistent = persistent
+        self.retention_ms = retention_ms
+        self.window_size_ms = window_size_ms
+        self.expired_puts = 0
+        self._interval = max(retention_ms // 2, _SMALLEST_SEGMENT_MS)
+        self._windows: dict[int, Window] = {}
+        self._starts: list[int] = []  # heap of the starts in _windows, and perhaps of some that left it
+        # Windows that may be put to and not be read; only until the next flush.
+        self._hidden: dict[int, Window] = {}
+        # Windows with something dirty, in the order in which they got so; expired ones stay until they are flushed.
+        self._touched: list[tuple[int, Window]] = []
+        self._dirty_headers: dict[tuple[int, bytes], Headers] = {}
+        self._load_metadata()
+        self._bind()
+
+    @property
+    def observed_stream_time(self) -> int:
+        """The largest window start put so far, in epoch ms; -1 before the first."""
+        return self._observed
+
+    def attach(self, context: StoreContext) -> None:
+        """Tell the store its task; a caching store then forwards with the headers of the last put."""
+        super().attach(context)
+        self._bind()
+
+    # The hot path.
+
+    def _bind(self) -> None:
+        self.entry = self._immutable_entry() if self.value_serde.immutable else self._copied_entry()
+        self.stage = self._immutable_stage() if self.value_serde.immutable else self._copied_stage()
+        if self.caching and self._context is not None:
+            self.stage = self._with_headers(self.stage, self._context)
+
+    def _immutable_entry(self) -> Callable[[bytes, int], tuple[V | None, int]]:
+        window_at, load = self._windows.get, self._load
+
+        def entry(raw_key: bytes, start: int, /) -> tuple[V | None, int]:
+            window = window_at(start)
+            if window is not None:
+                found = window[0].get(raw_key)
+                if found is not None:
+                    return found
+            return load(raw_key, start)
+
+        return entry
+
+    def _copied_entry(self) -> Callable[[bytes, int], tuple[V | None, int]]:
+        window_at, load, decode = self._windows.get, self._load, self.value_serde.deserialize
+
+        def entry(raw_key: bytes, start: int, /) -> tuple[V | None, int]:
+            window = window_at(start)
+            found = None if window is None else window[0].get(raw_key)
+            data, timestamp = load(raw_key, start) if found is None else found
+            return (None if data is None else decode(data)), timestamp
+
+        return entry
+
+    def _immutable_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
+        window_at, opened, touched, caching = self._windows.get, self._open, self._touched, self.caching
+
+        def stage(raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+            window = window_at(start) or opened(start)
+            window[0][raw_key] = (value, timestamp)
+            dirty = window[1]
+            if raw_key not in dirty:
+                if not dirty:
+                    touched.append((start, window))
+                dirty[raw_key] = (key, old) if caching else None
+
+        return stage
+
+    def _copied_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
+        window_at, opened, touched, caching = self._windows.get, self._open, self._touched, self.caching
+        load, encode = self._load, self.value_serde.serialize
+
+        def stage(raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+            data = None if value is None else encode(value)
+            window = window_at(start) or opened(start)
+            entries, dirty = window[0], window[1]
+            if raw_key not in dirty:
+                if not dirty:
+                    touched.append((start, window))
+                # `old` may be the very object that user code has just changed into `value`: the entry's bytes cannot.
+                dirty[raw_key] = (key, (entries.get(raw_key) or load(raw_key, start))[0]) if caching else None
+            entries[raw_key] = (data, timestamp)
+
+        return stage
+
+    def _with_headers(
+        self, stage: Callable[[bytes, int, K, V | None, int, V | None], None], context: StoreContext
+    ) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
+        kept = self._dirty_headers
+
+        def stage_with_headers(
+            raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /
+        ) -> None:
+            stage(raw_key, start, key, value, timestamp, old)
+            if context.headers:
+                kept[start, raw_key] = context.headers
+            elif kept:
+                kept.pop((start, raw_key), None)
+
+        return stage_with_headers
+
+    def _load(self, raw_key: bytes, start: int) -> Entry:
+        """The entry of a key that is not in memory: bytes or object, as entries are kept."""
+        self._check_open()
+        # Nothing was ever put above the observed time; what is at or below the floor has expired.
+        if start > self._observed or start <= self._floor:
+            return ABSENT
+        window = self._windows.get(start)
+        if window is None:
+            window = self._windows[start] = ({}, {}, False)
+            heappush(self._starts, start)
+        elif window[2]:
+            return ABSENT
+        data = self._read(segment_prefix(self.partition, start // self._interval) + raw_key + window_suffix(start))
+        found = window[0][raw_key] = ABSENT if data is None else self._decode_row(data)
+        return found
+
+    def _open(self, start: int) -> Window:
+        """The window to put into, for a start that has none in memory."""
+        self._check_open()
+        if start > self._floor:
+            # A window above anything ever put has nothing in the backend.
+            window: Window = ({}, {}, start > self._observed)
+            self._windows[start] = window
+            heappush(self._starts, start)
+            if start > self._observed:
+                self._advance(start)
+            return window
+        if self._expired(start):
+            self.expired_puts += 1
+        hidden = self._hidden.get(start)
+        if hidden is None:
+            hidden = self._hidden[start] = ({}, {}, True)
+        return hidden
+
+    def _advance(self, observed: int) -> None:
+        self._observed = observed
+        self._floor = floor = observed - self.retention_ms
+        windows, starts = self._windows, self._starts
+        while starts and starts[0] <= floor:
+            windows.pop(heappop(starts), None)
+
+    def _expired(self, start: int) -> bool:
+        """Whether a put to this window start is refused."""
+        return start // self._interval < self._first_live_segment() if self.persistent else start <= self._floor
+
+    def _first_live_segment(self) -> int:
+        return max(0, self._floor // self._interval)
+
+    def _decode_row(self, data: bytes) -> Entry:
+        timestamp = -1
+        if self.timestamped:
+            (timestamp,) = unpack_timestamp(data)
+            data = data[TIMESTAMP_LENGTH:]
+        return (self.value_serde.deserialize(data) if self.value_serde.immutable else data), timestamp
+
+    # The runtime's side.
+
+    def flush(self, out: list[Produced]) -> None:
+        """Turn staged writes into changelog records, appended to `out`, and rows; tell the listener when caching."""
+        touched = self._touched.copy()
+        self._touched.clear()
+        self._hidden.clear()
+        if touched:
+            start, (entries, dirty, _) = touched[-1]
+            self._entry_size.sample((key, entries[key]) for key in dirty)
+        written = len(self._flushed)
+        headers = self._dirty_headers.copy()
+        self._dirty_headers.clear()
+        for start, (entries, dirty, _) in touched:
+            if self.caching:
+                self._flush_forwarding(out, start, entries, dirty, headers)
+            else:
+                self._encode(out, start, entries, dirty)
+                dirty.clear()
+        self._row_size.sample(self._flushed[written : written + 16])
+        if self.caching and touched and self._context is not None:
+            self._context.headers = None
+
+    def _encode(self, out: list[Produced], start: int, entries: dict[bytes, Entry], keys: Iterable[bytes]) -> None:
+        if self._expired(start):
+            return
+        topic, partition, timestamped = self.changelog_topic, self.partition, self.timestamped
+        prefix, suffix = segment_prefix(partition, start // self._interval), window_suffix(start)
+        serde = self.value_serde
+        encode, immutable = serde.serialize, serde.immutable
+        log, keep = out.append, self._flushed.append
+        for raw_key in keys:
+            value, timestamp = entries[raw_key]
+            if value is None:
+                data = row = None
+            else:
+                try:
+                    data = encode(value) if immutable else value
+                except Exception as error:
+                    raise serde.encoding_failed(value, error) from error
+                row = pack_timestamp(timestamp) + data if timestamped else data
+            key = raw_key + suffix
+            if topic is not None:
+                log((topic, data, key, partition, timestamp, None))
+            keep((prefix + key, row))
+
+    def _flush_forwarding(
+        self,
+        out: list[Produced],
+        start: int,
+        entries: dict[bytes, Entry],
+        dirty: Dirty,
+        headers: dict[tuple[int, bytes], Headers],
+    ) -> None:
+        changes: dict[bytes, Any] = dirty.copy()
+        dirty.clear()
+        # Created and deleted between two flushes: nobody has to know.
+        told = [raw_key for raw_key, (_, old) in changes.items() if old is not None or entries[raw_key][0] is not None]
+        self._encode(out, start, entries, told)
+        listener, context = self._listener, self._context
+        if listener is None:
+            return
+        end = min(start + self.window_size_ms, _MAX_LONG)
+        immutable, decode = self.value_serde.immutable, self.value_serde.deserialize
+        for raw_key in told:
+            key, old = changes[raw_key]
+            new, timestamp = entries[raw_key]
+            if not immutable:
+                new = None if new is None else decode(new)
+                old = None if old is None else decode(old)
+            if context is not None:
+                context.headers = headers.get((start, raw_key))
+            listener(Windowed(key, start, end), new, old, timestamp)
+
+    def seal(self) -> Rows:
+        """The rows flushed since the last seal, and the deletion of the segments that expired since then."""
+        self._sweep(self._flushed)
+        self._sealed_metadata = self._encode_metadata()
+        return super().seal()
+
+    def _sweep(self, rows: Rows) -> None:
+        live = self._first_live_segment()
+        if live > self._swept:
+            partition = self.partition
+            rows.ranges.append((segment_prefix(partition, self._swept), segment_prefix(partition, live)))
+            self._swept = live
+
+    def metadata(self) -> bytes:
+        """The stream time as of the last `seal` or `restore`."""
+        return self._sealed_metadata
+
+    def _encode_metadata(self) -> bytes:
+        return msgspec.msgpack.encode({"observed_stream_time": self._observed})
+
+    def _load_metadata(self) -> None:
+        written = self._backend.metadata(self.name, self.partition)
+        held = msgspec.msgpack.decode(written, type=dict[str, int]) if written else {}
+        self._observed = held.get("observed_stream_time", -1)
+        self._floor = self._observed - self.retention_ms
+        # Segments below this one were deleted by the commit that wrote this stream time.
+        self._swept = self._first_live_segment()
+        self._sealed_metadata = self._encode_metadata()
+
+    def revert(self) -> None:
+        """Go back to what the backend has, stream time included."""
+        self._forget()
+        self._flushed = Rows()
+        self._sealed = Rows()
+        self._load_metadata()
+
+    def restore(self, records: Iterable[ChangelogRecord]) -> Rows:
+        """Backend rows of changelog records; write them with their offset and `metadata()`.
+
+        Stream time is taken from the whole batch first, so that what has expired by its end is not restored.
+        Null keys are skipped.
+        """
+        self._forget()
+        split = [(record, split_window_key(record[0])) for record in records if record[0] is not None]
+        newest = max((start for _, (_, start, _) in split), default=-1)
+        if newest > self._observed:
+            self._advance(newest)
+        rows = Rows()
+        self._sweep(rows)
+        partition, interval = self.partition, self._interval
+        for (key, value, timestamp, _), (_, start, _) in split:
+            if not self._expired(start):
+                if value is not None and self.timestamped:
+                    value = pack_timestamp(timestamp) + value
+                rows.append((segment_prefix(partition, start // interval) + key, value))
+        self._sealed_metadata = self._encode_metadata()
+        return rows
+
+    def close(self) -> None:
+        """Forget everything in memory; nothing is written."""
+        super().close()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._windows.clear()
+        self._starts.clear()
+        self._hidden.clear()
+        self._touched.clear()
+        self._dirty_headers.clear()
+
+    def _evict(self, count: int) -> None:
+        uncommitted = self._uncommitted_rows()
+        for start in list(self._windows):
+            entries, dirty, _ = self._windows[start]
+            if not entries:
+                continue
+            prefix, suffix = segment_prefix(self.partition, start // self._interval), window_suffix(start)
+            clean = (key for key in entries if key not in dirty and prefix + key + suffix not in uncommitted)
+            victims = list(islice(clean, count))
+            if len(victims) == len(entries):
+                del self._windows[start]
+            elif victims:
+                for key in victims:
+                    del entries[key]
+                # The same dicts, since `_touched` may have them too.
+                self._windows[start] = (entries, dirty, False)
+            count -= len(victims)
+            if count <= 0:
+                return
+
+    def _dirty_count(self) -> int:
+        return sum(len(dirty) for _, (_, dirty, _) in self._touched)
+
+    def _entry_count(self) -> int:
+        return sum(len(entries) for entries, _, _ in self._windows.values())
+
+    def _some_entries(self) -> Iterable[object]:
+        return (entry for entries, _, _ in self._windows.values() for entry in entries.items())
+
+    # Reading in order: segment by segment, in the order of the rows' keys.
+
+    def _staged_between(self, first: int, last: int) -> dict[bytes, Entry]:
+        """Uncommitted entries with first <= window start <= last, by full row key."""
+        staged: dict[bytes, Entry] = {}
+        windows = self._windows
+        for key in self._uncommitted_rows():
+            raw_key, start, _ = split_window_key(key, _ROW_PREFIX_LENGTH)
+            if first <= start <= last and start in windows:
+                staged[key] = windows[start][0][raw_key]
+        for start, (entries, dirty, _) in self._touched:
+            if first <= start <= last:
+                prefix, suffix = segment_prefix(self.partition, start // self._interval), window_suffix(start)
+                for raw_key in dirty:
+                    staged[prefix + raw_key + suffix] = entries[raw_key]
+        return staged
+
+    def _scan(
+        self, key_from: bytes | None, key_to: bytes | None, first: int, last: int, reverse: bool
+    ) -> Iterator[tuple[bytes, int, Entry]]:
+        """Raw key, window start and live entry of both ranges (inclusive), as of now."""
+        self._check_open()
+        first = max(first, self._floor + 1, 0)
+        last = min(last, self._observed)
+        if last < first or (key_from is not None and key_to is not None and key_from > key_to):
+            return iter(())
+        partition, interval = self.partition, self._interval
+        segments = range(first // interval, last // interval + 1)
+        one_key = key_from is not None and key_from == key_to
+        found: list[Iterator[tuple[bytes, bytes]]] = []
+        for segment in reversed(segments) if reverse else segments:
+            prefix = segment_prefix(partition, segment)
+            if one_key and key_from is not None:
+                low = prefix + key_from + window_suffix(first)
+                high = prefix + key_from + window_suffix(last, MAX_SEQUENCE) + b"\0"
+            else:
+                low = prefix if key_from is None else prefix + key_from
+                high = segment_prefix(partition, segment + 1)
+            found.append(self._backend.range(self.name, low, high, reverse))
+        committed = (row for rows in found for row in rows)
+        rows = merge(committed, self._staged_between(first, last), reverse)
+        return self._live(rows, key_from, key_to, first, last)
+
+    def _live(
+        self,
+        rows: Iterator[tuple[bytes, bytes | Entry]],
+        key_from: bytes | None,
+        key_to: bytes | None,
+        first: int,
+        last: int,
+    ) -> Iterator[tuple[bytes, int, Entry]]:
+        decode, immutable = self.value_serde.deserialize, self.value_serde.immutable
+        for key, row in rows:
+            raw_key, start, _ = split_window_key(key, _ROW_PREFIX_LENGTH)
+            if start < first or start > last:
+                continue
+            if (key_from is not None and raw_key < key_from) or (key_to is not None and raw_key > key_to):
+                continue
+            value, timestamp = self._decode_row(row) if isinstance(row, bytes) else row
+            if value is not None:
+                yield raw_key, start, (value if immutable else decode(value), timestamp)

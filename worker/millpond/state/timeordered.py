@@ -1,0 +1,322 @@
+"""The buffer behind `suppress`: one pending update per key, given out in the order of buffer time, then key bytes.
+
+All pending updates are in memory, as in Kafka Streams; the backend has them too, as of the last commit, so a restart
+reads them from there and not from the beginning of the changelog. An update is serialised when it is flushed, not when
+it is put: what is replaced or given out within one commit never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from millpond.errors import StateCorrupted
+from millpond.serdes import Serde
+from millpond.state.backend import Backend, Rows
+from millpond.state.formats import (
+    BUFFER_HEADERS,
+    PARTITION_LENGTH,
+    BufferValue,
+    RecordContext,
+    decode_buffer_value,
+    encode_buffer_value,
+    partition_prefix,
+)
+from millpond.state.staging import ChangelogRecord, Produced, StagedStore
+
+__all__ = ("Pending", "TimeOrderedBuffer")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+NOTHING_BUFFERED = 2**63 - 1
+
+_VALUE_SIZES = 8
+_CONTEXT_SIZES = 8 + 8 + 4
+
+
+class Pending(NamedTuple, Generic[K, V]):
+    """An update that leaves the buffer."""
+
+    key: K
+    new: V | None
+    old: V | None
+    """The value before this update, as the operator upstream gave it."""
+
+    context: RecordContext
+    """Of the record that made the update."""
+
+
+class _Buffered:
+    """A pending update. Prior, old and new are objects of an immutable serde, or bytes."""
+
+    __slots__ = ("context", "new", "old", "prior", "size", "time")
+
+    def __init__(self, time: int, prior: Any, old: Any, new: Any, context: RecordContext) -> None:
+        self.time = time
+        self.prior = prior
+        self.old = old
+        self.new = new
+        self.context = context
+        self.size = 0
+
+
+class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
+    """The suppress buffer of one task.
+
+    Attributes:
+        min_timestamp: the smallest buffer time (ms), 2**63 - 1 when empty: what an operator checks for each record.
+    """
+
+    min_timestamp: int
+
+    def __init__(
+        self,
+        name: str,
+        partition: int,
+        backend: Backend,
+        key: Serde[K],
+        value: Serde[V],
+        *,
+        changelog_topic: str | None = None,
+        count_bytes: bool = False,
+    ) -> None:
+        """Read what is pending from the backend.
+
+        Args:
+            name: the store's name.
+            partition: the task's partition.
+            backend: where committed updates are.
+            key: serde of the (usually windowed) keys.
+            value: serde of the values.
+            changelog_topic: None when not logged.
+            count_bytes: whether `buffer_size` is kept up; it costs serialising every put.
+        """
+        super().__init__(name, partition, backend, key, value, caching=False, changelog_topic=changelog_topic)
+        self._count_bytes = count_bytes
+        self._immutable = self.value_serde.immutable
+        self._updates: dict[bytes, _Buffered] = {}
+        # One item per key in _updates, and stale ones of keys that a restored deletion removed.
+        self._order: list[tuple[int, bytes]] = []
+        self._dirty: dict[bytes, None] = {}
+        self._size = 0
+        self._load()
+
+    @property
+    def num_records(self) -> int:
+        """How many keys have a pending update."""
+        return len(self._updates)
+
+    @property
+    def buffer_size(self) -> int:
+        """Bytes of all pending updates, counted as Kafka Streams counts them; 0 unless `count_bytes`."""
+        return self._size
+
+    def put(
+        self, buffer_time: int, raw_key: bytes, key: K, new: V | None, old: V | None, context: RecordContext
+    ) -> None:
+        """Buffer an update; one that is pending for the key is replaced and keeps its buffer time.
+
+        Args:
+            buffer_time: ms; it orders the buffer.
+            raw_key: the key's bytes.
+            key: not kept.
+            new: the new value, None for a deletion.
+            old: the value before it.
+            context: of the current record.
+        """
+        if not self._immutable:
+            encode = self.value_serde.serialize
+            new_kept: Any = None if new is None else encode(new)
+            old_kept: Any = None if old is None else encode(old)
+        else:
+            new_kept, old_kept = new, old
+        held = self._updates.get(raw_key)
+        if held is None:
+            self._check_open()
+            self._insert(raw_key, _Buffered(buffer_time, old_kept, old_kept, new_kept, context))
+        else:
+            held.old, held.new, held.context = old_kept, new_kept, context
+            if self._count_bytes:
+                self._size -= held.size
+                self._measure(raw_key, held)
+        self._dirty[raw_key] = None
+
+    def prior_value(self, raw_key: bytes) -> tuple[bool, V | None]:
+        """Whether the key has a pending update, and the value that is visible downstream until it goes out."""
+        held = self._updates.get(raw_key)
+        return (False, None) if held is None else (True, self._object(held.prior))
+
+    def evict_while(self, predicate: Callable[[], bool], callback: Callable[[Pending[K, V]], None]) -> None:
+        """Give out pending updates from the front, as long as there are some and `predicate` holds.
+
+        The predicate is asked before each update, with `min_timestamp`, `num_records` and `buffer_size` up to date. An
+        update leaves the buffer after its callback returned.
+        """
+        updates, order = self._updates, self._order
+        decode = self.key_serde.deserialize
+        while updates and predicate():
+            _, raw_key = order[0]
+            held = updates[raw_key]
+            callback(Pending(decode(raw_key), self._object(held.new), self._object(held.old), held.context))
+            heappop(order)
+            del updates[raw_key]
+            self._size -= held.size
+            self._dirty[raw_key] = None
+            self._settle()
+
+    # The runtime's side.
+
+    def flush(self, out: list[Produced]) -> None:
+        """Turn changes since the last flush into changelog records, appended to `out`, and rows."""
+        if not self._dirty:
+            return
+        topic, partition, prefix = self.changelog_topic, self.partition, self._prefix
+        updates, rows = self._updates, self._flushed
+        # Kafka Streams sends these without a timestamp, and its producer sets the wall clock.
+        now = self._now()
+        for raw_key in self._dirty:
+            held = updates.get(raw_key)
+            data = None if held is None else encode_buffer_value(self._serialized(held), held.time)
+            if topic is not None:
+                out.append((topic, data, raw_key, partition, now, None if data is None else BUFFER_HEADERS))
+            rows.append((prefix + raw_key, data))
+        self._dirty.clear()
+        self._row_size.sample(rows)
+        self._entry_size.sample(
+            (key, held.prior, held.old, held.new, held.context, held.time) for key, held in updates.items()
+        )
+
+    def revert(self) -> None:
+        """Go back to what the backend has."""
+        self._flushed = Rows()
+        self._sealed = Rows()
+        self._load()
+
+    def restore(self, records: Iterable[ChangelogRecord]) -> Rows:
+        """Backend rows of changelog records; write them with their offset and `metadata()`.
+
+        Raises:
+            StateCorrupted: a record is not of format version 3 (Kafka 2.5.1 and newer write that).
+        """
+        rows = Rows()
+        for raw_key, value, _, headers in records:
+            if raw_key is None:
+                continue
+            if value is None:
+                self._remove(raw_key)
+            else:
+                version = next((data for name, data in reversed(headers or ()) if name == "v"), None)
+                if version != b"\x03":
+                    raise StateCorrupted(
+                        f"the changelog of '{self.name}' has a record of another format than version 3, which Kafka "
+                        "Streams writes since 2.5.1: let such a version write it once, or reset the application",
+                        self.name,
+                    )
+                self._accept(raw_key, value)
+            rows.append((self._prefix + raw_key, value))
+        return rows
+
+    def close(self) -> None:
+        """Forget everything in memory; nothing is written."""
+        super().close()
+        self._clear()
+
+    def _load(self) -> None:
+        self._clear()
+        low, high = partition_prefix(self.partition), partition_prefix(self.partition + 1)
+        for key, value in self._backend.range(self.name, low, high):
+            self._accept(key[PARTITION_LENGTH:], value)
+
+    def _accept(self, raw_key: bytes, data: bytes) -> None:
+        try:
+            value, time = decode_buffer_value(data)
+        except ValueError as error:
+            raise StateCorrupted(
+                f"store '{self.name}' has an update that cannot be read: {error}", self.name
+            ) from error
+        held = self._updates.get(raw_key)
+        decode: Callable[[bytes], Any] = self.value_serde.deserialize if self._immutable else bytes
+        prior, old, new = (None if part is None else decode(part) for part in value[:3])
+        if held is not None and held.time == time:
+            held.prior, held.old, held.new, held.context = prior, old, new, value.context
+            if self._count_bytes:
+                self._size -= held.size
+                self._measure(raw_key, held)
+            return
+        if held is not None:
+            self._remove(raw_key)
+        self._insert(raw_key, _Buffered(time, prior, old, new, value.context))
+
+    def _insert(self, raw_key: bytes, update: _Buffered) -> None:
+        self._updates[raw_key] = update
+        heappush(self._order, (update.time, raw_key))
+        self.min_timestamp = min(self.min_timestamp, update.time)
+        if self._count_bytes:
+            self._measure(raw_key, update)
+
+    def _remove(self, raw_key: bytes) -> None:
+        held = self._updates.pop(raw_key, None)
+        if held is not None:
+            self._size -= held.size
+            self._settle()
+
+    def _settle(self) -> None:
+        """Put the next pending update in front, and `min_timestamp` to its time."""
+        order, updates = self._order, self._updates
+        while order:
+            time, raw_key = order[0]
+            held = updates.get(raw_key)
+            if held is not None and held.time == time:
+                self.min_timestamp = time
+                return
+            heappop(order)
+        self.min_timestamp = NOTHING_BUFFERED
+
+    def _clear(self) -> None:
+        self._updates.clear()
+        self._order.clear()
+        self._dirty.clear()
+        self._size = 0
+        self.min_timestamp = NOTHING_BUFFERED
+
+    def _object(self, kept: Any) -> V | None:
+        if kept is None or self._immutable:
+            return kept  # type: ignore[no-any-return]
+        return self.value_serde.deserialize(kept)
+
+    def _serialized(self, held: _Buffered) -> BufferValue:
+        if not self._immutable:
+            return BufferValue(held.prior, held.old, held.new, held.context)
+        encode = self.value_serde.serialize
+        old = None if held.old is None else encode(held.old)
+        new = None if held.new is None else encode(held.new)
+        if held.prior is held.old:
+            prior = old
+        else:
+            prior = None if held.prior is None else encode(held.prior)
+        return BufferValue(prior, old, new, held.context)
+
+    def _measure(self, raw_key: bytes, held: _Buffered) -> None:
+        prior, old, new, context = self._serialized(held)
+        size = _VALUE_SIZES + len(raw_key) + len(prior or b"") + len(new or b"")
+        if old is not None and old != prior:
+            size += len(old)
+        size += _CONTEXT_SIZES + len(context.topic or "")
+        for name, value in context.headers or ():
+            size += len(name) + len(value or b"")
+        held.size = size
+        self._size += size
+
+    def _evict(self, count: int) -> None:
+        """Nothing leaves memory before its time: the order is kept there."""
+
+    def _dirty_count(self) -> int:
+        return len(self._dirty)
+
+    def _entry_count(self) -> int:
+        return len(self._updates)
+
+    def _some_entries(self) -> Iterable[object]:
+        return ((key, held.prior, held.old, held.new, held.context) for key, held in self._updates.items())
