@@ -1,0 +1,143 @@
+"""Carries out ownership (design.md, "Ownership"): reads offsets with their metadata, claims, takes over.
+
+Every claim is a transaction under the previous owner's transactional id, so it is a compare-and-swap: of two
+workers that claim the same task, one is fenced. What nobody owned yet is claimed under `<application.id>-unowned`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID
+
+from millpond.errors import BrokerError, OwnershipError
+
+from .commit import Offsets, is_fenced, topic_partitions
+from .ownership import CommittedOffset, OffsetMetadata, Partition, decode_metadata
+
+__all__ = ("OffsetStore", "UNOWNED", "swap_owner", "transactional_id")
+
+log = logging.getLogger(__name__)
+
+#: Stands for the owner of what nobody owns.
+UNOWNED = "unowned"
+
+_TRY_S = 10.0
+
+
+def transactional_id(application_id: str, worker: str) -> str:
+    """The transactional id under which a worker commits."""
+    return f"{application_id}-{worker}"
+
+
+class OffsetStore:
+    """The group's committed offsets, and where partitions begin and end."""
+
+    def __init__(self, consumer: Consumer, stopping: Callable[[], bool], patience_s: float) -> None:
+        self._consumer = consumer
+        self._stopping = stopping
+        self._patience_s = patience_s
+
+    def read(self, partitions: Sequence[Partition]) -> dict[Partition, CommittedOffset]:
+        """Committed offsets with metadata; a pending transaction of the group is waited for.
+
+        Raises:
+            BrokerError: the coordinator does not answer.
+        """
+        if not partitions:
+            return {}
+        wanted = [TopicPartition(each.topic, each.partition) for each in partitions]
+        found = self._patiently(lambda: self._consumer.committed(wanted, timeout=_TRY_S), "the committed offsets")
+        return {
+            Partition(each.topic, each.partition): CommittedOffset(
+                None if each.offset == OFFSET_INVALID else each.offset, decode_metadata(each.metadata)
+            )
+            for each in found
+        }
+
+    def range(self, partition: Partition) -> tuple[int, int]:
+        """The first offset kept and the offset after the last record of a partition.
+
+        Raises:
+            BrokerError: the broker does not answer.
+        """
+        wanted = TopicPartition(partition.topic, partition.partition)
+        answer = self._patiently(
+            lambda: self._consumer.get_watermark_offsets(wanted, timeout=_TRY_S), f"the offsets of {partition}"
+        )
+        return int(answer[0]), int(answer[1])
+
+    def _patiently(self, ask: Callable[[], Any], what: str) -> Any:
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                cause = error.args[0]
+                passing = cause.retriable() or cause.code() in _PASSING
+                if self._stopping() or not passing or time.monotonic() >= deadline:
+                    raise BrokerError(f"cannot read {what}: {cause.str()}. Check that the brokers are up.") from error
+
+
+_PASSING = frozenset(
+    {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._WAIT_COORD, KafkaError._ALL_BROKERS_DOWN}
+)
+
+
+def swap_owner(
+    producer: Producer, group: Any, current: Callable[[], Mapping[Partition, CommittedOffset]], offsets: Offsets,
+    expected: str | None,
+) -> None:  # fmt: skip
+    """Commit `offsets` with new owners under the transactional id of the expected owner.
+
+    Args:
+        producer: made with the expected owner's transactional id; it is initialised here, which fences that owner.
+        group: the consumer's group metadata.
+        current: reads the committed offsets, after the fencing.
+        offsets: the same offsets, with metadata that names the new owners.
+        expected: who must own the partitions still; None for nobody.
+
+    Raises:
+        OwnershipError: somebody else was faster.
+        KafkaException: the broker refused for another reason.
+    """
+    try:
+        producer.init_transactions(60)
+        for partition, committed in current().items():
+            if committed.metadata.owner != expected:
+                raise OwnershipError(
+                    f"{partition} was claimed by worker '{committed.metadata.owner}' meanwhile; this worker leaves it."
+                )
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(topic_partitions(offsets), group, 60)
+        producer.commit_transaction(60)
+    except KafkaException as error:
+        if is_fenced(error):
+            raise OwnershipError("another worker claimed the same tasks at the same time; start again.") from error
+        raise
+    log.info("claimed %d partitions of owner %s", len(offsets), expected or UNOWNED)
+
+
+def claimed(
+    committed: Mapping[Partition, CommittedOffset],
+    start_of: Callable[[Partition], int],
+    worker: str,
+    epoch: int,
+) -> dict[Partition, tuple[int, OffsetMetadata]]:
+    """The offsets as they are, with `worker` as their owner; a partition never committed starts at `start_of`."""
+    return {
+        partition: (
+            start_of(partition) if each.offset is None else each.offset,
+            OffsetMetadata(
+                owner=worker,
+                epoch=epoch,
+                partition_time=each.metadata.partition_time,
+                processors=each.metadata.processors,
+            ),
+        )
+        for partition, each in committed.items()
+    }

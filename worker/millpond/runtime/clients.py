@@ -1,0 +1,80 @@
+"""The worker's clients: librdkafka's settings for them, and why each differs from the default.
+
+librdkafka waits where a stream processor must not: most of what stands here shortens such a wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from .claims import transactional_id
+from .config import Config
+
+__all__ = ("make_consumer", "make_producer", "quick_retries")
+
+log = logging.getLogger(__name__)
+
+#: Reconnects, metadata and retries within tens of milliseconds rather than hundreds.
+quick_retries: dict[str, Any] = {
+    "retry.backoff.ms": 10,
+    "retry.backoff.max.ms": 100,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 1000,
+    "topic.metadata.refresh.fast.interval.ms": 10,
+}
+
+
+def make_consumer(
+    config: Config, on_commit: Callable[..., None] | None, on_error: Callable[[KafkaError], None]
+) -> Consumer:
+    """The worker's one consumer: it assigns by itself and never joins the group."""
+    defaults: dict[str, Any] = {
+        **quick_retries,
+        # Memory of the read-ahead, for all partitions together.
+        "queued.max.messages.kbytes": 16 * 1024,
+        "queued.min.messages": 20_000,
+        "fetch.queue.backoff.ms": 10,
+        # Bounds how long a newly assigned partition waits behind the fetch that is on its way.
+        "fetch.wait.max.ms": 50,
+        "auto.offset.reset": {"none": "error"}.get(config.auto_offset_reset, config.auto_offset_reset),
+    }
+    fixed: dict[str, Any] = {
+        "group.id": config.application_id,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed" if config.exactly_once else "read_uncommitted",
+        "error_cb": on_error,
+    }
+    if on_commit is not None:
+        fixed["on_commit"] = on_commit
+    return Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
+
+
+def make_producer(config: Config, owner: str | None, on_error: Callable[[KafkaError], None]) -> Producer:
+    """A producer; transactional under `owner`'s id when the guarantee is exactly once.
+
+    Args:
+        owner: whose transactional id to use, None for a producer without transactions.
+    """
+    defaults: dict[str, Any] = {
+        **quick_retries,
+        "linger.ms": 20,
+        "batch.num.messages": 20_000,
+        "queue.buffering.max.messages": 500_000,
+        "queue.buffering.max.kbytes": 64 * 1024,
+        # A record is given up only when the worker is: delivery has no deadline of its own.
+        "message.timeout.ms": 0 if owner is None else config.transaction_timeout_ms,
+    }
+    fixed: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", "error_cb": on_error}
+    if owner is None:
+        # Any record that is lost for good becomes a fatal error: nothing is dropped in silence.
+        fixed["enable.gapless.guarantee"] = True
+    else:
+        fixed["transactional.id"] = transactional_id(config.application_id, owner)
+        fixed["transaction.timeout.ms"] = config.transaction_timeout_ms
+    return Producer(dict(config.producer_settings(defaults=defaults, fixed=fixed)), logger=log)

@@ -1,0 +1,140 @@
+"""What the worker asks of the cluster besides reading and writing records: topics, and purging repartition topics."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from millpond.errors import BrokerError, TopicError
+
+from .plan import TopicSpec
+
+__all__ = ("Cluster",)
+
+log = logging.getLogger(__name__)
+
+_TRY_S = 5.0
+
+
+class Cluster:
+    """The admin side of one Kafka cluster."""
+
+    def __init__(self, settings: Mapping[str, object], *, patience: timedelta, stopping: Callable[[], bool]) -> None:
+        """Connect lazily.
+
+        Args:
+            settings: librdkafka settings of the admin client.
+            patience: how long to wait for a cluster that does not answer.
+            stopping: asked while waiting; True gives up at once.
+        """
+        self._admin = AdminClient(dict(settings), logger=log)
+        self._servers = str(settings.get("bootstrap.servers", ""))
+        self._patience_s = patience.total_seconds()
+        self._stopping = stopping
+        self._counts: dict[str, int] = {}
+        self._purging: list[Future[object]] = []
+
+    def topics(self) -> dict[str, int]:
+        """Every topic with its partition count. Waits for a broker that is down, within the patience.
+
+        Raises:
+            BrokerError: nobody answered in time.
+        """
+        deadline = time.monotonic() + self._patience_s
+        warned = False
+        while True:
+            try:
+                listing = self._admin.list_topics(timeout=min(_TRY_S, max(0.1, deadline - time.monotonic())))
+            except KafkaException as error:
+                if self._stopping() or time.monotonic() >= deadline or not _passes(error):
+                    raise BrokerError(
+                        f"no answer from Kafka at '{self._servers}' ({error.args[0].str()}). Check 'bootstrap.servers' "
+                        f"and that the broker runs and listens there."
+                    ) from error
+                if not warned:
+                    log.warning("waiting for Kafka at %s: %s", self._servers, error.args[0].str())
+                    warned = True
+            else:
+                counts = {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
+                self._counts = counts
+                return dict(counts)
+
+    def partition_count(self, topic: str) -> int:
+        """The partition count of a topic, looked up once.
+
+        Raises:
+            TopicError: there is no such topic.
+        """
+        if topic not in self._counts:
+            self.topics()
+        try:
+            return self._counts[topic]
+        except KeyError:
+            raise TopicError(f"topic '{topic}' does not exist: create it, or correct the name.") from None
+
+    def ensure(self, topics: Iterable[TopicSpec], existing: Mapping[str, int], replication_factor: int) -> list[str]:
+        """Create the internal topics that are missing; check those that exist.
+
+        Returns:
+            The names of the topics made.
+
+        Raises:
+            TopicError: an internal topic exists with another partition count.
+            BrokerError: the broker refused to create one.
+        """
+        new: list[NewTopic] = []
+        for topic in topics:
+            count = existing.get(topic.name)
+            if count is None:
+                new.append(NewTopic(topic.name, topic.partitions, replication_factor, config=dict(topic.config)))
+            elif count != topic.partitions:
+                raise TopicError(
+                    f"internal topic '{topic.name}' has {count} partitions, but the topology needs {topic.partitions}: "
+                    f"the inputs were resized, or another application uses this application.id. Restore the old count, "
+                    f"or run 'millpond reset' and start from the inputs again."
+                )
+        for name, future in (self._admin.create_topics(new) if new else {}).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise BrokerError(f"cannot create internal topic '{name}': {error.args[0].str()}.") from error
+            log.info("created topic %s", name)
+        self._await_leaders([topic.topic for topic in new])
+        for topic in topics:
+            self._counts[topic.name] = topic.partitions
+        return [topic.topic for topic in new]
+
+    def _await_leaders(self, topics: Sequence[str]) -> None:
+        waiting = set(topics)
+        deadline = time.monotonic() + self._patience_s
+        while waiting:
+            listing = self._admin.list_topics(timeout=_TRY_S).topics
+            waiting = {
+                name
+                for name in waiting
+                if name not in listing or any(each.leader < 0 for each in listing[name].partitions.values())
+            }
+            if waiting and (self._stopping() or time.monotonic() >= deadline):
+                raise BrokerError(f"topic '{min(waiting)}' has no leader yet: check the brokers.")
+
+    def purge(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Delete consumed records of repartition topics, without waiting; one request in flight, errors ignored."""
+        self._purging = [future for future in self._purging if not future.done()]
+        if self._purging or not positions:
+            return
+        wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
+        self._purging = list(self._admin.delete_records(wanted).values())
+
+
+def _passes(error: KafkaException) -> bool:
+    cause = error.args[0]
+    return cause.retriable() or cause.code() in (
+        KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,
+    )  # fmt: skip

@@ -1,0 +1,134 @@
+"""The way out: rows of the outbox become records of the producer, in an open transaction where one is wanted.
+
+Rows are tuples in the order of `Producer.produce`'s arguments, so a whole batch goes through one C loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import starmap
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from millpond.errors import BrokerError
+
+from .context import Outgoing
+
+__all__ = ("OnUnsendable", "RecordCollector")
+
+log = logging.getLogger(__name__)
+
+#: Told about a row the client refuses (too large, no such topic): returns to drop it, raises to stop.
+OnUnsendable = Callable[[Outgoing, Exception], None]
+
+_ROOM_WAIT_S = 0.05
+_DELIVERY_SLOT = 4
+
+
+class RecordCollector:
+    """Sends rows in order; knows the offset of the last record of every changelog partition.
+
+    Attributes:
+        outbox: rows waiting; shared by all tasks of the worker.
+        acknowledged: offset after the newest acknowledged record of each tracked changelog, by tracking key.
+        sent: records handed to the producer.
+        in_transaction: a transaction is open.
+    """
+
+    def __init__(self, producer: Producer, *, transactional: bool, on_unsendable: OnUnsendable) -> None:
+        self.producer = producer
+        self.outbox: list[Outgoing] = []
+        self.acknowledged: dict[Any, int] = {}
+        self.sent = 0
+        self.in_transaction = False
+        self._transactional = transactional
+        self._on_unsendable = on_unsendable
+        self._delivery_error: KafkaError | None = None
+
+    def drain(self) -> None:
+        """Hand all of the outbox to the producer.
+
+        Raises:
+            KafkaException: the producer is fenced or failed for good.
+        """
+        if self.outbox:
+            rows = self.outbox[:]
+            self.outbox.clear()
+            self.send(rows)
+
+    def send(self, rows: Sequence[Outgoing]) -> None:
+        """Hand `rows` to the producer, waiting for room in its queue where there is none."""
+        self.ensure_transaction()
+        self.sent += len(rows)
+        produce = self.producer.produce
+        remaining = iter(rows)
+        while True:
+            try:
+                deque(starmap(produce, remaining), maxlen=0)
+                break
+            except BufferError:
+                rows = rows[_taken(rows, remaining) - 1 :]
+                remaining = iter(rows)
+                self.producer.poll(_ROOM_WAIT_S)
+            except KafkaException as error:
+                if _is_fatal(error) or not _concerns_one_record(error):
+                    raise
+                self._on_unsendable(rows[_taken(rows, remaining) - 1], error)
+        self.producer.poll(0)
+
+    def ensure_transaction(self) -> None:
+        """Begin a transaction unless one is open or none is wanted."""
+        if self._transactional and not self.in_transaction:
+            self.producer.begin_transaction()
+            self.in_transaction = True
+
+    def send_tracked(self, key: Any, rows: list[Outgoing]) -> None:
+        """Send the changelog rows of one store partition; `acknowledged[key]` follows the last of them."""
+        rows[-1] = (*rows[-1][:_DELIVERY_SLOT], self._tracker(key), *rows[-1][_DELIVERY_SLOT + 1 :])
+        self.send(rows)
+
+    def _tracker(self, key: Any) -> Callable[[KafkaError | None, Message], None]:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                self.acknowledged[key] = int(message.offset() or 0) + 1
+            else:
+                self._delivery_error = error
+
+        return delivered
+
+    def delivery_failed(self, error: KafkaError) -> None:
+        """The client reported an error that loses records (gapless guarantee)."""
+        self._delivery_error = error
+
+    def delivered(self) -> bool:
+        """Whether everything sent so far is acknowledged. Never blocks.
+
+        Raises:
+            BrokerError: a record was refused for good.
+        """
+        unsent = self.producer.flush(0)
+        if self._delivery_error is not None:
+            error, self._delivery_error = self._delivery_error, None
+            raise BrokerError(f"the broker refused a record: {error.str()}.")
+        return not unsent
+
+
+def _taken(rows: Sequence[Outgoing], remaining: Iterator[Outgoing]) -> int:
+    """How many rows the iterator has handed out, the refused one included."""
+    return len(rows) - remaining.__length_hint__()  # type: ignore[attr-defined, no-any-return]
+
+
+def _is_fatal(error: KafkaException) -> bool:
+    cause = error.args[0]
+    return isinstance(cause, KafkaError) and (cause.fatal() or cause.txn_requires_abort())
+
+
+_ONE_RECORD = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+
+
+def _concerns_one_record(error: KafkaException) -> bool:
+    cause = error.args[0]
+    return isinstance(cause, KafkaError) and cause.code() in _ONE_RECORD

@@ -1,0 +1,258 @@
+"""One commit at a time, beside the processing (design.md, "State is staged, then committed").
+
+A commit goes through the phases of `Phase`: its records are handed to the producer and acknowledged, then its
+offsets are committed (in the transaction, by a thread, since the client blocks), and only then does the worker
+write its rows to the state file. Meanwhile processing goes on; its output waits for the next transaction.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from .collector import RecordCollector
+from .ownership import OffsetMetadata, Partition, encode_metadata
+
+__all__ = ("Commit", "CommitFailed", "CommitPipeline", "OffsetCommitter", "Phase", "TransactionCommitter")
+
+log = logging.getLogger(__name__)
+
+Offsets = Mapping[Partition, tuple[int, OffsetMetadata]]
+
+_CALL_TIMEOUT_S = 5.0
+
+
+class CommitFailed(Exception):  # noqa: N818 - a fact the worker acts on, not an error of the user's
+    """A commit did not happen, or nobody knows whether it did.
+
+    Attributes:
+        fenced: another producer uses this worker's transactional id.
+    """
+
+    def __init__(self, message: str, *, fenced: bool = False) -> None:
+        super().__init__(message)
+        self.fenced = fenced
+
+
+class Phase(enum.Enum):
+    """Where the commit in flight is."""
+
+    IDLE = "idle"
+    DELIVERING = "delivering"
+    COMMITTING = "committing"
+
+
+#: A store, its sealed rows exactly as they go into the state file, and its metadata as of the seal.
+SealedRows = tuple[Any, Any, bytes]
+
+
+class Commit:
+    """One commit: the offsets, the state rows that belong to them, and what it measured.
+
+    Attributes:
+        offsets: input positions with metadata.
+        rows: what to write to the state file once the offsets are committed.
+        started: monotonic seconds.
+    """
+
+    __slots__ = ("offsets", "rows", "started")
+
+    def __init__(self, offsets: Offsets, rows: list[SealedRows]) -> None:
+        self.offsets = offsets
+        self.rows = rows
+        self.started = time.monotonic()
+
+
+class OffsetSink(Protocol):
+    """Commits offsets without blocking the caller."""
+
+    def start(self, offsets: Offsets) -> None:
+        """Begin; nothing else is in flight."""
+
+    def done(self) -> bool:
+        """Whether it is through.
+
+        Raises:
+            CommitFailed: it failed, or its outcome is unknown.
+        """
+
+    def close(self) -> None:
+        """Let go of threads."""
+
+
+def topic_partitions(offsets: Offsets) -> list[TopicPartition]:
+    """Offsets as the client wants them."""
+    return [
+        TopicPartition(partition.topic, partition.partition, offset, encode_metadata(metadata))
+        for partition, (offset, metadata) in offsets.items()
+    ]
+
+
+class TransactionCommitter:
+    """Exactly once: offsets go into the producer's transaction, which a thread then commits.
+
+    The client's calls can be resumed after a timeout, so they are repeated until the broker answers; the broker itself
+    ends a transaction that takes longer than `transaction.timeout.ms`.
+    """
+
+    def __init__(self, producer: Producer, consumer: Consumer, on_done: Callable[[], None]) -> None:
+        self._producer = producer
+        self._group = consumer.consumer_group_metadata()
+        self._on_done = on_done
+        self._jobs: SimpleQueue[list[TopicPartition] | None] = SimpleQueue()
+        self._answers: SimpleQueue[CommitFailed | None] = SimpleQueue()
+        self._closing = False
+        threading.Thread(target=self._work, name="millpond-commit", daemon=True).start()
+
+    def start(self, offsets: Offsets) -> None:
+        """Send offsets and commit, in the thread."""
+        self._jobs.put(topic_partitions(offsets))
+
+    def done(self) -> bool:
+        """Whether the transaction is committed."""
+        if self._answers.empty():
+            return False
+        failure = self._answers.get()
+        if failure is not None:
+            raise failure
+        return True
+
+    def close(self) -> None:
+        """End the thread once its call returns."""
+        self._closing = True
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (offsets := self._jobs.get()) is not None:
+            try:
+                if offsets:
+                    self._repeat(
+                        lambda offsets=offsets: self._producer.send_offsets_to_transaction(  # type: ignore[misc]
+                            offsets, self._group, _CALL_TIMEOUT_S
+                        )
+                    )
+                self._repeat(lambda: self._producer.commit_transaction(_CALL_TIMEOUT_S))
+                answer = None
+            except KafkaException as error:
+                answer = CommitFailed(str(error.args[0]), fenced=is_fenced(error))
+            except Exception as error:  # noqa: BLE001 - the worker's loop must hear of whatever it was
+                answer = CommitFailed(repr(error))
+            self._answers.put(answer)
+            self._on_done()
+
+    def _repeat(self, call: Callable[[], None]) -> None:
+        while True:
+            try:
+                call()
+            except KafkaException as error:
+                cause = error.args[0]
+                if self._closing or not cause.retriable() or cause.txn_requires_abort():
+                    raise
+                log.warning("the broker does not answer the commit (%s); trying again", cause.str())
+            else:
+                return
+
+
+class OffsetCommitter:
+    """At least once: offsets go to the group by themselves; the answer comes through the consumer's poll."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._wanted: list[TopicPartition] = []
+        self._answer: KafkaError | bool | None = None
+
+    def start(self, offsets: Offsets) -> None:
+        """Commit asynchronously."""
+        self._wanted = topic_partitions(offsets)
+        self._answer = None
+        self._consumer.commit(offsets=self._wanted, asynchronous=True)
+
+    def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """The consumer's `on_commit` callback."""
+        errors = [each.error for each in partitions if each.error is not None]
+        self._answer = error or (errors[0] if errors else True)
+
+    def done(self) -> bool:
+        """Whether the offsets are committed; errors that pass are tried again."""
+        answer = self._answer
+        if answer is None:
+            return False
+        if answer is True:
+            return True
+        assert isinstance(answer, KafkaError)  # noqa: S101
+        if answer.retriable() or answer.code() in _PASSING:
+            log.warning("the broker did not take the offsets (%s); trying again", answer.str())
+            self._answer = None
+            self._consumer.commit(offsets=self._wanted, asynchronous=True)
+            return False
+        raise CommitFailed(str(answer))
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._WAIT_COORD,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+_FENCING = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+)
+
+
+def is_fenced(error: KafkaException) -> bool:
+    """Whether the error means that somebody else uses the transactional id."""
+    cause = error.args[0]
+    return isinstance(cause, KafkaError) and cause.code() in _FENCING
+
+
+class CommitPipeline:
+    """Drives the one commit in flight. `advance()` is called from the worker's loop and never blocks."""
+
+    def __init__(self, collector: RecordCollector, offsets: OffsetSink) -> None:
+        self._collector = collector
+        self._offsets = offsets
+        self._commit: Commit | None = None
+        self.phase = Phase.IDLE
+
+    def begin(self, commit: Commit) -> None:
+        """Start a commit whose records are with the producer already. Nothing may be in flight."""
+        self._commit = commit
+        self.phase = Phase.DELIVERING
+
+    def advance(self) -> Commit | None:
+        """Go as far as possible; returns the commit when it is through.
+
+        Raises:
+            CommitFailed, KafkaException, BrokerError: it failed; the worker reinitialises its tasks.
+        """
+        if self.phase is Phase.DELIVERING and self._commit is not None and self._collector.delivered():
+            self._offsets.start(self._commit.offsets)
+            self.phase = Phase.COMMITTING
+        if self.phase is Phase.COMMITTING and self._offsets.done():
+            commit, self._commit = self._commit, None
+            self._collector.in_transaction = False
+            self.phase = Phase.IDLE
+            return commit
+        return None

@@ -1,0 +1,190 @@
+"""Compiles a sub-topology, for one task, to plain nested calls.
+
+Nodes are bound from the sinks upwards, so every node gets its children as functions: one child is called
+directly, several through one loop, none through a no-op. After this nothing looks anything up by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from millpond.errors import BrokerError, MillpondError, OwnershipError, ProcessingFailed, StateError, TopologyError
+from millpond.serdes import Serde
+from millpond.topology import Body, ProcessorNode, SinkNode, SourceNode
+
+from .context import TaskContext
+from .environment import Environment
+from .handlers import Handlers
+from .punctuation import PunctuationQueue, Schedule
+from .sinks import bind_sink
+
+__all__ = ("NodeBinding", "Timers", "compile_graph", "fan_out")
+
+Forward = Callable[..., None]
+
+_NOT_FOR_HANDLERS = (ProcessingFailed, StateError, BrokerError, OwnershipError)
+
+
+class NodeBinding:
+    """One node of one task: what its body sees while it is bound (topology.NodeContext)."""
+
+    def __init__(
+        self,
+        name: str,
+        task: TaskContext,
+        children: Mapping[str, Forward],
+        stores: Mapping[str, Any],
+        handlers: Handlers,
+        timers: Timers,
+    ) -> None:
+        self.name = name
+        self.task = task
+        self.forward = fan_out(tuple(children.values()))
+        self._children = children
+        self._stores = stores
+        self._handlers = handlers
+        self._timers = timers
+
+    def child(self, name: str) -> Forward:
+        """The child called `name`.
+
+        Raises:
+            TopologyError: there is no such child.
+        """
+        try:
+            return self._children[name]
+        except KeyError:
+            known = ", ".join(sorted(self._children)) or "none"
+            raise TopologyError(f"node '{self.name}' has no child '{name}'; its children: {known}.") from None
+
+    def store(self, name: str) -> Any:
+        """The task's instance of a state store.
+
+        Raises:
+            TopologyError: the store is not connected to this node.
+        """
+        try:
+            return self._stores[name]
+        except KeyError:
+            raise TopologyError(
+                f"processor '{self.name}' has no access to store '{name}': connect it, "
+                f"for example with stores=['{name}'] where the processor is added."
+            ) from None
+
+    def failed(self, error: Exception, key: Any, value: Any, timestamp: int) -> None:
+        """User code raised: ask the processing handler. Returning drops the record.
+
+        Raises:
+            ProcessingFailed: the handler said FAIL.
+            MillpondError: `error` itself, where it is not user code's to cause.
+        """
+        if isinstance(error, _NOT_FOR_HANDLERS):
+            raise error
+        context = self._handlers.describe("Processing", self.name, self.task, (key, value, timestamp))
+        self._handlers.handle(self._handlers.processing, context, error, self.task)
+
+    def dropped(self) -> None:
+        """Count a record that an operator's own rules drop."""
+        self.task.dropped += 1
+
+    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001
+        """Call `callback(now)` every `interval_ms` of wall-clock or stream time; its errors go to the handler."""
+
+        def guarded(now_ms: int) -> None:
+            try:
+                callback(now_ms)
+            except MillpondError:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code
+                self.failed(error, None, None, now_ms)
+
+        return self._timers.schedule(interval_ms, wall_clock, guarded)
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the task closes."""
+        self._timers.closers.append(callback)
+
+
+class Timers:
+    """A task's two punctuation queues and what to call when it closes."""
+
+    def __init__(self, task: TaskContext) -> None:
+        self._task = task
+        self.stream_time = PunctuationQueue()
+        self.wall_clock = PunctuationQueue()
+        self.closers: list[Callable[[], None]] = []
+
+    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001
+        """First stream-time firing aligned to 0, first wall-clock firing one interval from now."""
+        if wall_clock:
+            return self.wall_clock.schedule(self._task.now_ms() + interval_ms, interval_ms, callback)
+        return self.stream_time.schedule(0, interval_ms, callback)
+
+
+def fan_out(children: tuple[Forward, ...]) -> Forward:
+    """One function that calls all children in order."""
+    if not children:
+        return _nothing
+    if len(children) == 1:
+        return children[0]
+    if len(children) == 2:  # noqa: PLR2004
+        first, second = children
+
+        def both(*record: Any) -> None:
+            first(*record)
+            second(*record)
+
+        return both
+
+    def each(*record: Any) -> None:
+        for child in children:
+            child(*record)
+
+    return each
+
+
+def _nothing(*_record: Any) -> None:
+    """A node without children forwards into the void."""
+
+
+def compile_graph(
+    sources: Sequence[SourceNode],
+    processors: Sequence[ProcessorNode],
+    sinks: Sequence[SinkNode],
+    stores: Mapping[str, Any],
+    global_stores: Mapping[str, Any],
+    task: TaskContext,
+    environment: Environment,
+) -> tuple[dict[str, Forward], Timers]:
+    """Bind every node of a sub-topology for one task.
+
+    Args:
+        processors: in topological order, parents first.
+        stores: the task's store instances by name; a node sees only those connected to it.
+        global_stores: the worker's global stores by name; every node sees them.
+
+    Returns:
+        The entry function of each source by its node name, and the task's timers.
+    """
+    timers = Timers(task)
+    children: dict[str, dict[str, Forward]] = {}
+
+    def adopt(name: str, parents: tuple[str, ...], forward: Forward) -> None:
+        for parent in parents:
+            children.setdefault(parent, {})[name] = forward
+
+    order = {name: rank for rank, name in enumerate([node.name for node in (*processors, *sinks)])}
+
+    def offspring(name: str) -> dict[str, Forward]:
+        # Children in the order they were added to the topology, as Kafka Streams forwards to them.
+        return dict(sorted(children.get(name, {}).items(), key=lambda item: order[item[0]]))
+
+    for sink in sinks:
+        adopt(sink.name, sink.parents, bind_sink(sink, task, environment))
+    for node in reversed(processors):
+        connected = {**global_stores, **{name: stores[name] for name in node.stores if name in stores}}
+        binding = NodeBinding(node.name, task, offspring(node.name), connected, environment.handlers, timers)
+        body: Body = node.body
+        adopt(node.name, node.parents, body.bind(binding))
+    return {source.name: fan_out(tuple(offspring(source.name).values())) for source in sources}, timers

@@ -1,0 +1,123 @@
+"""Who may run a task, as Kafka knows it: the metadata beside every committed offset.
+
+Each commit writes, for every input partition of a task, its owner, the owner's epoch, the partition time and the
+processors' own metadata. The rules that read it are pure and stand here; `claims.py` carries them out.
+
+Offsets that Kafka Streams committed are understood too (base64 of a version byte and the partition time), so an
+application may be moved from Java: such a task has no owner yet.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from millpond.topology import TaskId
+
+__all__ = ("Claim", "CommittedOffset", "OffsetMetadata", "Partition", "claim_of", "decode_metadata", "encode_metadata")
+
+_VERSION = 1
+_NO_EPOCH = 0
+
+
+class Partition(NamedTuple):
+    """A topic partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What stands beside a committed offset. Field names are short because the broker limits the whole to 4 KiB."""
+
+    owner: str | None = msgspec.field(default=None, name="o")
+    epoch: int = msgspec.field(default=_NO_EPOCH, name="e")
+    partition_time: int = msgspec.field(default=-1, name="t")
+    processors: dict[str, int] = msgspec.field(default_factory=dict, name="p")
+    version: int = msgspec.field(default=_VERSION, name="v")
+
+
+class CommittedOffset(NamedTuple):
+    """A committed offset with its metadata; offset is None where nothing was ever committed."""
+
+    offset: int | None
+    metadata: OffsetMetadata
+
+
+class Claim(enum.Enum):
+    """What a worker may do about a task when it starts."""
+
+    RESUME = "resume"
+    CLAIM = "claim"
+    FOREIGN = "foreign"
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(OffsetMetadata)
+_kafka_streams_time = struct.Struct(">q")
+_KAFKA_STREAMS_VERSIONS = (1, 2)
+
+
+def encode_metadata(metadata: OffsetMetadata) -> str:
+    """The metadata string to commit."""
+    return _encoder.encode(metadata).decode()
+
+
+def decode_metadata(text: str | None) -> OffsetMetadata:
+    """Metadata read back. What is not ours, or Kafka Streams' own, counts as nobody's."""
+    if not text:
+        return OffsetMetadata()
+    try:
+        return _decoder.decode(text.encode())
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        pass
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return OffsetMetadata()
+    if len(raw) > _kafka_streams_time.size and raw[0] in _KAFKA_STREAMS_VERSIONS:
+        return OffsetMetadata(partition_time=_kafka_streams_time.unpack_from(raw, 1)[0])
+    return OffsetMetadata()
+
+
+def claim_of(worker: str, committed: Mapping[Partition, CommittedOffset]) -> tuple[Claim, str | None]:
+    """What `worker` may do about the task whose input partitions are `committed`.
+
+    Returns:
+        RESUME when the metadata names the worker, CLAIM when it names nobody, FOREIGN with the owner's name when it
+        names another. A task whose partitions name both the worker and nobody (an input was added) is resumed.
+    """
+    owners = {each.metadata.owner for each in committed.values()} - {None}
+    if not owners:
+        return Claim.CLAIM, None
+    foreign = sorted(owner for owner in owners if owner is not None and owner != worker)
+    if foreign:
+        return Claim.FOREIGN, foreign[0]
+    return Claim.RESUME, worker
+
+
+def tasks_by_claim(
+    worker: str, committed: Mapping[TaskId, Mapping[Partition, CommittedOffset]]
+) -> tuple[list[TaskId], list[TaskId], dict[str, list[TaskId]]]:
+    """Sort tasks into those to resume, those to claim, and those of each other owner."""
+    resume: list[TaskId] = []
+    unowned: list[TaskId] = []
+    foreign: dict[str, list[TaskId]] = {}
+    for task, partitions in committed.items():
+        claim, owner = claim_of(worker, partitions)
+        if claim is Claim.RESUME:
+            resume.append(task)
+        elif claim is Claim.CLAIM:
+            unowned.append(task)
+        else:
+            foreign.setdefault(owner or "", []).append(task)
+    return resume, unowned, foreign

@@ -1,0 +1,234 @@
+"""What an application needs in Kafka: partitions of every topic, internal topics with their settings, and the tasks.
+
+Pure: from a topology and the partition counts of the topics that exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from millpond.errors import TopicError
+from millpond.topology import Subtopology, TaskId, Topology, decorate
+
+__all__ = ("Plan", "TopicSpec", "changelog_topic", "make_plan")
+
+#: Repartition topics are purged by the application itself (semantics.md 1.1).
+REPARTITION_CONFIG = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "segment.bytes": "52428800",
+    "message.timestamp.type": "CreateTime",
+}
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """An internal topic as it has to be."""
+
+    name: str
+    """Real name."""
+    partitions: int
+    """Partition count; an existing topic must have exactly as many."""
+    config: Mapping[str, str]
+    """Topic settings to create it with."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a worker has to know about topics before it starts."""
+
+    subtopologies: tuple[Subtopology, ...]
+    """The topology's parts, with patterns resolved to topics."""
+    partitions: Mapping[str, int]
+    """Partition count of each source topic by real name."""
+    internal: tuple[TopicSpec, ...]
+    """Repartition and changelog topics."""
+    tasks: Mapping[TaskId, tuple[str, ...]]
+    """Each task with the real names of the source topics that have its partition."""
+    repartition: tuple[str, ...]
+    """Real names of the repartition topics."""
+
+
+def changelog_topic(subtopology: Subtopology, store: str, internal: frozenset[str], application_id: str) -> str | None:
+    """The real changelog topic of a store, None when it has none. A source topic may double as one."""
+    logical = subtopology.changelogs.get(store)
+    if logical is None:
+        return None
+    if logical in subtopology.source_topics and logical not in internal:
+        return logical
+    return decorate(application_id, logical)
+
+
+def make_plan(
+    topology: Topology,
+    existing: Mapping[str, int],
+    application_id: str,
+    *,
+    topic_config: Mapping[str, str] | None = None,
+    additional_retention_ms: int = 86_400_000,
+) -> Plan:
+    """Derive the plan.
+
+    Args:
+        topology: the application's topology.
+        existing: partition count of every topic in the cluster.
+        application_id: prefix of internal topics.
+        topic_config: settings for all internal topics.
+        additional_retention_ms: added to the retention of window changelogs.
+
+    Raises:
+        TopicError: a source topic is missing, or topics that a join or merge needs alike differ in partitions.
+    """
+    subtopologies = [_resolved(each, existing, application_id) for each in topology.subtopologies()]
+    repartition = dict(topology.repartition_topics)
+    known = _source_partitions(subtopologies, repartition, existing, topology)
+    _derive_repartition(subtopologies, repartition, known)
+    _check_copartitions(subtopologies, repartition, known)
+
+    def real(name: str) -> str:
+        return decorate(application_id, name) if name in repartition else name
+
+    common = dict(topic_config or {})
+    internal = [TopicSpec(real(name), known[name], {**common, **REPARTITION_CONFIG}) for name in repartition]
+    tasks: dict[TaskId, tuple[str, ...]] = {}
+    for subtopology in subtopologies:
+        topics = sorted(subtopology.source_topics)
+        count = max((known[topic] for topic in topics), default=0)
+        for partition in range(count):
+            inputs = tuple(real(topic) for topic in topics if partition < known[topic])
+            tasks[TaskId(subtopology.id, partition)] = inputs
+        for topic, builder in _changelogs(subtopology, frozenset(repartition), application_id):
+            internal.append(TopicSpec(topic, count, builder.changelog_config(common, additional_retention_ms)))
+    return Plan(
+        subtopologies=tuple(subtopologies),
+        partitions={real(topic): count for topic, count in known.items()},
+        internal=tuple(internal),
+        tasks=tasks,
+        repartition=tuple(real(name) for name in repartition),
+    )
+
+
+def _source_partitions(
+    subtopologies: list[Subtopology], repartition: Mapping[str, Any], existing: Mapping[str, int], topology: Topology
+) -> dict[str, int]:
+    known: dict[str, int] = {}
+    wanted = {topic for each in subtopologies for topic in each.source_topics if topic not in repartition}
+    wanted |= {topic for store in topology.global_stores for topic in store.source.topics}
+    missing = sorted(topic for topic in wanted if topic not in existing)
+    if missing:
+        named = ", ".join(f"'{topic}'" for topic in missing)
+        raise TopicError(
+            f"source topic{'s' if len(missing) > 1 else ''} {named} {'do' if len(missing) > 1 else 'does'} not exist: "
+            f"create {'them' if len(missing) > 1 else 'it'} first, or correct the name in the topology."
+        )
+    for topic in wanted:
+        known[topic] = existing[topic]
+    return known
+
+
+def _derive_repartition(
+    subtopologies: list[Subtopology], repartition: Mapping[str, Any], known: dict[str, int]
+) -> None:
+    """A repartition topic takes the count it was given, else the highest of the topics it is derived from."""
+    for name, topic in repartition.items():
+        if topic.partitions is not None:
+            known[name] = topic.partitions
+    unknown = [name for name in repartition if name not in known]
+    while unknown:
+        resolved = []
+        for name in unknown:
+            upstream = {
+                topic for each in subtopologies if name in each.sink_topics for topic in each.source_topics
+            }
+            counts = [known[topic] for topic in upstream if topic in known]
+            if counts and all(topic in known or topic == name for topic in upstream):
+                known[name] = max(counts)
+                resolved.append(name)
+        if not resolved:
+            raise TopicError(
+                f"the partition count of repartition topic '{unknown[0]}' cannot be derived from its inputs: "
+                f"give it one with .repartition(partitions=…)."
+            )
+        unknown = [name for name in unknown if name not in resolved]
+
+
+def _check_copartitions(
+    subtopologies: list[Subtopology], repartition: Mapping[str, Any], known: dict[str, int]
+) -> None:
+    for subtopology in subtopologies:
+        for group in subtopology.copartition_groups:
+            fixed = sorted(
+                topic for topic in group if topic not in repartition or repartition[topic].partitions is not None
+            )
+            free = [topic for topic in group if topic not in fixed]
+            counts = {known[topic] for topic in fixed}
+            if len(counts) > 1:
+                raise TopicError(_mismatch(subtopology, fixed, known))
+            count = counts.pop() if counts else max(known[topic] for topic in free)
+            for topic in free:
+                known[topic] = count
+
+
+def _mismatch(subtopology: Subtopology, topics: list[str], known: Mapping[str, int]) -> str:
+    biggest = max(topics, key=lambda topic: known[topic])
+    smallest = min(topics, key=lambda topic: known[topic])
+    node = _meeting_point(subtopology, {biggest, smallest})
+    place = f"'{node}'" if node else "a join or merge"
+    return (
+        f"topic '{biggest}' has {known[biggest]} partitions and '{smallest}' has {known[smallest]}, but {place} needs "
+        f"them equal. Repartition one side with .repartition(partitions={known[biggest]}), or recreate '{smallest}' "
+        f"with {known[biggest]}."
+    )
+
+
+def _meeting_point(subtopology: Subtopology, topics: set[str]) -> str | None:
+    """The first processor that records of all the topics reach."""
+    reached: dict[str, set[str]] = {
+        source.name: set(source.topics) & topics for source in subtopology.sources
+    }
+    store_topics: dict[str, set[str]] = {}
+    for node in subtopology.processors:
+        found = set().union(*(reached.get(parent, set()) for parent in node.parents))
+        for store in node.stores:
+            store_topics.setdefault(store, set()).update(found)
+            found = found | store_topics[store]
+        reached[node.name] = found
+        if found >= topics:
+            return node.name
+    return None
+
+
+def _changelogs(
+    subtopology: Subtopology, internal: frozenset[str], application_id: str
+) -> Iterator[tuple[str, Any]]:
+    for store in subtopology.stores:
+        topic = changelog_topic(subtopology, store.name, internal, application_id)
+        if topic is not None and topic not in subtopology.source_topics:
+            yield topic, store
+
+
+def _resolved(subtopology: Subtopology, existing: Mapping[str, int], application_id: str) -> Subtopology:
+    """With the topics that match its patterns now; internal topics never match."""
+    if not any(source.pattern for source in subtopology.sources):
+        return subtopology
+    sources = []
+    for source in subtopology.sources:
+        pattern = source.pattern
+        if pattern is not None:
+            topics = tuple(
+                sorted(
+                    topic
+                    for topic in existing
+                    if pattern.fullmatch(topic) and not topic.startswith((f"{application_id}-", "__"))
+                )
+            )
+            if not topics:
+                raise TopicError(
+                    f"no topic matches the pattern '{pattern.pattern}' of source '{source.name}': create one first, or "
+                    f"correct the pattern."
+                )
+            source = replace(source, topics=topics)  # noqa: PLW2901
+        sources.append(source)
+    return replace(subtopology, sources=tuple(sources))

@@ -1,0 +1,241 @@
+"""Records between the consumer and the sub-topology: decoded chunks, one queue per input partition.
+
+A chunk is what one poll returned for one partition, decoded column by column: C loops over whole batches
+instead of work per record. A bad record leaves its chunk through the deserialization handler; its offset
+still counts as consumed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from confluent_kafka import Message
+
+__all__ = ("Chunk", "Decoder", "RecordQueue")
+
+_key = Message.key
+_value = Message.value
+_timestamp = Message.timestamp
+_headers = Message.headers
+_second = itemgetter(1)
+
+Deserialize = Callable[[bytes], Any]
+
+
+class Chunk:
+    """Decoded records of one partition, as parallel columns, and where the partition goes on after them."""
+
+    __slots__ = ("end", "has_headers", "keys", "messages", "next_offset", "start", "timestamps", "values")
+
+    def __init__(
+        self, messages: Sequence[Message], keys: list[Any], values: list[Any], timestamps: list[int], next_offset: int
+    ) -> None:
+        self.messages = messages
+        self.keys = keys
+        self.values = values
+        self.timestamps = timestamps
+        self.next_offset = next_offset
+        self.has_headers = any(map(_headers, messages))
+        self.start = 0
+        self.end = len(messages)
+
+
+class BadRecord(NamedTuple):
+    """A record that could not be decoded, as the deserialization handler sees it."""
+
+    message: Message
+    error: Exception
+    part: str
+
+
+#: Tells what becomes of a bad record: returns to drop it, raises to stop.
+OnBadRecord = Callable[[BadRecord], None]
+#: (message, key, value, partition time) -> timestamp in epoch ms; negative drops the record.
+ExtractTimestamp = Callable[[Message, Any, Any, int], int]
+OnDropped = Callable[[], None]
+
+
+class Decoder:
+    """Turns raw messages of one source node into chunks.
+
+    With `trust_timestamps` the extractor is asked about negative timestamps only.
+    """
+
+    __slots__ = ("_deserialize_key", "_deserialize_value", "_dropped", "_extract", "_on_bad_record", "_trust_timestamps")
+
+    def __init__(
+        self,
+        deserialize_key: Deserialize,
+        deserialize_value: Deserialize,
+        extract: ExtractTimestamp,
+        trust_timestamps: bool,  # noqa: FBT001
+        on_bad_record: OnBadRecord,
+        dropped: OnDropped,
+    ) -> None:
+        self._deserialize_key = deserialize_key
+        self._deserialize_value = deserialize_value
+        self._extract = extract
+        self._trust_timestamps = trust_timestamps
+        self._on_bad_record = on_bad_record
+        self._dropped = dropped
+
+    def decode(self, messages: Sequence[Message], partition_time: int) -> Chunk:
+        """Decode `messages` (one partition, in offset order).
+
+        Args:
+            messages: at least one message, none with an error.
+            partition_time: the highest timestamp seen in this partition so far, -1 when none was.
+
+        Raises:
+            MillpondError: the handler decided to stop at a bad record.
+        """
+        next_offset = messages[-1].offset() + 1
+        raw_keys = list(map(_key, messages))
+        raw_values = list(map(_value, messages))
+        timestamps: list[int] = list(map(_second, map(_timestamp, messages)))
+        if self._trust_timestamps and all(raw_keys) and all(raw_values) and min(timestamps) >= 0:
+            try:
+                keys = list(map(self._deserialize_key, raw_keys))
+                values = list(map(self._deserialize_value, raw_values))
+            except Exception:  # noqa: BLE001 - whatever it was, the careful path below finds the record it belongs to
+                pass
+            else:
+                return Chunk(messages, keys, values, timestamps, next_offset)
+        return self._decode_each(messages, raw_keys, raw_values, timestamps, partition_time, next_offset)
+
+    def _decode_each(
+        self,
+        messages: Sequence[Message],
+        raw_keys: list[bytes | None],
+        raw_values: list[bytes | None],
+        timestamps: list[int],
+        partition_time: int,
+        next_offset: int,
+    ) -> Chunk:
+        kept: list[Message] = []
+        keys: list[Any] = []
+        values: list[Any] = []
+        times: list[int] = []
+        for message, raw_key, raw_value, timestamp in zip(messages, raw_keys, raw_values, timestamps, strict=True):
+            part = "key"
+            try:
+                key = None if raw_key is None else self._deserialize_key(raw_key)
+                part = "value"
+                value = None if raw_value is None else self._deserialize_value(raw_value)
+            except Exception as error:  # noqa: BLE001 - a serde is user code: anything may come
+                self._on_bad_record(BadRecord(message, error, part))
+                continue
+            if timestamp < 0 or not self._trust_timestamps:
+                timestamp = self._extract(message, key, value, partition_time)  # noqa: PLW2901
+            if timestamp < 0:
+                self._dropped()
+                continue
+            partition_time = max(partition_time, timestamp)
+            kept.append(message)
+            keys.append(key)
+            values.append(value)
+            times.append(timestamp)
+        return Chunk(kept, keys, values, times, next_offset)
+
+
+class RecordQueue:
+    """Chunks of one input partition, waiting to be processed.
+
+    Attributes:
+        topic: the real topic name.
+        position: the offset to commit: of the next record to process, or after the last one polled.
+        fetch_position: the offset after the last record polled.
+        partition_time: the highest timestamp processed, -1 when unknown; survives restarts in offset metadata.
+        buffered: records waiting.
+        at_end: True when the broker said that nothing more was there (lag 0, KIP-695).
+        idle_since_ms: when the queue was first seen empty at its end, None while it is not.
+    """
+
+    __slots__ = (
+        "at_end",
+        "buffered",
+        "chunks",
+        "decoder",
+        "entry",
+        "fetch_position",
+        "idle_since_ms",
+        "partition_time",
+        "position",
+        "topic",
+    )
+
+    def __init__(self, topic: str, decoder: Decoder, entry: Callable[[Any, Any, int], None]) -> None:
+        self.topic = topic
+        self.decoder = decoder
+        self.entry = entry
+        self.chunks: deque[Chunk] = deque()
+        self.buffered = 0
+        self.position = -1
+        self.fetch_position = -1
+        self.partition_time = -1
+        self.at_end = False
+        self.idle_since_ms: int | None = None
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Take what one poll returned."""
+        chunk = self.decoder.decode(messages, self.partition_time)
+        self.fetch_position = chunk.next_offset
+        self.at_end = False
+        if chunk.end:
+            self.chunks.append(chunk)
+            self.buffered += chunk.end
+        elif not self.chunks:
+            self.position = chunk.next_offset
+
+    def head_timestamp(self) -> int:
+        """The timestamp of the next record; the queue must not be empty."""
+        chunk = self.chunks[0]
+        return chunk.timestamps[chunk.start]
+
+    def run_end(self, bound: int | None, limit: int) -> int:
+        """The end index, in the head chunk, of the records that may be processed in a row.
+
+        Args:
+            bound: no timestamp above it belongs to the run (the smallest head of the other partitions); None is no bound.
+            limit: the most records to take.
+        """
+        chunk = self.chunks[0]
+        start = chunk.start
+        end = min(chunk.end, start + limit)
+        if bound is not None:
+            timestamps = chunk.timestamps
+            index = start + 1
+            while index < end and timestamps[index] <= bound:
+                index += 1
+            end = index
+        return end
+
+    def advance(self, end: int) -> None:
+        """Records of the head chunk before `end` are processed."""
+        chunk = self.chunks[0]
+        start = chunk.start
+        self.partition_time = max(self.partition_time, max(chunk.timestamps[start:end]))
+        self.buffered -= end - start
+        if end == chunk.end:
+            self.chunks.popleft()
+            self.position = self.chunks[0].messages[0].offset() if self.chunks else self.fetch_position
+        else:
+            chunk.start = end
+            self.position = chunk.messages[end].offset()
+
+    def reached_end(self, offset: int) -> None:
+        """The broker has nothing after `offset`: what lies between is the end of transactions."""
+        self.at_end = not self.chunks
+        if self.at_end and offset > self.position:
+            self.position = self.fetch_position = offset
+
+    def clear(self, position: int) -> None:
+        """Forget what is buffered; go on at `position`."""
+        self.chunks.clear()
+        self.buffered = 0
+        self.position = self.fetch_position = position
+        self.at_end = False
+        self.idle_since_ms = None

@@ -1,0 +1,136 @@
+"""Brings stores up to the end of their changelogs, from wherever the local state stands.
+
+Restoring has its own share of each turn of the worker's loop and no thread. A changelog is complete when the
+broker says that nothing more is there: the ends of transactions take offsets too, so counting would not do.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Message
+
+from .ownership import Partition
+
+__all__ = ("ChangelogReader", "Restoration")
+
+log = logging.getLogger(__name__)
+
+_RESTORE_BATCH = 5_000
+
+
+@dataclass
+class Restoration:
+    """One changelog partition on its way into a store."""
+
+    store: Any
+    """The store instance."""
+    backend: Any
+    """Where its rows go."""
+    source: Partition
+    """The changelog partition."""
+    start: int
+    """Offset the reading starts at: the state's own, or the first kept."""
+    end: int
+    """Offset after the last record when the reading started."""
+    bounded: bool = False
+    """Whether to stop at `end`: the changelog is a source topic, and what follows is not processed yet."""
+    position: int = field(init=False)
+    """Next offset to read."""
+    restored: int = 0
+    """Records applied."""
+    done: bool = False
+    """Whether the end was reached."""
+    started: float = field(default_factory=time.monotonic)
+    """Monotonic seconds."""
+
+    def __post_init__(self) -> None:
+        self.position = self.start
+
+    @property
+    def remaining(self) -> int:
+        """Offsets left, an upper bound of the records left."""
+        return 0 if self.done else max(0, self.end - self.position)
+
+
+class ChangelogReader:
+    """All restorations of a worker.
+
+    Attributes:
+        restorations: by changelog partition.
+    """
+
+    def __init__(self, on_progress: Callable[[Restoration], None]) -> None:
+        self.restorations: dict[Partition, Restoration] = {}
+        self._on_progress = on_progress
+
+    def add(self, restoration: Restoration) -> None:
+        """Begin with a store. One that starts at its end is done at once."""
+        self.restorations[restoration.source] = restoration
+        log.info(
+            "restoring store %s partition %d from %s: offsets %d to %d (%d to go)",
+            restoration.store.name, restoration.store.partition, restoration.source,
+            restoration.start, restoration.end, restoration.remaining,
+        )  # fmt: skip
+        if restoration.start >= restoration.end:
+            self._finish(restoration)
+
+    def records(self, partition: Partition, messages: Sequence[Message]) -> bool:
+        """Apply what one poll returned for a changelog partition; returns whether it was one."""
+        restoration = self.restorations.get(partition)
+        if restoration is None or restoration.done:
+            return restoration is not None
+        if restoration.bounded:
+            messages = [message for message in messages if int(message.offset() or 0) < restoration.end]
+        for first in range(0, len(messages), _RESTORE_BATCH):
+            batch = messages[first : first + _RESTORE_BATCH]
+            restoration.position = int(batch[-1].offset() or 0) + 1
+            changes = [
+                (message.key(), message.value(), message.timestamp()[1], message.headers())
+                for message in batch
+                if message.key() is not None
+            ]
+            self._write(restoration, restoration.store.restore(changes))
+            restoration.restored += len(batch)
+        self._on_progress(restoration)
+        return True
+
+    def reached_end(self, partition: Partition, offset: int) -> Restoration | None:
+        """The broker says that nothing is there after `offset`; returns the restoration when that completes it."""
+        restoration = self.restorations.get(partition)
+        if restoration is None or restoration.done or offset < restoration.end:
+            return None
+        restoration.position = max(restoration.position, offset)
+        if restoration.position > restoration.start:
+            self._write(restoration, [])
+        self._finish(restoration)
+        return restoration
+
+    def _write(self, restoration: Restoration, rows: Any) -> None:
+        store = restoration.store
+        restoration.backend.write(
+            [(store.name, store.partition, rows)],
+            {(store.name, store.partition): (restoration.position, store.metadata())},
+        )
+
+    def _finish(self, restoration: Restoration) -> None:
+        restoration.done = True
+        self._on_progress(restoration)
+        log.info(
+            "restored store %s partition %d: %d records in %.1f s",
+            restoration.store.name, restoration.store.partition, restoration.restored,
+            time.monotonic() - restoration.started,
+        )  # fmt: skip
+
+    @property
+    def complete(self) -> bool:
+        """Whether every store is at its end."""
+        return all(each.done for each in self.restorations.values())
+
+    def pending(self) -> list[Restoration]:
+        """What is not done yet."""
+        return [each for each in self.restorations.values() if not each.done]

@@ -1,0 +1,135 @@
+"""The end of a sub-topology: values become bytes and go to the task's outbox.
+
+Partitions are chosen by librdkafka (murmur2, as in Java) unless the sink says otherwise. Keys of windowed
+results go where their inner key goes (WindowedStreamPartitioner).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import murmur2
+
+from millpond.serdes import Serde
+from millpond.topology import RecordContext, SinkNode
+
+from .context import TaskContext
+from .environment import Environment
+
+__all__ = ("bind_sink",)
+
+Forward = Callable[..., None]
+
+#: Lets librdkafka's murmur2 partitioner choose.
+ANY = -1
+
+
+def bind_sink(sink: SinkNode, task: TaskContext, environment: Environment) -> Forward:
+    """The function that serialises a record and puts it into the outbox."""
+    handlers = environment.handlers
+
+    def failed(error: Exception, key: Any, value: Any, timestamp: int) -> None:
+        context = handlers.describe("Producing", sink.name, task, (key, value, timestamp))
+        handlers.handle(handlers.production, context, error, task)
+
+    if isinstance(sink.topic, str):
+        topic = environment.real_topic(sink.topic)
+        key_serde = environment.key_serde(sink.key, sink.name, topic)
+        value_serde = environment.value_serde(sink.value, sink.name, topic)
+        choose = _chooser(sink, key_serde, topic, environment)
+        if choose is None:
+            return _plain(topic, key_serde, value_serde, task, failed)
+        return _chosen(lambda _key, _value, _timestamp: topic, sink, task, environment, failed)
+    return _chosen(_topic_of(sink.topic, task), sink, task, environment, failed)
+
+
+def _plain(
+    topic: str, key_serde: Serde[Any], value_serde: Serde[Any], task: TaskContext, failed: Forward
+) -> Forward:
+    serialize_key = key_serde.serialize
+    serialize_value = value_serde.serialize
+    append = task.outbox.append
+
+    def sink(key: Any, value: Any, timestamp: int) -> None:
+        try:
+            raw_key = None if key is None else serialize_key(key)
+            raw_value = None if value is None else serialize_value(value)
+        except Exception as error:  # noqa: BLE001 - a serde is user code
+            failed(error, key, value, timestamp)
+            return
+        headers = task.headers
+        if headers is None:
+            append((topic, raw_value, raw_key, ANY, None, None, timestamp))
+        else:
+            append((topic, raw_value, raw_key, ANY, None, None, timestamp, headers))
+
+    return sink
+
+
+def _chosen(
+    topic_of: Callable[[Any, Any, int], str],
+    sink: SinkNode,
+    task: TaskContext,
+    environment: Environment,
+    failed: Forward,
+) -> Forward:
+    """The general case: the topic is computed per record, or a partitioner chooses."""
+    routes: dict[str, tuple[Serde[Any], Serde[Any], Callable[..., Any] | None]] = {}
+    append = task.outbox.append
+
+    def route(topic: str) -> tuple[Serde[Any], Serde[Any], Callable[..., Any] | None]:
+        key_serde = environment.key_serde(sink.key, sink.name, topic)
+        value_serde = environment.value_serde(sink.value, sink.name, topic)
+        routes[topic] = found = key_serde, value_serde, _chooser(sink, key_serde, topic, environment)
+        return found
+
+    def dynamic(key: Any, value: Any, timestamp: int) -> None:
+        try:
+            topic = topic_of(key, value, timestamp)
+            key_serde, value_serde, choose = routes.get(topic) or route(topic)
+            raw_key = None if key is None else key_serde.serialize(key)
+            raw_value = None if value is None else value_serde.serialize(value)
+            partitions = (ANY,) if choose is None else choose(key, value, raw_key)
+        except Exception as error:  # noqa: BLE001 - serdes, extractors and partitioners are user code
+            failed(error, key, value, timestamp)
+            return
+        headers = task.headers
+        for partition in partitions:
+            if headers is None:
+                append((topic, raw_value, raw_key, partition, None, None, timestamp))
+            else:
+                append((topic, raw_value, raw_key, partition, None, None, timestamp, headers))
+
+    return dynamic
+
+
+def _topic_of(extract: Callable[..., str], task: TaskContext) -> Callable[[Any, Any, int], str]:
+    def topic_of(key: Any, value: Any, timestamp: int) -> str:
+        return extract(key, value, RecordContext(task.topic, task.partition, task.offset, timestamp, task.headers))
+
+    return topic_of
+
+
+def _chooser(
+    sink: SinkNode, key_serde: Serde[Any], topic: str, environment: Environment
+) -> Callable[[Any, Any, bytes | None], Any] | None:
+    """Partitions for a record; None leaves the choice to librdkafka, an empty set drops the record (KIP-837)."""
+    partitioner = sink.partitioner
+    if partitioner is not None:
+        count = environment.partition_count(topic)
+
+        def chosen(key: Any, value: Any, _raw_key: bytes | None) -> Any:
+            partitions = partitioner(topic, key, value, count)
+            return (ANY,) if partitions is None else sorted(partitions)
+
+        return chosen
+    partition_by = key_serde.partition_by
+    if partition_by is not None:
+        count = environment.partition_count(topic)
+
+        def partial(_key: Any, _value: Any, raw_key: bytes | None) -> Any:
+            return (ANY,) if raw_key is None else (murmur2(partition_by(raw_key), count),)
+
+        return partial
+    return None

@@ -1,0 +1,210 @@
+"""An active task: one sub-topology over one partition of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Message
+
+from millpond.topology import SourceNode, Subtopology, TaskId
+
+from .compile import compile_graph
+from .context import Outgoing, TaskContext
+from .environment import Environment
+from .ownership import OffsetMetadata, Partition
+from .partition_group import PartitionGroup
+from .records import Chunk, RecordQueue
+from .sources import make_decoder
+
+__all__ = ("CommitRows", "StreamTask")
+
+#: Changelog rows of one store, as `RecordCollector` sends them: (store, rows).
+CommitRows = tuple[Any, list[Outgoing]]
+
+
+class StreamTask:
+    """Buffers, processes and flushes the records of one task. It does no I/O: its output is in `outbox`.
+
+    Attributes:
+        id: the task's id.
+        context: what its nodes share.
+        outbox: records produced since the last drain, shared with the context.
+        stores: its store instances by name, in the order in which a commit flushes them.
+        inputs: its queues by real topic.
+        commit_needed: something happened since the last commit.
+        processed: records processed since the task was made.
+        punctuated: punctuators fired since then.
+        latest_timestamp: of the record processed last, epoch ms.
+    """
+
+    def __init__(
+        self,
+        subtopology: Subtopology,
+        partition: int,
+        stores: Mapping[str, Any],
+        global_stores: Mapping[str, Any],
+        environment: Environment,
+        outbox: list[Outgoing] | None = None,
+    ) -> None:
+        self.id = TaskId(subtopology.id, partition)
+        self.outbox: list[Outgoing] = [] if outbox is None else outbox
+        self.context = TaskContext(
+            self.id, environment.application_id, environment.settings, self.outbox, environment.now_ms
+        )
+        self.stores = dict(stores)
+        for store in self.stores.values():
+            store.attach(self.context)
+        self.commit_needed = False
+        self.processed = 0
+        self.punctuated = 0
+        self.latest_timestamp = -1
+        self._environment = environment
+        entries, self._timers = compile_graph(
+            subtopology.sources, subtopology.processors, subtopology.sinks,
+            self.stores, global_stores, self.context, environment,
+        )  # fmt: skip
+        self.inputs: dict[str, RecordQueue] = {}
+        for source in subtopology.sources:
+            for topic in self._topics(source):
+                decoder = make_decoder(source, topic, self.context, environment)
+                self.inputs[topic] = RecordQueue(topic, decoder, entries[source.name])
+        self.group = PartitionGroup(list(self.inputs.values()), environment.max_task_idle_ms)
+
+    def _topics(self, source: SourceNode) -> list[str]:
+        return [self._environment.real_topic(topic) for topic in source.topics]
+
+    # Positions ------------------------------------------------------------------------------------------------
+
+    def resume_at(self, offsets: Mapping[str, tuple[int, OffsetMetadata]]) -> None:
+        """Take positions and times from committed offsets, by real topic. Buffered records are forgotten."""
+        stream_time = -1
+        for topic, (offset, metadata) in offsets.items():
+            queue = self.inputs[topic]
+            queue.clear(offset)
+            queue.partition_time = metadata.partition_time
+            stream_time = max(stream_time, metadata.partition_time)
+        self.context.stream_time = stream_time
+
+    def positions(self, owner: str, epoch: int) -> dict[Partition, tuple[int, OffsetMetadata]]:
+        """Offsets to commit for all input partitions, with their metadata."""
+        partition = self.id.partition
+        return {
+            Partition(queue.topic, partition): (
+                queue.position,
+                OffsetMetadata(owner=owner, epoch=epoch, partition_time=queue.partition_time),
+            )
+            for queue in self.inputs.values()
+        }
+
+    # Processing -----------------------------------------------------------------------------------------------
+
+    def add(self, topic: str, messages: Sequence[Message]) -> None:
+        """Buffer what one poll returned for one input."""
+        queue = self.inputs[topic]
+        before = queue.position
+        queue.add(messages)
+        if queue.position != before:
+            self.commit_needed = True  # all of it was bad: the offset moves on all the same
+
+    def process(self, limit: int, now_ms: int) -> int:
+        """Process up to about `limit` records, in timestamp order over the inputs; returns how many.
+
+        Raises:
+            ProcessingFailed: a handler said FAIL.
+        """
+        done = 0
+        group = self.group
+        while done < limit and group.ready(now_ms):
+            queue, bound = group.next()
+            end = queue.run_end(bound, limit - done)
+            chunk = queue.chunks[0]
+            count = end - chunk.start
+            self._run(queue.entry, chunk, end)
+            queue.advance(end)
+            done += count
+        if done:
+            self.commit_needed = True
+            self.processed += done
+        return done
+
+    def _run(self, entry: Callable[[Any, Any, int], None], chunk: Chunk, end: int) -> None:
+        context = self.context
+        stream_time = context.stream_time
+        start = chunk.start
+        columns: tuple[Sequence[Any], ...] = (chunk.messages, chunk.keys, chunk.values, chunk.timestamps)
+        if start or end != chunk.end:
+            columns = tuple(column[start:end] for column in columns)
+        if chunk.has_headers:
+            for message, key, value, timestamp in zip(*columns, strict=True):
+                if timestamp > stream_time:
+                    context.stream_time = stream_time = timestamp
+                context.timestamp = timestamp
+                context.message = message
+                context.headers = message.headers()
+                entry(key, value, timestamp)
+            context.headers = None
+        else:
+            for message, key, value, timestamp in zip(*columns, strict=True):
+                if timestamp > stream_time:
+                    context.stream_time = stream_time = timestamp
+                context.timestamp = timestamp
+                context.message = message
+                entry(key, value, timestamp)
+        context.message = None
+        self.latest_timestamp = columns[3][-1]
+
+    # Time -----------------------------------------------------------------------------------------------------
+
+    def punctuate(self, now_ms: int) -> int:
+        """Fire what is due in stream time and wall-clock time; returns how many fired."""
+        fired = 0
+        if self.context.stream_time >= 0:
+            fired = self._timers.stream_time.fire(self.context.stream_time)
+        fired += self._timers.wall_clock.fire(now_ms)
+        if fired:
+            self.commit_needed = True
+            self.punctuated += fired
+        return fired
+
+    def next_wall_clock_due(self) -> int | None:
+        """When the next wall-clock punctuator is due, epoch ms."""
+        return self._timers.wall_clock.next_due()
+
+    # Commit ---------------------------------------------------------------------------------------------------
+
+    def flush(self) -> list[CommitRows]:
+        """Flush caches and buffers in topology order: output goes to the outbox, changelog rows are returned."""
+        rows: list[CommitRows] = []
+        context = self.context
+        for store in self.stores.values():
+            changes: list[Outgoing] = []
+            store.flush(changes)
+            context.headers = None
+            if changes:
+                rows.append((store, changes))
+        return rows
+
+    def staged_bytes(self) -> int:
+        """Estimate of what waits for a commit, in bytes."""
+        return sum(map(_staged_bytes, self.stores.values()))
+
+    def revert(self) -> None:
+        """Forget everything since the last commit: output, staged state, buffered records."""
+        self.outbox.clear()
+        self.commit_needed = False
+        self.context.commit_requested = False
+        self.context.message = None
+        self.context.headers = None
+        for store in self.stores.values():
+            store.revert()
+
+    def close(self) -> None:
+        """Call the processors' `close()`. Stores are closed by whoever opened them."""
+        for closer in self._timers.closers:
+            closer()
+        self._timers.closers.clear()
+
+
+def _staged_bytes(store: Any) -> int:
+    return int(store.staged_bytes())

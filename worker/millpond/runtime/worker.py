@@ -1,0 +1,544 @@
+"""The worker: one process, one loop, one consumer, one producer, one state file.
+
+Each turn of the loop polls a batch, hands it to tasks, lets them process, and moves the commit in flight along.
+When a commit fails, or nobody knows whether it did, the worker does the same as at its start: it reads what is
+committed, brings its stores there, and goes on. There is no other way back, so that one is well tried.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import groupby
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCorrupted
+from millpond.state import StateFile, StateFileOptions
+from millpond.topology import Topology
+
+from .claims import OffsetStore
+from .clients import make_consumer, make_producer
+from .cluster import Cluster
+from .collector import RecordCollector
+from .commit import Commit, CommitFailed, CommitPipeline, OffsetCommitter, OffsetSink, Phase, TransactionCommitter
+from .commit import is_fenced
+from .config import Config
+from .context import Outgoing
+from .environment import Environment
+from .handlers import Handlers
+from .listeners import CommitStats, WorkerListener
+from .metrics import WorkerMetrics
+from .ownership import Partition
+from .plan import Plan, make_plan
+from .restore import ChangelogReader, Restoration
+from .states import WorkerState, may_follow
+from .task import StreamTask
+from .task_manager import TaskManager
+
+__all__ = ("Worker",)
+
+log = logging.getLogger(__name__)
+
+#: Records per poll; a turn of the loop takes milliseconds.
+POLL_RECORDS = 2_000
+#: While a commit is in flight, its end is looked for at least this often.
+_IN_FLIGHT_WAIT_S = 0.001
+#: Processing pauses when this many rows wait for the next transaction.
+_OUTBOX_LIMIT = 100_000
+#: Staged state is measured after this many records.
+_MEASURE_EVERY = 2_000
+_INIT_TRY_S = 10.0
+
+_topic = Message.topic
+_partition = Message.partition
+_error = Message.error
+
+
+class Worker:
+    """Runs all tasks of an application until it is stopped.
+
+    Args:
+        topology: what to run.
+        config: how.
+        listener: told about states, restoring and commits; None for nobody.
+        take_over: whether tasks that belong to other workers are taken from them.
+    """
+
+    def __init__(
+        self, topology: Topology, config: Config, listener: WorkerListener | None = None, *, take_over: bool = False
+    ) -> None:
+        self._topology = topology
+        self._config = config
+        self._listener = listener or WorkerListener()
+        self._take_over = take_over
+        self._stop = threading.Event()
+        self.state = WorkerState.CREATED
+        self.metrics = WorkerMetrics(config)
+        self._environment: Environment
+        self._cluster: Cluster
+        self._plan: Plan
+        self._consumer: Consumer
+        self._manager: TaskManager
+        self._collector: RecordCollector
+        self._pipeline: CommitPipeline
+        self._offset_sink: OffsetSink
+        self._tasks: list[StreamTask] = []
+        self._restored_tasks = False
+        self._next_commit = 0.0
+        self._next_purge = 0.0
+        self._since_measured = 0
+        self._detached: dict[Partition, StreamTask] = {}
+        self._fatal: KafkaError | None = None
+        self.last_turn = time.monotonic()
+
+    # Life -----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Ask the worker to commit and end. Safe from any thread and from signal handlers."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Run until `stop()`.
+
+        Raises:
+            MillpondError: the worker cannot go on; what it had not committed is not lost.
+        """
+        try:
+            with self.metrics.serving(self):
+                self._open()
+                try:
+                    self._run()
+                finally:
+                    self._close()
+        except MillpondError:
+            self._become(WorkerState.ERROR)
+            raise
+        except KafkaException as error:
+            self._become(WorkerState.ERROR)
+            raise BrokerError(f"Kafka refused to go on: {error.args[0].str()}.") from error
+        except BaseException:
+            self._become(WorkerState.ERROR)
+            raise
+        self._become(WorkerState.NOT_RUNNING)
+
+    def _run(self) -> None:
+        self._start_tasks(first=True)
+        while not self._stop.is_set():
+            try:
+                self._turn()
+            except (CommitFailed, KafkaException) as error:
+                self._recover(error)
+            except StateCorrupted as error:
+                if error.store is None:
+                    raise
+                self._manager.rebuild_corrupted(error)
+                self._recover(error)
+        self._become(WorkerState.PENDING_SHUTDOWN)
+        self._finish()
+
+    def _become(self, state: WorkerState) -> None:
+        if may_follow(self.state, state):
+            log.info("worker %s: %s -> %s", self._config.worker_id, self.state.value, state.value)
+            self.state = state
+            self._listener.state_changed(state)
+
+    # Start ----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        config = self._config
+        self._become(WorkerState.STARTING)
+        patience = timedelta(milliseconds=config.task_timeout_ms)
+        self._cluster = Cluster(config.admin_settings(), patience=patience, stopping=self._stop.is_set)
+        existing = self._cluster.topics()
+        self._plan = make_plan(
+            self._topology,
+            existing,
+            config.application_id,
+            topic_config=config.topic,
+            additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
+        )
+        self._state_file = StateFile(
+            config.directory,
+            StateFileOptions(
+                cache_bytes=max(config.rocksdb_block_cache_bytes, config.rocksdb_write_buffer_bytes),
+                write_buffer_bytes=config.rocksdb_write_buffer_bytes,
+            ),
+        )
+        if self._state_file.set_aside is not None:
+            log.error(
+                "the local state could not be opened (%s); it was moved to %s, and every store is restored from its "
+                "changelog", self._state_file.reason, self._state_file.set_aside,
+            )  # fmt: skip
+        made = self._cluster.ensure(self._plan.internal, existing, config.replication_factor)
+        if made:
+            log.info("created %d internal topics", len(made))
+        self._environment = Environment(
+            application_id=config.application_id,
+            handlers=Handlers(
+                config.deserialization_exception_handler,
+                config.processing_exception_handler,
+                config.production_exception_handler,
+                config.errors_dead_letter_queue_topic_name,
+            ),
+            internal_topics=frozenset(self._topology.repartition_topics),
+            default_key=config.default_key_serde,
+            default_value=config.default_value_serde,
+            default_timestamp_extractor=config.default_timestamp_extractor,
+            max_task_idle_ms=config.max_task_idle_ms,
+            cache_bytes=config.statestore_cache_max_bytes,
+            settings=config.as_mapping(),
+            partition_count=self._cluster.partition_count,
+        )
+        offset_committer: OffsetCommitter | None = None
+
+        def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+            if offset_committer is not None:
+                offset_committer.on_commit(error, partitions)
+
+        self._consumer = make_consumer(config, None if config.exactly_once else on_commit, self._client_error)
+        if not config.exactly_once:
+            offset_committer = OffsetCommitter(self._consumer)
+            self._offset_sink = offset_committer
+        offsets = OffsetStore(self._consumer, self._stop.is_set, config.task_timeout_ms / 1000)
+        self._manager = TaskManager(
+            self._topology, self._plan, config, self._environment, self._state_file, self._consumer, offsets,
+            ChangelogReader(self._restore_progress),
+        )  # fmt: skip
+        self.metrics.watch(self._manager, self._state_file)
+
+    def _start_tasks(self, *, first: bool) -> None:
+        config, manager = self._config, self._manager
+        producer = make_producer(config, config.worker_id if config.exactly_once else None, self._client_error)
+        self._collector = RecordCollector(
+            producer, transactional=config.exactly_once, on_unsendable=self._unsendable
+        )
+        self.metrics.collector = self._collector
+        if config.exactly_once:
+            self._init_transactions(producer)
+            self._offset_sink = TransactionCommitter(producer, self._consumer, lambda: None)
+        self._pipeline = CommitPipeline(self._collector, self._offset_sink)
+        if first:
+            manager.read_committed()
+            made = (lambda owner: make_producer(config, owner, self._client_error)) if config.exactly_once else None
+            manager.claim_all(made, take_over=self._take_over)
+            if config.exactly_once:
+                manager.announce(producer)
+        else:
+            manager.check_still_mine()
+        self._become(WorkerState.RESTORING)
+        self._restored_tasks = False
+        wanted = manager.create_globals()
+        if wanted:
+            self._consumer.incremental_assign(wanted)
+        self._global_ends = {(each.topic, each.partition) for each in wanted}
+        manager.create(self._collector.outbox)
+        self._next_commit = time.monotonic() + config.commit_interval_ms / 1000
+        self._next_purge = time.monotonic() + config.repartition_purge_interval_ms / 1000
+
+    def _init_transactions(self, producer: object) -> None:
+        deadline = time.monotonic() + self._config.task_timeout_ms / 1000
+        while True:
+            try:
+                producer.init_transactions(_INIT_TRY_S)  # type: ignore[attr-defined]
+            except KafkaException as error:
+                cause = error.args[0]
+                if self._stop.is_set() or not cause.retriable() or time.monotonic() >= deadline:
+                    raise BrokerError(f"cannot begin transactions: {cause.str()}. Check the brokers.") from error
+                log.warning("the broker does not answer (%s); trying again", cause.str())
+            else:
+                return
+
+    def _restore_progress(self, restoration: Restoration) -> None:
+        store = restoration.store
+        done = restoration.position - restoration.start
+        self._listener.restore_progress(store.name, store.partition, done, done + restoration.remaining)
+
+    def _start_running(self) -> None:
+        """Everything is restored: read the inputs."""
+        manager = self._manager
+        changelogs = [each.source for each in manager.reader.restorations.values()]
+        assigned = {(each.topic, each.partition) for each in self._consumer.assignment()}
+        self._consumer.incremental_unassign(
+            [TopicPartition(each.topic, each.partition) for each in changelogs if each in assigned]
+        )
+        self._consumer.incremental_assign(manager.start_positions())
+        self._tasks = list(manager.tasks.values())
+        self._restored_tasks = True
+        self._become(WorkerState.RUNNING)
+
+    # The loop -------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        self.last_turn = now
+        if self._fatal is not None:
+            fatal, self._fatal = self._fatal, None
+            raise KafkaException(fatal)
+        messages = self._poll(now)
+        if messages:
+            self._dispatch(messages)
+        if not self._restored_tasks:
+            if self._manager.reader.complete and not self._global_ends:
+                self._start_running()
+            return
+        self._process()
+        self._commit(time.monotonic())
+
+    def _poll(self, now: float) -> list[Message]:
+        consumer = self._consumer
+        if len(self._collector.outbox) > _OUTBOX_LIMIT:
+            time.sleep(_IN_FLIGHT_WAIT_S)
+            return []
+        messages: list[Message] = consumer.consume(POLL_RECORDS, 0)
+        if messages:
+            return messages
+        wait = min(self._config.poll_ms / 1000, max(0.0, self._next_commit - now) if self._commit_needed() else 1.0)
+        if self._pipeline.phase is not Phase.IDLE:
+            wait = min(wait, _IN_FLIGHT_WAIT_S)
+        due = [each for task in self._tasks if (each := task.next_wall_clock_due()) is not None]
+        if due:
+            wait = min(wait, max(0.0, (min(due) - self._environment.now_ms()) / 1000))
+        messages = consumer.consume(1, wait)
+        if messages:
+            messages += consumer.consume(POLL_RECORDS - 1, 0)
+        return messages
+
+    def _dispatch(self, messages: list[Message]) -> None:
+        ends: list[Message] = []
+        if any(map(_error, messages)):
+            ends = [message for message in messages if message.error() is not None]
+            messages = [message for message in messages if message.error() is None]
+        for topic, of_topic in groupby(messages, _topic):
+            for number, of_partition in groupby(of_topic, _partition):
+                self._deliver(Partition(topic, number), list(of_partition))
+        for message in ends:
+            self._event(message)
+
+    def _deliver(self, partition: Partition, messages: Sequence[Message]) -> None:
+        task = self._manager.by_input.get(partition) if self._restored_tasks else None
+        if task is not None:
+            task.add(partition.topic, messages)
+            queue = task.inputs[partition.topic]
+            if queue.buffered > self._config.buffered_records_per_partition and len(task.inputs) > 1:
+                self._detach(partition, task)
+            return
+        for updater in self._manager.globals:
+            if updater.topic == partition.topic:
+                updater.apply(partition, messages)
+                return
+        self._manager.reader.records(partition, messages)
+
+    def _event(self, message: Message) -> None:
+        error = message.error()
+        assert error is not None  # noqa: S101
+        partition = Partition(message.topic() or "", message.partition() or 0)
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._global_ends.discard(partition)
+            task = self._manager.by_input.get(partition) if self._restored_tasks else None
+            if task is not None:
+                task.inputs[partition.topic].reached_end(int(message.offset() or 0))
+            else:
+                self._manager.reader.reached_end(partition, int(message.offset() or 0))
+        elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+            raise BrokerError(f"{partition} is gone: was the topic deleted while the application ran?")
+        elif error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
+            raise BrokerError(f"no permission to read {partition}: {error.str()}.")
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise BrokerError(f"the offset of {partition} is not in the topic any more: {error.str()}.")
+        else:
+            log.warning("the consumer reports for %s: %s", partition, error.str())
+
+    # Back-pressure: the client's pause() costs a second on resume, leaving and re-entering costs milliseconds.
+
+    def _detach(self, partition: Partition, task: StreamTask) -> None:
+        if partition not in self._detached:
+            self._consumer.incremental_unassign([TopicPartition(partition.topic, partition.partition)])
+            self._detached[partition] = task
+
+    def _reattach(self) -> None:
+        for partition, task in list(self._detached.items()):
+            queue = task.inputs[partition.topic]
+            if queue.buffered <= self._config.buffered_records_per_partition:
+                del self._detached[partition]
+                self._consumer.incremental_assign(
+                    [TopicPartition(partition.topic, partition.partition, queue.fetch_position)]
+                )
+
+    def _process(self) -> None:
+        now_ms = self._environment.now_ms()
+        started = time.monotonic()
+        processed = 0
+        for task in self._tasks:
+            processed += task.process(POLL_RECORDS, now_ms)
+            task.punctuate(now_ms)
+        if self._detached:
+            self._reattach()
+        if processed:
+            self.metrics.processed(processed, time.monotonic() - started)
+            self._since_measured += processed
+        if self._pipeline.phase is Phase.IDLE:
+            self._collector.drain()
+
+    # Commit ---------------------------------------------------------------------------------------------------
+
+    def _commit_needed(self) -> bool:
+        return any(task.commit_needed for task in self._tasks)
+
+    def _commit(self, now: float) -> None:
+        if self._pipeline.phase is not Phase.IDLE:
+            done = self._pipeline.advance()
+            if done is None:
+                return
+            self._committed(done)
+            self._collector.drain()
+        over = self._over_limits()
+        requested = any(task.context.commit_requested for task in self._tasks)
+        if (now >= self._next_commit or over or requested) and self._commit_needed():
+            self._begin_commit()
+            self._next_commit = now + self._config.commit_interval_ms / 1000
+            done = self._pipeline.advance()
+            if done is not None:
+                self._committed(done)
+        elif now >= self._next_commit:
+            self._next_commit = now + self._config.commit_interval_ms / 1000
+
+    def _over_limits(self) -> bool:
+        """Whether staged state asks for a commit now. Flushes record caches that are over theirs."""
+        if self._since_measured < _MEASURE_EVERY:
+            return False
+        self._since_measured = 0
+        limit = self._config.statestore_uncommitted_max_bytes
+        staged = cached = 0
+        for task in self._tasks:
+            for store in task.stores.values():
+                staged += store.staged_bytes()
+                if store.caching and store.staged_bytes() > store.cache_limit:
+                    cached += 1
+        if cached and (limit < 0 or staged <= limit):
+            for task in self._tasks:
+                if any(store.caching and store.staged_bytes() > store.cache_limit for store in task.stores.values()):
+                    self._send_changes(task)
+            self._collector.drain()
+        return 0 <= limit < staged
+
+    def _send_changes(self, task: StreamTask) -> None:
+        for store, rows in task.flush():
+            self._collector.send_tracked((store.name, store.partition), rows)
+
+    def _begin_commit(self) -> None:
+        offsets = {}
+        rows = []
+        manager, config = self._manager, self._config
+        for task in self._tasks:
+            if not task.commit_needed:
+                continue
+            self._send_changes(task)
+            rows += [(store, store.seal(), store.metadata()) for store in task.stores.values()]
+            offsets.update(task.positions(config.worker_id, manager.epoch))
+            task.commit_needed = False
+            task.context.commit_requested = False
+        self._collector.drain()
+        self._collector.ensure_transaction()
+        self._pipeline.begin(Commit(offsets, rows))
+
+    def _committed(self, commit: Commit) -> None:
+        acknowledged = self._collector.acknowledged
+        for backend in self._manager.backends:
+            groups = []
+            written = {}
+            for store, rows, metadata in commit.rows:
+                if self._manager.backend_for(store) is backend and (rows or rows.ranges):
+                    key = (store.name, store.partition)
+                    groups.append((store.name, store.partition, rows))
+                    written[key] = (acknowledged.get(key), metadata)
+            if groups:
+                backend.write(groups, written)
+        for store, _, _ in commit.rows:
+            store.committed()
+        took = time.monotonic() - commit.started
+        self.metrics.committed(took, len(commit.offsets))
+        self._listener.committed(CommitStats(took, len(commit.offsets), self.metrics.records_processed))
+        now = time.monotonic()
+        if now >= self._next_purge and self._plan.repartition:
+            self._next_purge = now + self._config.repartition_purge_interval_ms / 1000
+            self._cluster.purge(
+                {
+                    (partition.topic, partition.partition): offset
+                    for partition, (offset, _) in commit.offsets.items()
+                    if partition.topic in self._plan.repartition
+                }
+            )
+
+    # Failure and end ------------------------------------------------------------------------------------------
+
+    def _client_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fatal = error
+        else:
+            log.warning("Kafka client: %s", error.str())
+
+    def _unsendable(self, row: Outgoing, error: Exception) -> None:
+        """A record the client refuses: the production handler decides (KIP-210)."""
+        cause = error.args[0] if error.args else error
+        topic, value, key = row[0], row[1], row[2]
+        size = len(value or b"") + len(key or b"")
+        described = BrokerError(f"a record of {size} bytes for topic '{topic}' was refused: {cause}")
+        task = self._tasks[0]
+        handlers = self._environment.handlers
+        context = handlers.describe("Producing", topic, task.context, (key, None, row[6]))
+        handlers.handle(handlers.production, context, described, task.context)
+
+    def _recover(self, error: Exception) -> None:
+        """A transaction was aborted or its end is unknown: go back to what is committed."""
+        fenced = (isinstance(error, CommitFailed) and error.fenced) or (
+            isinstance(error, KafkaException) and is_fenced(error)
+        )
+        log.warning(
+            "%s (%s); going back to the last commit", "fenced by another producer" if fenced else "a commit failed",
+            error,
+        )  # fmt: skip
+        self.metrics.recoveries += 1
+        self._offset_sink.close()
+        self._collector.producer.purge()
+        self._become(WorkerState.STARTING)
+        self._restored_tasks = False
+        self._detached.clear()
+        self._tasks = []
+        self._consumer.unassign()
+        self._manager.drop_all()
+        self._start_tasks(first=False)
+
+    def _finish(self) -> None:
+        """Commit what is processed, within the deadline."""
+        deadline = time.monotonic() + self._config.shutdown_timeout_ms / 1000
+        try:
+            while self._pipeline.phase is not Phase.IDLE and time.monotonic() < deadline:
+                self._consumer.consume(0, 0)
+                self._finish_commit()
+            if self._restored_tasks and self._commit_needed() and self._pipeline.phase is Phase.IDLE:
+                self._collector.drain()
+                self._begin_commit()
+                while self._pipeline.phase is not Phase.IDLE and time.monotonic() < deadline:
+                    self._finish_commit()
+        except (CommitFailed, KafkaException, OwnershipError) as error:
+            log.warning("the last commit failed (%s); the next start processes its records again", error)
+            return
+        if self._pipeline.phase is not Phase.IDLE:
+            log.warning("no answer to the last commit within the deadline; the next start finds out")
+
+    def _finish_commit(self) -> None:
+        done = self._pipeline.advance()
+        if done is not None:
+            self._committed(done)
+        else:
+            self._consumer.poll(_IN_FLIGHT_WAIT_S)
+
+    def _close(self) -> None:
+        self._manager.drop_all()
+        self._offset_sink.close()
+        self._state_file.close()
+        self._consumer.close()
