@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 __all__ = (
     "Row",
@@ -35,7 +35,7 @@ _QUICK = {
     "log_level": 3,  # errors only
 }
 
-Produced = Sequence[object]
+Produced = Sequence[Any]
 """`(key, value)`, `(key, value, timestamp_ms)` or `(key, value, timestamp_ms, partition)`."""
 
 
@@ -89,7 +89,7 @@ def topic_names(bootstrap_servers: str, prefix: str = "") -> set[str]:
     return {name for name in topics if name.startswith(prefix) and not re.match(r"__[a-z]", name)}
 
 
-def produce(bootstrap_servers: str, topic: str, records: Iterable[Produced], **config: object) -> None:
+def produce(bootstrap_servers: str, topic: str, records: Iterable[Produced], **config: Any) -> None:
     """Produce records in order and return once the broker has all of them.
 
     Partitions are chosen as Java's default partitioner does unless a record names its own.
@@ -101,14 +101,16 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Produced], **c
         config: further producer settings with `_` for `.`: `produce(..., linger_ms=0)`.
     """
     settings = {key.replace("_", "."): value for key, value in config.items()}
-    producer = Producer({
-        "bootstrap.servers": bootstrap_servers,
-        "partitioner": "murmur2_random",
-        "enable.idempotence": True,
-        "linger.ms": 1,
-        **_QUICK,
-        **settings,
-    })
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "partitioner": "murmur2_random",
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            **_QUICK,
+            **settings,
+        }
+    )
     errors: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _message: Message) -> None:
@@ -219,15 +221,17 @@ def eventually(condition: Callable[[], bool], what: str, timeout_s: float = _TIM
 
 
 def _consumer(bootstrap_servers: str, isolation: str) -> Consumer:
-    return Consumer({
-        "bootstrap.servers": bootstrap_servers,
-        "group.id": "reads-by-assignment-only",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "isolation.level": isolation,
-        "fetch.wait.max.ms": 10,
-        **_QUICK,
-    })
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "reads-by-assignment-only",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 10,
+            **_QUICK,
+        }
+    )
 
 
 def _assign_all(consumer: Consumer, topic: str) -> set[int]:
@@ -237,8 +241,6 @@ def _assign_all(consumer: Consumer, topic: str) -> set[int]:
     return partitions
 
 
-def _row(message: Message) -> Row:
-    headers = tuple(message.headers() or ())
-    return Row(
-        message.key(), message.value(), message.timestamp()[1], message.partition(), message.offset(), headers
-    )
+def _row(message: Any) -> Row:
+    headers = tuple((name, value) for name, value in message.headers() or ())
+    return Row(message.key(), message.value(), message.timestamp()[1], message.partition(), message.offset(), headers)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -230,7 +230,7 @@ class EmbeddedBroker:
         properties = settings.server_properties(self._host, self._port, self._controller_port, data)
         server.write_text(settings.render(properties | self._properties), encoding="utf-8")
         deadline = time.monotonic() + self._start_timeout.total_seconds()
-        log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
+        log_start = self._log_size()
         if not (data / "meta.properties").exists():
             self._format(command, server)
         with self.log_file.open("ab") as log:
@@ -251,18 +251,22 @@ class EmbeddedBroker:
 
     def _format(self, command: list[str], server: Path) -> None:
         """Write the metadata a KRaft node refuses to start without."""
-        done = subprocess.run(
-            [*command, _STORAGE_TOOL, "format", "--cluster-id", _CLUSTER_ID, "--config", str(server)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=self._start_timeout.total_seconds(),
-            check=False,
-        )
-        with self.log_file.open("ab") as stream:
-            stream.write(done.stdout)
+        what = "The embedded broker's data directory could not be formatted"
+        log_start = self._log_size()
+        with self.log_file.open("ab") as log:
+            try:
+                done = subprocess.run(
+                    [*command, _STORAGE_TOOL, "format", "--cluster-id", _CLUSTER_ID, "--config", str(server)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    timeout=self._start_timeout.total_seconds(),
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise BrokerError(self._failure(f"{what} within {error.timeout:g} s", log_start)) from error
         if done.returncode != 0:
-            raise BrokerError(self._failure("The embedded broker's data directory could not be formatted", 0))
+            raise BrokerError(self._failure(what, log_start))
 
     def _watch(self) -> None:
         assert self._process is not None
@@ -282,12 +286,14 @@ class EmbeddedBroker:
         while not _accepts(self._host, self._port):
             self._check_start(deadline, log_start)
             time.sleep(_POLL_S)
-        admin = AdminClient({
-            "bootstrap.servers": self.bootstrap_servers,
-            "log_level": 0,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 100,
-        })
+        admin = AdminClient(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "log_level": 0,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+            }
+        )
         while True:
             with contextlib.suppress(KafkaException):
                 if admin.list_topics(timeout=1).brokers:
@@ -301,6 +307,9 @@ class EmbeddedBroker:
         if time.monotonic() > deadline:
             seconds = self._start_timeout.total_seconds()
             raise BrokerError(self._failure(f"The embedded broker was not ready within {seconds:g} s", log_start))
+
+    def _log_size(self) -> int:
+        return self.log_file.stat().st_size if self.log_file.exists() else 0
 
     def _failure(self, what: str, log_start: int) -> str:
         """One sentence with the log's path, then the log's last lines."""

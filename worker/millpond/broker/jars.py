@@ -107,8 +107,8 @@ def maven(repository: Path, **resolver: Any) -> Any:
         JarError: when jgo is not installed.
     """
     try:
-        from jgo.config import GlobalSettings  # noqa: PLC0415  (an optional dependency)
-        from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415
+        from jgo.config import GlobalSettings
+        from jgo.maven import MavenContext, PythonResolver
     except ImportError as error:
         message = "Fetching Kafka's jars needs jgo; install it with \"pip install 'millpond[broker]'\"."
         raise JarError(message) from error
@@ -144,7 +144,9 @@ def _exclusive(cache: Path) -> Iterator[None]:
         cache.mkdir(parents=True, exist_ok=True)
         lock = (cache / "download.lock").open("w", encoding="utf-8")
     except OSError as error:
-        message = f"The cache directory {cache} cannot be written ({error.strerror}); set MILLPOND_CACHE to one that can."
+        message = (
+            f"The cache directory {cache} cannot be written ({error.strerror}); set MILLPOND_CACHE to one that can."
+        )
         raise JarError(message) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -219,8 +221,8 @@ def _progress(jars: Sequence[Jar]) -> Iterator[Callable[[int], None]]:
         print(f"{what}, {total / 1e6:.0f} MB", file=sys.stderr, flush=True)  # noqa: T201  (progress, not logging)
         yield lambda _count: None
         return
-    from rich.console import Console  # noqa: PLC0415  (only a terminal needs it)
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:

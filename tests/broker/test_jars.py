@@ -1,0 +1,177 @@
+"""Jars: pinned one by one, verified before they are used, downloaded once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from millpond.broker import jars
+from millpond.broker.jars import Jar, JarError
+
+
+class Repository:
+    """A remote repository that serves made-up jars, and counts; it stands in for jgo's context."""
+
+    def __init__(self, content: dict[str, bytes]) -> None:
+        self.content = content
+        self.failures = 0
+        self.served: list[str] = []
+
+    def __call__(self, repository: Path, **_resolver):
+        self.scratch = repository
+        return self
+
+    def project(self, group: str, artifact: str):
+        return _Remote(self, f"{group}:{artifact}")
+
+
+class _Remote:
+    def __init__(self, repository: Repository, name: str) -> None:
+        self.repository, self.name = repository, name
+
+    def at_version(self, version: str):
+        self.name = f"{self.name}:{version}"
+        return self
+
+    def artifact(self):
+        return self
+
+    @property
+    def cached_path(self) -> Path:
+        return self.repository.scratch / self.name.replace(":", "_")
+
+    def resolve(self) -> Path:
+        if self.repository.failures:
+            self.repository.failures -= 1
+            self.cached_path.write_bytes(b"half")
+            raise ConnectionError("the line broke")
+        assert not self.cached_path.exists(), "a half-written file would be taken for a whole one"
+        self.repository.served.append(self.name)
+        self.cached_path.write_bytes(self.repository.content[self.name])
+        return self.cached_path
+
+
+@pytest.fixture
+def repository(monkeypatch, tmp_path):
+    """A lock file of three jars, a repository that has them, an empty cache."""
+    content = {f"org.example:part-{number}:1.0": f"jar {number}".encode() * 100 for number in range(3)}
+    lock = {
+        "sets": {"example": {"jars": list(content)}},
+        "jars": {
+            name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in content.items()
+        },
+    }
+    served = Repository(content)
+    monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(jars, "_lock", lambda: lock)
+    monkeypatch.setattr(jars, "maven", served)
+    return served
+
+
+def test_what_is_in_the_cache_is_not_fetched_again(repository):
+    """The first use downloads every jar, the second none; the class path names them in the lock file's order."""
+    first = jars.classpath("example")
+    assert jars.classpath("example") == first
+    assert sorted(repository.served) == sorted(repository.content)
+    assert [Path(each).read_bytes() for each in first.split(os.pathsep)] == list(repository.content.values())
+
+
+def test_many_who_ask_at_once_cause_one_download(repository):
+    """The cache's lock makes all but the first wait, and then find what they wanted."""
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: jars.classpath("example"), range(4)))
+    assert len(set(answers)) == 1
+    assert len(repository.served) == len(repository.content)
+
+
+def test_a_jar_with_another_checksum_is_refused_and_never_gets_into_the_cache(repository):
+    """What is not byte for byte what was pinned is one clear error, and the next try downloads it again."""
+    good = repository.content["org.example:part-1:1.0"]
+    repository.content["org.example:part-1:1.0"] = b"evil" + good[4:]
+    for _ in range(2):
+        with pytest.raises(JarError, match=r"org\.example:part-1:1\.0 has SHA-256 [0-9a-f]{64}, but .* pins"):
+            jars.paths("example")
+    assert not list(jars.cache_directory().rglob("part-1*"))
+    repository.content["org.example:part-1:1.0"] = good
+    assert len(jars.paths("example")) == 3
+
+
+def test_a_dropped_connection_is_tried_again(repository):
+    """Two failures do not matter, and the half file they left is not taken for a jar."""
+    repository.failures = 2
+    assert all(path.exists() for path in jars.paths("example"))
+
+
+def test_a_repository_that_stays_away_is_one_sentence(repository):
+    """Without the network the error names a jar and the cause."""
+    repository.failures = 1_000
+    with pytest.raises(JarError, match=r"org\.example:part-\d:1\.0 could not be downloaded \(the line broke\)"):
+        jars.paths("example")
+
+
+def test_a_truncated_file_in_the_cache_is_fetched_again(repository):
+    """A cache that lost bytes is repaired, not believed."""
+    path = jars.paths("example")[0]
+    path.write_bytes(path.read_bytes()[:-1])
+    assert hashlib.sha256(jars.paths("example")[0].read_bytes()).hexdigest() == jars.locked("example")[0].sha256
+
+
+def test_an_unknown_set_is_named_together_with_the_known_ones(repository):
+    """A misspelled set says what there is."""
+    with pytest.raises(JarError, match="'exmaple'.*example"):
+        jars.locked("exmaple")
+
+
+def test_without_jgo_the_error_tells_what_to_install(monkeypatch, tmp_path):
+    """Jgo comes with an extra; whoever lacks it reads its name."""
+    monkeypatch.setitem(sys.modules, "jgo.config", None)
+    with pytest.raises(JarError, match=r"millpond\[broker\]"):
+        jars.maven(tmp_path)
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch):
+    """MILLPOND_CACHE wins over XDG_CACHE_HOME, which wins over the home directory."""
+    monkeypatch.setenv("MILLPOND_CACHE", "/a")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/b")
+    assert jars.cache_directory() == Path("/a")
+    monkeypatch.delenv("MILLPOND_CACHE")
+    assert jars.cache_directory() == Path("/b/millpond")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", "/c")
+    assert jars.cache_directory() == Path("/c/.cache/millpond")
+
+
+@pytest.mark.parametrize("jar_set", ["kafka", "kafka-streams"])
+def test_the_lock_file_pins_every_jar_and_names_no_host(jar_set):
+    """Each jar has coordinates, a size and a SHA-256; where it comes from is jgo's to know."""
+    pinned = jars.locked(jar_set)
+    assert len(pinned) == len({jar.path for jar in pinned})
+    for jar in pinned:
+        assert re.fullmatch(r"[\w.-]+:[\w.-]+:[\w.-]+", jar.coordinate)
+        assert re.fullmatch(r"[0-9a-f]{64}", jar.sha256)
+        assert jar.size > 0
+    text = Path(jars.__file__).with_name(jars.LOCK_FILE).read_text()
+    assert "://" not in text
+
+
+def test_the_two_sets_share_kafka_of_one_version():
+    """Broker and Kafka Streams peers speak the same release."""
+    versions = {
+        jar.coordinate.split(":")[2]
+        for jar_set in jars.jar_sets()
+        for jar in jars.locked(jar_set)
+        if jar.coordinate.startswith("org.apache.kafka:")
+    }
+    assert versions == {"4.1.0"}
+
+
+def test_a_jar_lies_where_a_maven_repository_has_it():
+    """The cache's layout is one that other tools know."""
+    jar = Jar("org.apache.kafka:kafka_2.13:4.1.0", "0" * 64, 1)
+    assert jar.path == Path("jars/org/apache/kafka/kafka_2.13/4.1.0/kafka_2.13-4.1.0.jar")

@@ -1,0 +1,81 @@
+"""Which Java is found: the environment's when it is new enough, else the wheel's, else a sentence that helps."""
+
+from __future__ import annotations
+
+import pytest
+
+from millpond.broker import java
+from millpond.broker.java import JavaNotFound
+
+VERSIONS = {
+    8: 'openjdk version "1.8.0_412"',
+    11: 'openjdk version "11.0.23" 2024-04-16',
+    17: 'openjdk version "17.0.15" 2025-04-15',
+    21: 'java version "21" 2023-09-19 LTS',
+    25: 'openjdk version "25-ea" 2025-09-16',
+}
+
+
+def launcher(home, tool: str, text: str):
+    """A program that answers -version like a Java does."""
+    path = home / "bin" / tool
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """An environment without any Java."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setattr(java, "_bundled", list)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("release", VERSIONS)
+def test_java_home_is_taken_from_17_on(bare, tmp_path, release):
+    """Kafka 4 needs Java 17: older ones are passed over, whatever their version text looks like."""
+    path = launcher(tmp_path / "home", "java", VERSIONS[release])
+    bare.setenv("JAVA_HOME", str(tmp_path / "home"))
+    if release >= java.MINIMUM_VERSION:
+        assert java.find_java() == path.resolve()
+    else:
+        with pytest.raises(JavaNotFound):
+            java.find_java()
+
+
+def test_an_old_java_home_does_not_hide_a_newer_java_on_the_path(bare, tmp_path):
+    """The first launcher that is new enough wins."""
+    launcher(tmp_path / "old", "java", VERSIONS[11])
+    path = launcher(tmp_path / "new", "java", VERSIONS[21])
+    bare.setenv("JAVA_HOME", str(tmp_path / "old"))
+    bare.setenv("PATH", str(tmp_path / "new" / "bin"))
+    assert java.find_java() == path.resolve()
+
+
+def test_the_wheel_serves_where_the_system_has_nothing(bare, tmp_path):
+    """A machine without Java needs nothing but Python packages."""
+    path = launcher(tmp_path / "wheel", "java", VERSIONS[25])
+    bare.setattr(java, "_bundled", lambda: [path])
+    assert java.find_java() == path
+
+
+def test_a_launcher_that_does_not_run_is_no_java(bare, tmp_path):
+    """A broken link or a script that fails is passed over like an old Java."""
+    path = launcher(tmp_path / "home", "java", VERSIONS[17])
+    path.write_text("#!/bin/sh\nexit 3\n")
+    bare.setenv("JAVA_HOME", str(tmp_path / "home"))
+    with pytest.raises(JavaNotFound, match=r"millpond\[broker\].*openjdk-17-jre-headless"):
+        java.find_java()
+
+
+def test_a_compiler_is_a_jdk_and_its_absence_names_the_package(bare, tmp_path):
+    """Only a JDK compiles; one sentence tells which Debian package that is."""
+    launcher(tmp_path / "jre", "java", VERSIONS[17])
+    bare.setenv("JAVA_HOME", str(tmp_path / "jre"))
+    with pytest.raises(JavaNotFound, match="openjdk-17-jdk-headless"):
+        java.find_jdk()
+    launcher(tmp_path / "jre", "javac", "javac 17.0.15")
+    assert java.find_jdk() == (tmp_path / "jre").resolve()
