@@ -14,21 +14,21 @@ __all__ = ("MemoryBackend",)
 class _Table:
     """One store's rows: a dict, and its keys in order, sorted again only when somebody asks for an order."""
 
-    __slots__ = ("_ordered", "_ordered_count", "rows")
+    __slots__ = ("_ordered", "_stale", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
         self._ordered: list[bytes] = []
-        self._ordered_count = -1
+        self._stale = False
 
     def changed(self) -> None:
-        self._ordered_count = -1
+        self._stale = True
 
     def ordered(self) -> list[bytes]:
         # A new list each time: iterators of before keep theirs.
-        if self._ordered_count < 0:
+        if self._stale:
             self._ordered = sorted(self.rows)
-            self._ordered_count = len(self._ordered)
+            self._stale = False
         return self._ordered
 
 

@@ -7,6 +7,7 @@ in the changelog.
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 import weakref
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 from rocksdict import ColumnFamily, Rdict, RdictIter, ReadOptions, WriteBatch
 
@@ -31,6 +32,7 @@ _FORMAT = "millpond state 1"
 _STORE = "store:"
 _offset = struct.Struct(">q")
 _NO_OFFSET = -1
+_FILE = re.compile(r"\b0*(\d+)\.sst\b")
 
 
 class _Family:
@@ -119,11 +121,14 @@ class StateFile:
         set_aside: where the previous database went when it could not be opened, None when all is well. Then this one
             is empty, and every store is to be restored from its changelog.
         reason: why it could not be opened.
+        rebuilt: store -> why it had to be given up to open the database. Its rows and offsets are gone, and it is to be
+            restored from its changelog; the other stores are untouched.
     """
 
     path: Path
     set_aside: Path | None
     reason: str | None
+    rebuilt: dict[str, str]
 
     def __init__(self, path: Path | str, options: StateFileOptions | None = None) -> None:
         """Open or create the database.
@@ -139,11 +144,13 @@ class StateFile:
         self.path = Path(path)
         self.set_aside = None
         self.reason = None
+        self.rebuilt = {}
         self._tuning = Tuning(options or StateFileOptions())
         self._families: dict[str, _Family] = {}
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
         self._written: dict[tuple[str, int], Written] = {}
         self._db: Rdict | None = None
+        self._failed: StateError | None = None
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = DirectoryLock(self.path)
@@ -192,18 +199,42 @@ class StateFile:
             )
 
     def _open_or_set_aside(self) -> None:
-        try:
-            self._open_database()
-            return
-        except StateCorrupted as error:
-            self.reason = str(error)
-        self._close_database()
+        """Open the database; give up a broken store alone where that is enough, else the whole of it."""
+        while True:
+            try:
+                self._open_database()
+                return
+            except StateCorrupted as error:
+                self._close_database()
+                reason = str(error)
+            store = self._give_up_store(reason)
+            if store is None:
+                break
+            self.rebuilt[store] = reason
+        self.reason = reason
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         self.set_aside = self.path / f"corrupt-{stamp}"
         self._database.rename(self.set_aside)
+        self._written = {}
+        self._families = {}
         self._open_database()
 
-    def _open_database(self) -> None:
+    def _give_up_store(self, reason: str) -> str | None:
+        """Drop the store whose file keeps the database from opening; None when there is no such store."""
+        if not _FILE.search(reason):
+            return None
+        try:
+            self._open_database(lenient=True)
+            store = self._store_of_file(reason)
+            if store is not None:
+                self._drop_family(store)
+        except StateError:
+            store = None
+        finally:
+            self._close_database()
+        return store
+
+    def _open_database(self, lenient: bool = False) -> None:
         path = self._database
         known = (path.exists() and any(path.glob("*.sst"))) or any(path.glob("MANIFEST-*"))
         if known and not (path / "CURRENT").exists():
@@ -212,7 +243,10 @@ class StateFile:
         try:
             names = Rdict.list_cf(str(path), self._tuning.database()) if known else ["default"]
             families = {name: self._tuning.family() for name in names}
-            self._db = db = Rdict(str(path), self._tuning.database(), column_families=families)
+            options = self._tuning.database()
+            if lenient:
+                options.set_paranoid_checks(False)
+            self._db = db = Rdict(str(path), options, column_families=families)
             for name in names:
                 if name.startswith(_STORE):
                     store = name[len(_STORE) :]
@@ -222,6 +256,7 @@ class StateFile:
                     else:
                         self._families[store] = _Family(store, rows, handle)
             self._written = dict(self._read_written(db))
+            self._failed = None
         except StateError:
             raise
         except Exception as error:
@@ -323,9 +358,9 @@ class StateFile:
                 for (store, partition), (offset, metadata) in offsets.items():
                     value = _offset.pack(_NO_OFFSET if offset is None else offset) + metadata
                     put(_written_key(store, partition), value)
-            self._open_db().write(batch)
         except Exception as error:
             self._raise(error)
+        self._write(batch)
         if offsets:
             self._written.update(offsets)
 
@@ -339,21 +374,31 @@ class StateFile:
         batch = WriteBatch(raw_mode=True)
         batch.delete_range(partition_prefix(partition), partition_prefix(partition + 1), handle)
         batch.delete(_written_key(store, partition))
+        self._write(batch)
+        self._written.pop((store, partition), None)
+
+    def _write(self, batch: WriteBatch) -> None:
+        if self._failed is not None:
+            raise self._failed
         try:
             self._open_db().write(batch)
         except Exception as error:
-            self._raise(error, store)
-        self._written.pop((store, partition), None)
+            # RocksDB may take writes again once there is space; but what this batch had would be missing under them.
+            try:
+                self._raise(error)
+            except StateError as failure:
+                self._failed = failure
+                raise
 
     def rebuild(self, store: str) -> None:
         """Drop the store's column family and offsets, whatever condition they are in, and start it empty.
 
         Tasks that have the store must be closed before, and restore it from its changelog after.
         """
-        # A database that has seen corruption refuses every change until it is opened again.
+        # A database that has seen corruption may refuse every change until it is opened again.
         self._close_database()
         self._open_or_set_aside()
-        if self.set_aside is None or store in self._families:
+        if store in self._families:
             self._drop_family(store)
 
     def _drop_family(self, store: str) -> None:
@@ -433,15 +478,13 @@ class StateFile:
 
     def _store_of_file(self, text: str) -> str | None:
         """The store whose file an error message is about."""
-        try:
-            files: list[dict[str, Any]] = self._db.live_files() if self._db is not None else []
-        except Exception:
-            return None
-        for file in files:
-            name = str(file.get("name", "")).lstrip("/")
-            family = str(file.get("column_family_name", ""))
-            if name and name in text and family.startswith(_STORE):
-                return family[len(_STORE) :]
+        file = _FILE.search(text)
+        if file is not None:
+            number = int(file[1])
+            for store, family in self._families.items():
+                listing = family.rows.property_value("rocksdb.sstables") if family.rows is not None else None
+                if listing and re.search(rf"^\s*{number}:", listing, re.MULTILINE):
+                    return store
         return None
 
 
@@ -450,7 +493,7 @@ def _written_key(store: str, partition: int) -> bytes:
 
 
 def _is_corruption(text: str) -> bool:
-    return "Corruption" in text or "checksum mismatch" in text
+    return "Corruption" in text or ("No such file" in text and _FILE.search(text) is not None)
 
 
 def _free(path: Path) -> str:

@@ -359,14 +359,16 @@ class StagedWindows(StagedStore[K, V]):
         Null keys are skipped.
         """
         self._forget()
-        split = [(record, split_window_key(record[0])) for record in records if record[0] is not None]
-        newest = max((start for _, (_, start, _) in split), default=-1)
+        split = [
+            (key, split_window_key(key)[1], value, timestamp) for key, value, timestamp, _ in records if key is not None
+        ]
+        newest = max((start for _, start, _, _ in split), default=-1)
         if newest > self._observed:
             self._advance(newest)
         rows = Rows()
         self._sweep(rows)
         partition, interval = self.partition, self._interval
-        for (key, value, timestamp, _), (_, start, _) in split:
+        for key, start, value, timestamp in split:
             if not self._expired(start):
                 if value is not None and self.timestamped:
                     value = pack_timestamp(timestamp) + value
