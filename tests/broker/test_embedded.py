@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from millpond.broker import EmbeddedBroker
+from millpond.broker import EmbeddedBroker, embedded
 from millpond.errors import BrokerError
 from tests.support import kafka
 
@@ -84,10 +84,25 @@ def test_a_port_that_is_taken_is_an_error_when_it_was_asked_for(tmp_path):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        broker = EmbeddedBroker(tmp_path, port=other.getsockname()[1])
-        with pytest.raises(BrokerError, match="in use|log is"):
+        port = other.getsockname()[1]
+        broker = EmbeddedBroker(tmp_path, port=port)
+        with pytest.raises(BrokerError, match=rf"{port} \(Address already in use\); choose another port"):
             broker.start()
     assert not broker.running
+
+
+def test_free_ports_that_are_taken_meanwhile_are_exchanged(monkeypatch):
+    """Another program may bind a free port first: the broker then looks for other ones instead of failing."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        free = embedded._free_port
+        answers = iter([free("127.0.0.1"), taken])
+        monkeypatch.setattr(embedded, "_free_port", lambda host: next(answers, None) or free(host))
+        with EmbeddedBroker() as broker:
+            assert kafka.topic_names(broker.bootstrap_servers) == set()
+            assert "Address already in use" in broker.log_file.read_text()
 
 
 def test_a_temporary_directory_goes_with_close_and_the_address_is_unknown_before_start():
@@ -122,8 +137,9 @@ def test_nothing_is_left_when_the_owner_is_killed():
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     with owner:
+        assert owner.stdout is not None
         pid, directory = owner.stdout.readline().split()
-        assert os.path.isdir(directory)
+        assert Path(directory).is_dir()
         owner.send_signal(signal.SIGKILL)
-    kafka.eventually(lambda: not os.path.exists(f"/proc/{pid}"), "the broker is gone")
-    kafka.eventually(lambda: not os.path.isdir(directory), "its directory is gone")
+    kafka.eventually(lambda: not Path(f"/proc/{pid}").exists(), "the broker is gone")
+    kafka.eventually(lambda: not Path(directory).is_dir(), "its directory is gone")

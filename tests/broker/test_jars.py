@@ -124,7 +124,7 @@ def test_a_truncated_file_in_the_cache_is_fetched_again(repository):
 
 def test_an_unknown_set_is_named_together_with_the_known_ones(repository):
     """A misspelled set says what there is."""
-    with pytest.raises(JarError, match="'exmaple'.*example"):
+    with pytest.raises(JarError, match=r"'exmaple'.*example"):
         jars.locked("exmaple")
 
 

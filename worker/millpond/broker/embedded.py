@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -27,7 +28,9 @@ __all__ = ("EmbeddedBroker",)
 
 _POLL_S = 0.02  # between two looks at a port or a process
 _PORT_ATTEMPTS = 3  # another program may take a free port before the broker binds it
-_LOG_TAIL = 5  # lines of the log worth showing in an error
+_LOG_LINES = 5  # of the log in an error
+# An exception's first line or its cause's, or a line logged as an error; not a stack frame, not an INFO that quotes one.
+_CAUSE = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]+(Exception|Error)\b|\S+ \S+ \[[^]]*\] ERROR ")
 _KAFKA = "kafka.Kafka"
 _STORAGE_TOOL = "kafka.tools.StorageTool"
 # One id for all: a data directory never meets another cluster's nodes.
@@ -141,11 +144,12 @@ class EmbeddedBroker:
         may_move = not self._port_given and not self._port
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             self._choose_ports(anew=may_move)
+            _require_free(self._host, self._port)
             try:
                 self._launch(command)
                 break
             except BrokerError as error:
-                if not (may_move and "already in use" in str(error) and attempt < _PORT_ATTEMPTS):
+                if not (may_move and "in use" in str(error) and attempt < _PORT_ATTEMPTS):
                     self._failed = True
                     raise
         self._failed = False
@@ -316,9 +320,7 @@ class EmbeddedBroker:
         with self.log_file.open("rb") as log:
             log.seek(log_start)
             lines = log.read().decode(errors="replace").splitlines()
-        causes = [line.strip() for line in lines if "ERROR" in line or "Exception" in line or "rror:" in line]
-        tail = (causes or [line for line in lines if line.strip()])[-_LOG_TAIL:]
-        return f"{what}; its log is {self.log_file}:\n" + "\n".join(f"    {line}" for line in tail)
+        return f"{what}; its log is {self.log_file}:\n" + "\n".join(f"    {line}" for line in _causes(lines))
 
     def _reap(self) -> None:
         """Wait for what was told to end, and for its watchdog, which ends by itself once the broker is gone."""
@@ -326,6 +328,25 @@ class EmbeddedBroker:
             if process is not None:
                 process.wait()
         self._process = self._watchdog = None
+
+
+def _causes(log: Sequence[str]) -> list[str]:
+    """The lines of a log that say what went wrong: the first exceptions and errors, or else its end."""
+    told = [line.strip() for line in log if _CAUSE.match(line)]
+    return list(dict.fromkeys(told))[:_LOG_LINES] or [line for line in log if line.strip()][-_LOG_LINES:]
+
+
+def _require_free(host: str, port: int) -> None:
+    """Raise `BrokerError` when another program listens on the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as Java does: connections that linger do not count
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            message = f"The embedded broker cannot listen on {host}:{port} ({error.strerror}); choose another port."
+            raise BrokerError(message) from error
 
 
 def _free_port(host: str) -> int:
