@@ -12,8 +12,6 @@ The last byte says what the rest is::
 `latest` is one byte, 0 or 1. Kafka Streams writes 0 to 2 and reads all six, and so does this.
 """
 
-# ruff: noqa: N802 - serdes read like types where they are used: value=Json(Flight)
-
 from __future__ import annotations
 
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """JSON and MessagePack through msgspec: typed when given a type, plain dictionaries and lists when not."""
 
-# ruff: noqa: N802 - serdes read like types where they are used: value=Json(Flight)
-
 from __future__ import annotations
 
 import builtins

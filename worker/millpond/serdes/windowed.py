@@ -1,7 +1,5 @@
 """Keys that carry a window, in the bytes Kafka Streams' windowed serdes write to topics."""
 
-# ruff: noqa: N802 - serdes read like types where they are used: value=Json(Flight)
-
 from __future__ import annotations
 
 import struct

@@ -93,6 +93,10 @@ class SchemaRegistry:
     def __repr__(self) -> str:
         return f"SchemaRegistry({self._shown})"
 
+    def close(self) -> None:
+        """Close the connections. What is cached stays, and a later question opens them again."""
+        self._client.close()
+
     def register(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> RegisteredSchema:
         """The schema's registration under `subject`, made now if there is none.
 

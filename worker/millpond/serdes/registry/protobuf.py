@@ -1,7 +1,5 @@
 """Protobuf messages."""
 
-# ruff: noqa: N802 - serdes read like types where they are used: value=Json(Flight)
-
 from __future__ import annotations
 
 import base64
