@@ -28,7 +28,7 @@ Headers: TypeAlias = list[tuple[str, bytes | None]]
 
 #: f(key, value, timestamp_ms): a record on a stream edge.
 StreamForward: TypeAlias = Callable[[Any, Any, int], None]
-#: f(key, new, old, timestamp_ms): a change on a table edge; `old` is None unless a consumer asked for old values.
+#: f(key, new, old, timestamp_ms): a change on a table edge; `old` means something only when a consumer asked for old values.
 TableForward: TypeAlias = Callable[[Any, Any, Any, int], None]
 #: Either of the two; which one an edge carries is fixed when the topology is built.
 Forward: TypeAlias = Callable[..., None]

@@ -5,7 +5,6 @@ Uploaded to visualisers, compared in tests, diffed before an upgrade: the text i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from millpond.topology.java_order import TreeSet, hash_order
@@ -123,9 +122,8 @@ class TopologyDescription:
     global_stores: tuple[GlobalStoreDescription, ...]
 
     def __str__(self) -> str:
-        by_id: Callable[[SubtopologyDescription | GlobalStoreDescription], int] = lambda part: part.id  # noqa: E731
-        parts = sorted((*self.subtopologies, *self.global_stores), key=by_id)
-        return "Topologies:\n " + "".join(f"  {part}" for part in parts)
+        parts: list[SubtopologyDescription | GlobalStoreDescription] = [*self.subtopologies, *self.global_stores]
+        return "Topologies:\n " + "".join(f"  {part}" for part in sorted(parts, key=lambda part: part.id))
 
 
 def _parents(node: Node) -> tuple[str, ...]:

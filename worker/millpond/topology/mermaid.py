@@ -35,13 +35,13 @@ def mermaid(
                 drawing.edge(parent, sink.name)
             target = sink.topic if isinstance(sink.topic, str) else f"chosen per record by {sink.name}"
             drawing.edge(sink.name, drawing.topic(target))
-    for store in global_stores:
-        drawing.open(f"Global store {store.store.name}")
-        drawing.node(store.source.name)
-        drawing.processor(store.processor)
-        drawing.store(store.store.name)
+    for table in global_stores:
+        drawing.open(f"Global store {table.store.name}")
+        drawing.node(table.source.name)
+        drawing.processor(table.processor)
+        drawing.store(table.store.name)
         drawing.close()
-        drawing.edge(drawing.topic(store.source.topics[0]), store.source.name)
+        drawing.edge(drawing.topic(table.source.topics[0]), table.source.name)
     return drawing.text()
 
 

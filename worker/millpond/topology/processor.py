@@ -159,7 +159,7 @@ class _Context(Protocol):
         """Highest timestamp the task has processed, epoch ms; -1 when unknown."""
 
 
-class ProcessorContext(_Context, Protocol[KOut, VOut]):  # type: ignore[misc]  # invariant on purpose, as Record is
+class ProcessorContext(_Context, Protocol[KOut, VOut]):
     """What a processor may do."""
 
     def forward(self, record: Record[KOut, VOut], child: str | None = None) -> None:
@@ -170,7 +170,7 @@ class ProcessorContext(_Context, Protocol[KOut, VOut]):  # type: ignore[misc]  #
         """
 
 
-class FixedKeyProcessorContext(_Context, Protocol[K, VOut]):  # type: ignore[misc]
+class FixedKeyProcessorContext(_Context, Protocol[K, VOut]):
     """What a processor may do that must keep the key."""
 
     def forward(self, record: FixedKeyRecord[K, VOut], child: str | None = None) -> None:

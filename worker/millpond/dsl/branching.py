@@ -1,0 +1,89 @@
+"""split(): one stream divided among several, each record going to one of them at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from millpond.dsl.graph import OperatorNode
+from millpond.dsl.operators.branching import Branch
+from millpond.dsl.operators.conversion import PassThrough
+from millpond.errors import TopologyError
+from millpond.topology.naming import validate_name
+
+if TYPE_CHECKING:
+    from millpond.dsl.kstream import KStream
+
+__all__ = ("BranchedKStream",)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class BranchedKStream(Generic[K, V]):
+    """Branches being collected. Each record goes to the first branch whose predicate holds.
+
+    Branch streams are named by the split's name followed by the branch's: its number, counted from 1, or 0 for
+    the default branch, unless it was given one.
+    """
+
+    def __init__(self, source: KStream[K, V], name: str | None) -> None:
+        self._source = source
+        graph = source._graph
+        self._name = graph.name_or(name, "KSTREAM-BRANCH-")
+        self._branches: list[tuple[Callable[[K, V], object], str]] = []
+        self._default: str | None = None
+        self._streams: dict[str, KStream[K, V]] = {}
+        self._done = False
+        self._node = OperatorNode(self._name, lambda: Branch(tuple(self._branches), self._default))
+        graph.add(self._node, source._node)
+
+    def branch(
+        self,
+        predicate: Callable[[K, V], object],
+        *,
+        name: str | None = None,
+        chain: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None,
+    ) -> BranchedKStream[K, V]:
+        """Add a branch for the records for which `predicate(key, value)` is true.
+
+        Args:
+            predicate: which records.
+            name: ends the branch's name in the result of `default_branch` and in the topology.
+            chain: called with the branch; what it returns, if anything, takes the branch's place in the result.
+        """
+        child = self._add(str(len(self._branches) + 1) if name is None else name, chain)
+        self._branches.append((predicate, child))
+        return self
+
+    def default_branch(
+        self,
+        *,
+        name: str | None = None,
+        chain: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None,
+    ) -> dict[str, KStream[K, V]]:
+        """Add a branch for all other records and return the branches by name. See `branch`."""
+        self._default = self._add("0" if name is None else name, chain)
+        self._done = True
+        return self._streams
+
+    def no_default_branch(self) -> dict[str, KStream[K, V]]:
+        """Drop all other records and return the branches by name."""
+        self._done = True
+        return self._streams
+
+    def _add(self, name: str, chain: Callable[[KStream[K, V]], KStream[K, V] | None] | None) -> str:
+        if self._done:
+            raise TopologyError(f"Split '{self._name}' is complete; add branches before its default branch.")
+        graph, source = self._source._graph, self._source
+        child = validate_name(f"{self._name}{name}")
+        if child in self._streams or any(child == taken for _, taken in self._branches):
+            raise TopologyError(f"Split '{self._name}' has two branches called '{name}'; rename one of the two.")
+        graph.generate(child)
+        node = OperatorNode(child, PassThrough)
+        graph.add(node, self._node)
+        stream = source._below(node, source._key, source._value)
+        result = stream if chain is None else chain(stream)
+        if result is not None:
+            self._streams[child] = result
+        return child

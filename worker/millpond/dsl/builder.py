@@ -1,0 +1,191 @@
+"""StreamsBuilder: where a topology written in the DSL begins."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar, Unpack
+
+from millpond.dsl.global_table import GlobalKTable, GlobalStoreGraphNode, GlobalTableGraphNode
+from millpond.dsl.graph import Graph, GraphNode, SourceGraphNode, StoreGraphNode
+from millpond.dsl.kstream import KStream
+from millpond.dsl.ktable import KTable
+from millpond.dsl.materialized import Materialized, Storage
+from millpond.dsl.tables import SourceTable
+from millpond.errors import TopologyError
+from millpond.serdes import Serde
+from millpond.topology import ProcessorSupplier, StoreBuilder, TimestampOf, Topology
+
+__all__ = ("StreamsBuilder",)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class StreamsBuilder:
+    """Reads topics as streams and tables, and builds the topology of everything derived from them."""
+
+    def __init__(self) -> None:
+        self._graph = Graph()
+
+    def stream(
+        self,
+        *topics: str | re.Pattern[str],
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+        timestamp: TimestampOf[V] | None = None,
+        reset: str | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V]:
+        """Read topics as a stream of records.
+
+        Args:
+            topics: one or more topic names, or one compiled pattern for all topics whose whole name matches.
+            key: serde of the keys; without, `default.key.serde` (then annotate the result: `s: KStream[str, int] = …`).
+            value: serde of the values; without, `default.value.serde`.
+            timestamp: a TimestampExtractor, or a function of the value to epoch ms or an aware datetime; without,
+                `default.timestamp.extractor`.
+            reset: `earliest` or `latest`, where to start without committed offsets; without, `auto.offset.reset`.
+            name: name of the node.
+        """
+        patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
+        names = tuple(dict.fromkeys(topic for topic in topics if isinstance(topic, str)))
+        if not topics or (patterns and len(topics) > 1):
+            raise TopologyError("stream() takes one or more topic names, or one compiled pattern.")
+        node = SourceGraphNode(
+            self._graph.name_or(name, "KSTREAM-SOURCE-"),
+            patterns[0] if patterns else names,
+            key,
+            value,
+            timestamp,
+            reset,
+        )
+        self._graph.add(node, self._graph.root)
+        return KStream(self._graph, node.name, node, key, value, frozenset({node.name}), repartition=False)
+
+    def table(
+        self,
+        topic: str,
+        *,
+        timestamp: TimestampOf[V] | None = None,
+        reset: str | None = None,
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, V]],
+    ) -> KTable[K, V]:
+        """Read a topic as a table: each record is the new row of its key, one without a value deletes the row.
+
+        It gets a store when `store=` names one, or when something looks its rows up.
+
+        Args:
+            topic: the topic's name.
+            timestamp: see `stream`.
+            reset: see `stream`.
+            name: name of the node; the source is called `<name>-source`.
+            materialized: see `Materialized`; `key=` and `value=` are the topic's serdes.
+        """
+        graph = self._graph
+        storage = Storage.of(materialized, graph, f"{topic}-")
+        source = graph.name_or(name, "KSTREAM-SOURCE-", "-source")
+        name = graph.name_or(name, "KTABLE-SOURCE-")
+        logic = SourceTable(storage)
+        node = _TableSourceGraphNode(name, source, topic, storage, logic, timestamp, reset)
+        graph.add(node, graph.root)
+        return KTable(graph, name, node, storage.key, storage.value, frozenset({source}), logic, storage)
+
+    def global_table(
+        self,
+        topic: str,
+        *,
+        timestamp: TimestampOf[V] | None = None,
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, V]],
+    ) -> GlobalKTable[K, V]:
+        """Read a topic as a table that every worker holds whole.
+
+        Args:
+            topic: the topic's name.
+            timestamp: see `stream`.
+            name: name of the node; the source is called `<name>-source`.
+            materialized: see `Materialized`; `key=` and `value=` are the topic's serdes. The topic is the changelog.
+        """
+        graph = self._graph
+        # Neither logged nor cached: the topic is its changelog, and no one waits for a commit to read it.
+        storage = Storage.of({**materialized, "logging": False, "caching": False}, graph, f"{topic}-")
+        source = graph.name_or(name, "KSTREAM-SOURCE-", "-source")
+        name = graph.name_or(name, "KTABLE-SOURCE-")
+        graph.add(GlobalTableGraphNode(source, name, topic, storage, timestamp), graph.root)
+        return GlobalKTable(storage.name)
+
+    def add_state_store(self, builder: StoreBuilder) -> StreamsBuilder:
+        """Add a store, for processors that name it in `stores=`."""
+        self._graph.add(StoreGraphNode(builder), self._graph.root)
+        return self
+
+    def add_global_store(
+        self,
+        builder: StoreBuilder,
+        topic: str,
+        supplier: ProcessorSupplier[K, V, Any, Any],
+        *,
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+        timestamp: TimestampOf[V] | None = None,
+        name: str | None = None,
+    ) -> StreamsBuilder:
+        """Add a store that every worker fills from all partitions of `topic`, with a processor of your own.
+
+        Args:
+            builder: with logging=False, because the topic is the changelog.
+            topic: the topic's name.
+            supplier: makes the Processor that puts records into the store; it must not change keys.
+            key: serde of the topic's keys.
+            value: serde of the topic's values.
+            timestamp: see `stream`.
+            name: name of the processor's node; the source is called `<name>-source`.
+        """
+        graph = self._graph
+        source = graph.name_or(name, "KSTREAM-SOURCE-", "-source")
+        name = graph.name_or(name, "KTABLE-SOURCE-")
+        graph.add(GlobalStoreGraphNode(source, name, topic, builder, supplier, key, value, timestamp), graph.root)
+        return self
+
+    def build(self) -> Topology:
+        """The topology of all streams and tables made so far.
+
+        Raises:
+            TopologyError: they do not fit together; the message says what and how to mend it.
+        """
+        return self._graph.build()
+
+
+class _TableSourceGraphNode(GraphNode):
+    """Reads a topic as a table."""
+
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        topic: str,
+        storage: Storage,
+        logic: SourceTable,
+        timestamp: TimestampOf[Any] | None,
+        reset: str | None,
+    ) -> None:
+        super().__init__(name)
+        self._source, self._topic, self._storage, self._logic = source, topic, storage, logic
+        self._timestamp, self._reset = timestamp, reset
+
+    def write(self, topology: Topology) -> None:
+        """Add the source and the table's processor, with its store when it has one."""
+        topology.add_source(
+            self._source,
+            self._topic,
+            key=self._storage.key,
+            value=self._storage.value,
+            timestamp=self._timestamp,
+            reset=self._reset,
+            table=True,
+        )
+        topology.add_body(self.name, self._logic.body(), (self._source,), table=True)
+        builder = self._logic.store()
+        if builder is not None:
+            topology.add_state_store(builder, self.name)

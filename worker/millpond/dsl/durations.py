@@ -1,0 +1,30 @@
+"""Durations: `timedelta` in the public API, whole milliseconds inside."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from millpond.errors import TopologyError
+
+__all__ = ("milliseconds",)
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def milliseconds(duration: timedelta, what: str) -> int:
+    """A duration in whole milliseconds.
+
+    Args:
+        what: the argument's name, for messages.
+
+    Raises:
+        TopologyError: it is no timedelta, is negative, or is finer than a millisecond.
+    """
+    if not isinstance(duration, timedelta):
+        raise TopologyError(f"{what}={duration!r} is no duration; use a datetime.timedelta, such as timedelta(hours=1).")
+    whole, rest = divmod(duration, _MILLISECOND)
+    if whole < 0:
+        raise TopologyError(f"{what}={duration} is negative; durations start at timedelta(0).")
+    if rest:
+        raise TopologyError(f"{what}={duration} is finer than a millisecond, which is as fine as Kafka's timestamps.")
+    return whole

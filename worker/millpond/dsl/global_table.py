@@ -1,0 +1,96 @@
+"""GlobalKTable: a topic as a table that every worker holds whole."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from millpond.dsl.graph import GraphNode
+from millpond.dsl.materialized import Storage
+from millpond.dsl.operators.lookup import Lookup, StoreLookup
+from millpond.dsl.operators.table_source import MaterializedSource
+from millpond.serdes import Serde
+from millpond.topology import StoreBuilder, TimestampOf, Topology
+from millpond.topology.processor_body import ProcessorBody
+
+__all__ = ("GlobalKTable", "GlobalStoreGraphNode", "GlobalTableGraphNode")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class GlobalKTable(Generic[K, V]):
+    """A table with keys of type K and values of type V, for `KStream.join(table, …, on=…)`.
+
+    Every worker reads the whole topic before it starts, so streams need not be partitioned like it. It is
+    not part of the transactions of exactly-once processing.
+    """
+
+    def __init__(self, store_name: str) -> None:
+        self.store_name = store_name
+        """Name of its store."""
+
+    @property
+    def lookup(self) -> Lookup:
+        """How joins read it."""
+        return StoreLookup(self.store_name)
+
+
+class GlobalTableGraphNode(GraphNode):
+    """Reads a topic into a global store."""
+
+    def __init__(
+        self,
+        source: str,
+        processor: str,
+        topic: str,
+        storage: Storage,
+        timestamp: TimestampOf[Any] | None,
+    ) -> None:
+        super().__init__(processor)
+        self._source, self._topic, self._storage, self._timestamp = source, topic, storage, timestamp
+
+    def write(self, topology: Topology) -> None:
+        """Add the global store with its source and its processor."""
+        storage = self._storage
+        topology.add_global_store(
+            storage.key_value(),
+            self._topic,
+            MaterializedSource(storage.name, send_old=False),
+            source_name=self._source,
+            processor_name=self.name,
+            key=storage.key,
+            value=storage.value,
+            timestamp=self._timestamp,
+        )
+
+
+class GlobalStoreGraphNode(GraphNode):
+    """Reads a topic into a global store through a user's processor."""
+
+    def __init__(
+        self,
+        source: str,
+        processor: str,
+        topic: str,
+        builder: StoreBuilder,
+        supplier: Any,
+        key: Serde[Any] | None,
+        value: Serde[Any] | None,
+        timestamp: TimestampOf[Any] | None,
+    ) -> None:
+        super().__init__(processor)
+        self._source, self._topic, self._builder, self._supplier = source, topic, builder, supplier
+        self._key, self._value, self._timestamp = key, value, timestamp
+
+    def write(self, topology: Topology) -> None:
+        """Add the global store with its source and its processor."""
+        topology.add_global_store(
+            self._builder,
+            self._topic,
+            ProcessorBody(self._supplier),
+            source_name=self._source,
+            processor_name=self.name,
+            key=self._key,
+            value=self._value,
+            timestamp=self._timestamp,
+        )

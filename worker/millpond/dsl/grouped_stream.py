@@ -1,0 +1,228 @@
+"""KGroupedStream and TimeWindowedKStream: a stream by key, about to be aggregated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
+
+from millpond.dsl.graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode
+from millpond.dsl.materialized import Materialized, MaterializedWindows, Storage
+from millpond.dsl.operators.lookup import Lookup, StoreLookup, WindowLookup
+from millpond.dsl.operators.stream_aggregation import AggregateStream, CountStream, ReduceStream
+from millpond.dsl.operators.window_aggregation import AggregateWindows, CountWindows, ReduceWindows
+from millpond.dsl.tables import Aggregated
+from millpond.dsl.windows import TimeWindows
+from millpond.serdes import Long, Serde, TimeWindowedSerde, Windowed
+from millpond.topology import Body, StoreBuilder
+
+if TYPE_CHECKING:
+    from millpond.dsl.ktable import KTable
+
+__all__ = ("KGroupedStream", "TimeWindowedKStream")
+
+K = TypeVar("K")
+V = TypeVar("V")
+VR = TypeVar("VR")
+
+
+@dataclass
+class _Grouping:
+    """Where the grouped records come from; repartitions them once a first aggregation asks for it."""
+
+    graph: Graph
+    name: str
+    node: GraphNode
+    key: Serde[Any] | None
+    value: Serde[Any] | None
+    sources: frozenset[str]
+    repartition: bool
+    topic_name: str | None
+    _repartitioned: RepartitionGraphNode | None = field(default=None, init=False)
+
+    def aggregate(
+        self,
+        name: str,
+        storage: Storage,
+        builder: Callable[[], StoreBuilder],
+        lookup: Lookup,
+        make: Callable[[bool], Body],
+        key: Serde[Any] | None,
+        grace_ms: int | None = None,
+    ) -> KTable[Any, Any]:
+        """Add an aggregation, below a repartition topic if keys may have changed."""
+        from millpond.dsl.ktable import KTable
+
+        parent, sources = self.node, self.sources
+        if self.repartition:
+            # Made even when an earlier one is used again, because it moves the index on.
+            node = RepartitionGraphNode(self.graph, self.topic_name or storage.name, self.key, self.value)
+            if self._repartitioned is None or self.topic_name is None:
+                self._repartitioned = node
+            self.graph.add(self._repartitioned, parent)
+            parent, sources = self._repartitioned, frozenset({self._repartitioned.name})
+        logic = Aggregated(lookup, storage.name, make)
+        operator = OperatorNode(name, logic.body, store=builder, table=True, grace_ms=grace_ms)
+        self.graph.add(operator, parent)
+        return KTable(self.graph, name, operator, key, storage.value, sources, logic, storage)
+
+
+class KGroupedStream(Generic[K, V]):
+    """A stream grouped by key. Records without a key or a value are dropped and counted."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        node: GraphNode,
+        key: Serde[K] | None,
+        value: Serde[V] | None,
+        sources: frozenset[str],
+        *,
+        repartition: bool,
+        topic_name: str | None,
+    ) -> None:
+        self._grouping = _Grouping(graph, name, node, key, value, sources, repartition, topic_name)
+
+    def count(self, *, name: str | None = None, **materialized: Unpack[Materialized[K, int]]) -> KTable[K, int]:
+        """How many records each key has had.
+
+        Args:
+            name: name of the node.
+            materialized: see `Materialized`.
+        """
+        storage, name = _resolve_count(self._grouping, materialized, name)
+        return self._aggregate(name, storage, lambda _send_old: CountStream(storage.name))
+
+    def reduce(
+        self, reducer: Callable[[V, V], V], *, name: str | None = None, **materialized: Unpack[Materialized[K, V]]
+    ) -> KTable[K, V]:
+        """Combine the values of each key: `reducer(aggregate, value)`; the first value is the first aggregate.
+
+        Args:
+            reducer: makes the new aggregate; it may change and return the old one.
+            name: name of the node.
+            materialized: see `Materialized`.
+        """
+        storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-REDUCE-", self._grouping.value)
+        return self._aggregate(name, storage, lambda send_old: ReduceStream(storage.name, reducer, send_old))
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VR],
+        aggregator: Callable[[K, V, VR], VR],
+        *,
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, VR]],
+    ) -> KTable[K, VR]:
+        """Combine the values of each key into another type: `aggregator(key, value, aggregate)`.
+
+        Args:
+            initializer: makes the aggregate a key starts with.
+            aggregator: makes the new aggregate; it may change and return the old one.
+            name: name of the node.
+            materialized: see `Materialized`; `value=` is the serde of the aggregates.
+        """
+        storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-AGGREGATE-", None)
+        return self._aggregate(
+            name, storage, lambda send_old: AggregateStream(storage.name, initializer, aggregator, send_old)
+        )
+
+    def windowed_by(self, windows: TimeWindows) -> TimeWindowedKStream[K, V]:
+        """Aggregate per key and window of event time."""
+        return TimeWindowedKStream(self._grouping, windows)
+
+    def _aggregate(self, name: str, storage: Storage, make: Callable[[bool], Body]) -> KTable[K, Any]:
+        return self._grouping.aggregate(
+            name, storage, storage.key_value, StoreLookup(storage.name), make, storage.key
+        )
+
+
+class TimeWindowedKStream(Generic[K, V]):
+    """A stream grouped by key and time window. Records without a key, and late ones, are dropped and counted."""
+
+    def __init__(self, grouping: _Grouping, windows: TimeWindows) -> None:
+        self._grouping = grouping
+        self._windows = windows
+
+    def count(
+        self, *, name: str | None = None, **materialized: Unpack[MaterializedWindows[K, int]]
+    ) -> KTable[Windowed[K], int]:
+        """How many records each key has had in each window; records without a value count too.
+
+        Args:
+            name: name of the node.
+            materialized: see `MaterializedWindows`.
+        """
+        storage, name = _resolve_count(self._grouping, materialized, name)
+        return self._aggregate(name, storage, lambda _send_old: CountWindows(storage.name, self._windows))
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        *,
+        name: str | None = None,
+        **materialized: Unpack[MaterializedWindows[K, V]],
+    ) -> KTable[Windowed[K], V]:
+        """Combine the values of each key and window: `reducer(aggregate, value)`.
+
+        Args:
+            reducer: makes the new aggregate; it may change and return the old one.
+            name: name of the node.
+            materialized: see `MaterializedWindows`.
+        """
+        storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-REDUCE-", self._grouping.value)
+        return self._aggregate(
+            name, storage, lambda send_old: ReduceWindows(storage.name, self._windows, reducer, send_old)
+        )
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VR],
+        aggregator: Callable[[K, V, VR], VR],
+        *,
+        name: str | None = None,
+        **materialized: Unpack[MaterializedWindows[K, VR]],
+    ) -> KTable[Windowed[K], VR]:
+        """Combine the values of each key and window into another type: `aggregator(key, value, aggregate)`.
+
+        Args:
+            initializer: makes the aggregate a window starts with.
+            aggregator: makes the new aggregate; it may change and return the old one.
+            name: name of the node.
+            materialized: see `MaterializedWindows`; `value=` is the serde of the aggregates.
+        """
+        storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-AGGREGATE-", None)
+        return self._aggregate(
+            name,
+            storage,
+            lambda send_old: AggregateWindows(storage.name, self._windows, initializer, aggregator, send_old),
+        )
+
+    def _aggregate(self, name: str, storage: Storage, make: Callable[[bool], Body]) -> KTable[Windowed[K], Any]:
+        windows = self._windows
+        storage.windows(windows)  # so that a retention that is too short is told here and not at build()
+        key = None if storage.key is None else TimeWindowedSerde(storage.key, windows.size)
+        return self._grouping.aggregate(
+            name,
+            storage,
+            lambda: storage.windows(windows),
+            WindowLookup(storage.name),
+            make,
+            key,
+            windows.grace_ms,
+        )
+
+
+def _resolve(
+    grouping: _Grouping, options: Any, name: str | None, prefix: str, value: Serde[Any] | None
+) -> tuple[Storage, str]:
+    storage = Storage.of(cast("dict[str, Any]", options), grouping.graph, prefix, grouping.key, value)
+    return storage, grouping.graph.name_or(name, prefix)
+
+
+def _resolve_count(grouping: _Grouping, options: Any, name: str | None) -> tuple[Storage, str]:
+    if options and "store" not in options:
+        # Kafka Streams burns a name here, so that topologies older than it keep theirs.
+        grouping.graph.generate_store("KSTREAM-AGGREGATE-")
+    return _resolve(grouping, options, name, "KSTREAM-AGGREGATE-", Long)

@@ -1,0 +1,135 @@
+"""KGroupedTable: a table's rows under other keys, about to be aggregated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
+
+from millpond.dsl.graph import Graph, GraphNode, OperatorNode, TableRepartitionGraphNode
+from millpond.dsl.materialized import Materialized, Storage
+from millpond.dsl.operators.lookup import StoreLookup
+from millpond.dsl.operators.table_aggregation import AggregateTable, ReduceTable
+from millpond.dsl.tables import Aggregated
+from millpond.serdes import Long, Serde
+from millpond.topology import Body
+
+if TYPE_CHECKING:
+    from millpond.dsl.ktable import KTable
+
+__all__ = ("KGroupedTable",)
+
+K = TypeVar("K")
+V = TypeVar("V")
+VR = TypeVar("VR")
+
+_AGGREGATE = "KTABLE-AGGREGATE-"
+
+
+class KGroupedTable(Generic[K, V]):
+    """A regrouped table. When a row changes, its old value is subtracted, then its new one added."""
+
+    def __init__(
+        self, graph: Graph, node: GraphNode, key: Serde[K] | None, value: Serde[V] | None, topic_name: str | None
+    ) -> None:
+        self._graph = graph
+        self._node = node
+        self._key = key
+        self._value = value
+        self._topic_name = topic_name
+        self._repartitioned: TableRepartitionGraphNode | None = None
+
+    def count(self, *, name: str | None = None, **materialized: Unpack[Materialized[K, int]]) -> KTable[K, int]:
+        """How many rows each key has.
+
+        Args:
+            name: name of the node.
+            materialized: see `Materialized`.
+        """
+        storage = self._storage(materialized, Long)
+        return self._aggregate(
+            name,
+            _AGGREGATE,
+            storage,
+            lambda send_old: AggregateTable(storage.name, _zero, _one_more, _one_less, send_old),
+        )
+
+    def reduce(
+        self,
+        adder: Callable[[V, V], V],
+        subtractor: Callable[[V, V], V],
+        *,
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, V]],
+    ) -> KTable[K, V]:
+        """Combine the values of each key; both functions take (aggregate, value).
+
+        Args:
+            adder: adds a row's new value.
+            subtractor: takes a row's old value back.
+            name: name of the node.
+            materialized: see `Materialized`.
+        """
+        storage = self._storage(materialized, self._value)
+        return self._aggregate(
+            name, "KTABLE-REDUCE-", storage, lambda send_old: ReduceTable(storage.name, adder, subtractor, send_old)
+        )
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VR],
+        adder: Callable[[K, V, VR], VR],
+        subtractor: Callable[[K, V, VR], VR],
+        *,
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, VR]],
+    ) -> KTable[K, VR]:
+        """Combine the values of each key into another type; both functions take (key, value, aggregate).
+
+        Args:
+            initializer: makes the aggregate a key starts with.
+            adder: adds a row's new value.
+            subtractor: takes a row's old value back.
+            name: name of the node.
+            materialized: see `Materialized`; `value=` is the serde of the aggregates.
+        """
+        storage = self._storage(materialized, None)
+        return self._aggregate(
+            name,
+            _AGGREGATE,
+            storage,
+            lambda send_old: AggregateTable(storage.name, initializer, adder, subtractor, send_old),
+        )
+
+    def _storage(self, options: Any, value: Serde[Any] | None) -> Storage:
+        return Storage.of(cast("dict[str, Any]", options), self._graph, _AGGREGATE, self._key, value)
+
+    def _aggregate(
+        self, name: str | None, prefix: str, storage: Storage, make: Callable[[bool], Body]
+    ) -> KTable[K, Any]:
+        from millpond.dsl.ktable import KTable
+
+        graph = self._graph
+        sink = graph.name_or(name, "KSTREAM-SINK-", "-sink")
+        source = graph.name_or(name, "KSTREAM-SOURCE-", "-source")
+        name = graph.name_or(name, prefix)
+        if self._repartitioned is None or self._topic_name is None:
+            topic = f"{self._topic_name or storage.name}-repartition"
+            self._repartitioned = TableRepartitionGraphNode(source, sink, topic, self._key, self._value)
+        graph.add(self._repartitioned, self._node)
+        logic = Aggregated(StoreLookup(storage.name), storage.name, make)
+        node = OperatorNode(name, logic.body, store=storage.key_value, table=True)
+        graph.add(node, self._repartitioned)
+        sources = frozenset({self._repartitioned.name})
+        return KTable(graph, name, node, storage.key, storage.value, sources, logic, storage)
+
+
+def _zero() -> int:
+    return 0
+
+
+def _one_more(_key: Any, _value: Any, count: int) -> int:
+    return count + 1
+
+
+def _one_less(_key: Any, _value: Any, count: int) -> int:
+    return count - 1

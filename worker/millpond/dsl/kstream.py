@@ -1,0 +1,601 @@
+"""KStream: an unbounded sequence of records, each independent of those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Literal, TextIO, TypeVar, Unpack, overload
+
+from millpond.dsl.branching import BranchedKStream
+from millpond.dsl.graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode, SinkGraphNode
+from millpond.dsl.grouped_stream import KGroupedStream
+from millpond.dsl.materialized import Materialized, Storage
+from millpond.dsl.operators.conversion import PassThrough
+from millpond.dsl.operators.effects import Peek, Print
+from millpond.dsl.operators.filtering import FilterStream
+from millpond.dsl.operators.flattening import FlatMapRecords, FlatMapValues
+from millpond.dsl.operators.mapping import MapRecords, MapValues, SelectKey
+from millpond.dsl.stream_joins import join_global_table, join_table
+from millpond.dsl.tables import SourceTable
+from millpond.errors import TopologyError
+from millpond.serdes import Serde
+from millpond.topology import (
+    Body,
+    FixedKeyProcessorSupplier,
+    ProcessorSupplier,
+    StreamPartitioner,
+    TopicNameExtractor,
+)
+from millpond.topology.naming import validate_name
+from millpond.topology.processor_body import ProcessorBody, supplied_stores
+
+if TYPE_CHECKING:
+    from millpond.dsl.global_table import GlobalKTable
+    from millpond.dsl.ktable import KTable
+
+__all__ = ("KStream",)
+
+K = TypeVar("K")
+V = TypeVar("V")
+KR = TypeVar("KR")
+VR = TypeVar("VR")
+VO = TypeVar("VO")
+KG = TypeVar("KG")
+
+
+class KStream(Generic[K, V]):
+    """A stream of records with keys of type K and values of type V. Made by `StreamsBuilder.stream()`.
+
+    Functions over values take the value alone, or key and value with `with_key=True`; all others take key and value.
+    Operators that change a type take `key=` and `value=`, the serdes of what they produce; without them,
+    a later step that needs bytes falls back to `default.key.serde` and `default.value.serde`.
+    Operators that may change keys make the next grouping, join or table repartition the stream first.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        node: GraphNode,
+        key: Serde[K] | None,
+        value: Serde[V] | None,
+        sources: frozenset[str],
+        *,
+        repartition: bool,
+    ) -> None:
+        self._graph = graph
+        self._name = name
+        self._node = node
+        self._key = key
+        self._value = value
+        self._sources = sources
+        self._repartition = repartition
+        self._repartitioned: RepartitionGraphNode | None = None
+
+    # One record in, at most one out
+
+    def filter(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
+        """Keep the records for which `predicate(key, value)` is true."""
+        return self._same(FilterStream(predicate), "KSTREAM-FILTER-", name)
+
+    def filter_not(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
+        """Drop the records for which `predicate(key, value)` is true."""
+        return self._same(FilterStream(predicate, negate=True), "KSTREAM-FILTER-", name)
+
+    def select_key(
+        self, selector: Callable[[K, V], KR], *, key: Serde[KR] | None = None, name: str | None = None
+    ) -> KStream[KR, V]:
+        """Give each record the key `selector(key, value)`."""
+        return self._next(SelectKey(selector), "KSTREAM-KEY-SELECT-", name, key, self._value, rekeyed=True)
+
+    def map(
+        self,
+        mapper: Callable[[K, V], tuple[KR, VR]],
+        *,
+        key: Serde[KR] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[KR, VR]:
+        """Replace each record by the pair `mapper(key, value)`."""
+        return self._next(MapRecords(mapper), "KSTREAM-MAP-", name, key, value, rekeyed=True)
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], VR],
+        *,
+        with_key: Literal[False] = False,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], VR],
+        *,
+        with_key: Literal[True],
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def map_values(
+        self,
+        mapper: Callable[..., VR],
+        *,
+        with_key: bool = False,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]:
+        """Replace each value by `mapper(value)`, or by `mapper(key, value)` with `with_key=True`."""
+        return self._next(MapValues(mapper, with_key), "KSTREAM-MAPVALUES-", name, self._key, value)
+
+    # One record in, any number out
+
+    def flat_map(
+        self,
+        mapper: Callable[[K, V], Iterable[tuple[KR, VR]]],
+        *,
+        key: Serde[KR] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[KR, VR]:
+        """Replace each record by the pairs of `mapper(key, value)`."""
+        return self._next(FlatMapRecords(mapper), "KSTREAM-FLATMAP-", name, key, value, rekeyed=True)
+
+    @overload
+    def flat_map_values(
+        self,
+        mapper: Callable[[V], Iterable[VR]],
+        *,
+        with_key: Literal[False] = False,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def flat_map_values(
+        self,
+        mapper: Callable[[K, V], Iterable[VR]],
+        *,
+        with_key: Literal[True],
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def flat_map_values(
+        self,
+        mapper: Callable[..., Iterable[VR]],
+        *,
+        with_key: bool = False,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]:
+        """Replace each record by one per item of `mapper(value)`, or of `mapper(key, value)` with `with_key=True`."""
+        return self._next(FlatMapValues(mapper, with_key), "KSTREAM-FLATMAPVALUES-", name, self._key, value)
+
+    # Side effects
+
+    def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
+        """Call `action(key, value)` for each record and pass the record on."""
+        return self._same(Peek(action), "KSTREAM-PEEK-", name)
+
+    def foreach(self, action: Callable[[K, V], object], *, name: str | None = None) -> None:
+        """Call `action(key, value)` for each record, and end here."""
+        self._same(Peek(action), "KSTREAM-FOREACH-", name)
+
+    def print(
+        self,
+        describe: Callable[[K, V], str] | None = None,
+        *,
+        label: str | None = None,
+        file: TextIO | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Write a line `[label]: key, value` for each record, and end here.
+
+        Args:
+            describe: what to write in place of `key, value`.
+            label: without one, the name of the node above.
+            file: where to; standard output without.
+            name: name of the node.
+        """
+        self._same(Print(label or self._name, describe, file), "KSTREAM-PRINTER-", name)
+
+    # Dividing and joining flows
+
+    def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
+        """Divide the stream: `.split().branch(predicate).branch(…).default_branch()`."""
+        return BranchedKStream(self, name)
+
+    def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
+        """The records of both streams, in no particular order between the two."""
+        node = OperatorNode(self._graph.name_or(name, "KSTREAM-MERGE-"), PassThrough)
+        self._graph.add(node, self._node, other._node)
+        return KStream(
+            self._graph,
+            node.name,
+            node,
+            self._key if self._key is other._key else None,
+            self._value if self._value is other._value else None,
+            self._sources | other._sources,
+            repartition=self._repartition or other._repartition,
+        )
+
+    # Processor API
+
+    def process(
+        self,
+        supplier: ProcessorSupplier[K, V, KR, VR],
+        *,
+        stores: Iterable[str] = (),
+        key: Serde[KR] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[KR, VR]:
+        """Run a Processor, which may forward records under any key.
+
+        Args:
+            supplier: makes a Processor per task; often the class itself. Its `stores` are connected.
+            stores: names of further stores it uses.
+            key: serde of the keys it forwards.
+            value: serde of the values it forwards.
+            name: name of the node.
+        """
+        return self._process(supplier, "KSTREAM-PROCESSOR-", stores, name, key, value, rekeyed=True)
+
+    def process_values(
+        self,
+        supplier: FixedKeyProcessorSupplier[K, V, VR],
+        *,
+        stores: Iterable[str] = (),
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]:
+        """Run a FixedKeyProcessor, which keeps keys and so needs no repartitioning after it.
+
+        Args:
+            supplier: makes a FixedKeyProcessor per task; often the class itself. Its `stores` are connected.
+            stores: names of further stores it uses.
+            value: serde of the values it forwards.
+            name: name of the node.
+        """
+        return self._process(supplier, "KSTREAM-PROCESSVALUES-", stores, name, self._key, value)
+
+    # Topics
+
+    def to(
+        self,
+        topic: str | TopicNameExtractor,
+        *,
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+        partitioner: StreamPartitioner | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Write to a topic.
+
+        Args:
+            topic: the topic, or a function (key, value, context) that names it per record.
+            key: serde of the keys.
+            value: serde of the values.
+            partitioner: (topic, key, value, partitions) -> None for the default (murmur2 of the key), else the
+                partitions to write to: several are a multicast, none drops the record.
+            name: name of the node.
+        """
+        node = SinkGraphNode(
+            self._graph.name_or(name, "KSTREAM-SINK-"), topic, key or self._key, value or self._value, partitioner
+        )
+        self._graph.add(node, self._node)
+
+    def repartition(
+        self,
+        *,
+        partitions: int | None = None,
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+        partitioner: StreamPartitioner | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V]:
+        """Send the stream through an internal topic, so that equal keys meet in one task.
+
+        Args:
+            partitions: how many partitions the topic has; as many as upstream without.
+            key: serde of the keys.
+            value: serde of the values.
+            partitioner: see `to`.
+            name: the topic is called `<application.id>-<name>-repartition`.
+        """
+        prefix = self._graph.generate("KSTREAM-REPARTITION-") if name is None else validate_name(name)
+        key, value = key or self._key, value or self._value
+        node = RepartitionGraphNode(self._graph, prefix, key, value, partitioner, partitions)
+        self._graph.add(node, self._node)
+        return KStream(self._graph, node.name, node, key, value, frozenset({node.name}), repartition=False)
+
+    # Tables and aggregations
+
+    def to_table(self, *, name: str | None = None, **materialized: Unpack[Materialized[K, V]]) -> KTable[K, V]:
+        """Take each record as the new row of its key, a record without a value as a deletion."""
+        from millpond.dsl.ktable import KTable
+
+        graph = self._graph
+        name = graph.name_or(name, "KSTREAM-TOTABLE-")
+        storage = Storage.of(materialized, graph, "KSTREAM-TOTABLE-", self._key, self._value)
+        parent, sources = self._node, self._sources
+        if self._repartition:
+            parent = RepartitionGraphNode(graph, name, storage.key, storage.value)
+            graph.add(parent, self._node)
+            sources = frozenset({parent.name})
+        logic = SourceTable(storage)
+        node = OperatorNode(name, logic.body, store=logic.store, table=True)
+        graph.add(node, parent)
+        return KTable(graph, name, node, storage.key, storage.value, sources, logic, storage)
+
+    def group_by_key(
+        self, *, key: Serde[K] | None = None, value: Serde[V] | None = None, name: str | None = None
+    ) -> KGroupedStream[K, V]:
+        """Group by the key the records have, to aggregate.
+
+        Args:
+            key: serde of the keys.
+            value: serde of the values.
+            name: of the repartition topic, if one is needed.
+        """
+        return KGroupedStream(
+            self._graph,
+            self._name,
+            self._node,
+            key or self._key,
+            value or self._value,
+            self._sources,
+            repartition=self._repartition,
+            topic_name=None if name is None else validate_name(name),
+        )
+
+    def group_by(
+        self,
+        selector: Callable[[K, V], KR],
+        *,
+        key: Serde[KR] | None = None,
+        value: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KGroupedStream[KR, V]:
+        """Group by `selector(key, value)`, to aggregate; the stream is repartitioned for it.
+
+        Args:
+            selector: gives the key to group by.
+            key: serde of those keys.
+            value: serde of the values.
+            name: of the node and of the repartition topic.
+        """
+        node = OperatorNode(self._graph.name_or(name, "KSTREAM-KEY-SELECT-"), lambda: SelectKey(selector))
+        self._graph.add(node, self._node)
+        return KGroupedStream(
+            self._graph,
+            node.name,
+            node,
+            key,
+            value or self._value,
+            self._sources,
+            repartition=True,
+            topic_name=name,
+        )
+
+    # Joins with tables
+
+    @overload
+    def join(
+        self,
+        table: KTable[K, VO],
+        with_: Callable[[V, VO], VR],
+        *,
+        with_key: Literal[False] = False,
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        table: KTable[K, VO],
+        with_: Callable[[K, V, VO], VR],
+        *,
+        with_key: Literal[True],
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        table: GlobalKTable[KG, VO],
+        with_: Callable[[V, VO], VR],
+        *,
+        on: Callable[[K, V], KG | None],
+        with_key: Literal[False] = False,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        table: GlobalKTable[KG, VO],
+        with_: Callable[[K, V, VO], VR],
+        *,
+        on: Callable[[K, V], KG | None],
+        with_key: Literal[True],
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def join(
+        self,
+        table: Any,
+        with_: Callable[..., VR],
+        *,
+        on: Callable[[K, V], Any] | None = None,
+        with_key: bool = False,
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]:
+        """Join each record with the table's row, and drop records that have none.
+
+        Args:
+            table: a KTable with the same keys and as many partitions, or a GlobalKTable.
+            with_: makes the result from (stream's value, table's value); with `with_key=True` the key comes first.
+            on: for a GlobalKTable, gives the table's key from (key, value).
+            with_key: whether `with_` takes the stream's key too.
+            key: serde of the stream's keys, for the repartitioning that may be needed.
+            value: serde of the result.
+            name: of the node, and of the repartition topic.
+        """
+        return self._join(table, with_, on, with_key, key, value, name, left=False)
+
+    @overload
+    def left_join(
+        self,
+        table: KTable[K, VO],
+        with_: Callable[[V, VO | None], VR],
+        *,
+        with_key: Literal[False] = False,
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        table: KTable[K, VO],
+        with_: Callable[[K, V, VO | None], VR],
+        *,
+        with_key: Literal[True],
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        table: GlobalKTable[KG, VO],
+        with_: Callable[[V, VO | None], VR],
+        *,
+        on: Callable[[K, V], KG | None],
+        with_key: Literal[False] = False,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        table: GlobalKTable[KG, VO],
+        with_: Callable[[K, V, VO | None], VR],
+        *,
+        on: Callable[[K, V], KG | None],
+        with_key: Literal[True],
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def left_join(
+        self,
+        table: Any,
+        with_: Callable[..., VR],
+        *,
+        on: Callable[[K, V], Any] | None = None,
+        with_key: bool = False,
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]:
+        """Join each record with the table's row, or with None where there is none. See `join`."""
+        return self._join(table, with_, on, with_key, key, value, name, left=True)
+
+    def _join(
+        self,
+        table: Any,
+        with_: Callable[..., Any],
+        on: Callable[[K, V], Any] | None,
+        with_key: bool,
+        key: Serde[K] | None,
+        value: Serde[Any] | None,
+        name: str | None,
+        *,
+        left: bool,
+    ) -> KStream[K, Any]:
+        from millpond.dsl.global_table import GlobalKTable
+        from millpond.dsl.ktable import KTable
+
+        if isinstance(table, GlobalKTable):
+            if on is None:
+                raise TopologyError("A join with a global table needs on=, which gives the table's key per record.")
+            return join_global_table(self, table, on, with_, value, name, with_key=with_key, left=left)
+        if not isinstance(table, KTable):
+            raise TopologyError(f"A stream can be joined with a KTable or a GlobalKTable, not with {table!r}.")
+        if on is not None:
+            raise TopologyError(
+                "A join with a KTable is by the stream's key; select_key() first, or use a global table with on=."
+            )
+        return join_table(self, table, with_, key, value, name, with_key=with_key, left=left)
+
+    # Building blocks
+
+    def _next(
+        self,
+        body: Body,
+        prefix: str,
+        name: str | None,
+        key: Serde[Any] | None,
+        value: Serde[Any] | None,
+        *,
+        rekeyed: bool = False,
+    ) -> KStream[Any, Any]:
+        node = OperatorNode(self._graph.name_or(name, prefix), lambda: body)
+        self._graph.add(node, self._node)
+        return self._below(node, key, value, rekeyed=rekeyed)
+
+    def _same(self, body: Body, prefix: str, name: str | None) -> KStream[K, V]:
+        return self._next(body, prefix, name, self._key, self._value)
+
+    def _below(
+        self, node: GraphNode, key: Serde[Any] | None, value: Serde[Any] | None, *, rekeyed: bool = False
+    ) -> KStream[Any, Any]:
+        repartition = self._repartition or rekeyed
+        return KStream(self._graph, node.name, node, key, value, self._sources, repartition=repartition)
+
+    def _process(
+        self,
+        supplier: Any,
+        prefix: str,
+        stores: Iterable[str],
+        name: str | None,
+        key: Serde[Any] | None,
+        value: Serde[Any] | None,
+        *,
+        rekeyed: bool = False,
+    ) -> KStream[Any, Any]:
+        # Other than elsewhere the index stays where it is when the user names the node.
+        name = self._graph.generate(prefix) if name is None else validate_name(name)
+        node = ProcessorGraphNode(name, supplier, stores)
+        self._graph.add(node, self._node)
+        return self._below(node, key, value, rekeyed=rekeyed)
+
+    def _repartition_for_join(self, name: str | None, key: Serde[K] | None) -> KStream[K, V]:
+        """This stream, sent through an internal topic when its keys may have changed."""
+        if not self._repartition:
+            return self
+        prefix = name or self._name
+        # Made even when the one of an earlier join is used again, because it moves the index on.
+        node = RepartitionGraphNode(self._graph, prefix, key or self._key, self._value)
+        if self._repartitioned is None or prefix != self._name:
+            self._repartitioned = node
+            self._graph.add(node, self._node)
+        used = self._repartitioned
+        return KStream(
+            self._graph, node.name, used, key or self._key, self._value, frozenset({used.name}), repartition=False
+        )
+
+
+class ProcessorGraphNode(OperatorNode):
+    """A user's processor, with the stores it brings along."""
+
+    def __init__(self, name: str, supplier: Callable[[], Any], stores: Iterable[str]) -> None:
+        super().__init__(name, lambda: ProcessorBody(supplier), uses=stores)
+        self._supplier = supplier
+
+    def write(self, topology: Any) -> None:
+        """Add the processor and its stores."""
+        topology.add_processor(self.name, self._supplier, *self.parent_names, stores=self.uses)

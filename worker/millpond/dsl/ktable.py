@@ -1,0 +1,201 @@
+"""KTable: the latest value of each key, kept up to date by changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+
+from millpond.dsl.graph import Graph, GraphNode, OperatorNode
+from millpond.dsl.grouped_table import KGroupedTable
+from millpond.dsl.kstream import KStream
+from millpond.dsl.materialized import Materialized, Storage
+from millpond.dsl.operators.conversion import ToStream
+from millpond.dsl.operators.table_grouping import RegroupTable
+from millpond.dsl.suppressed import Suppressed, SuppressedTable, windows_grace_ms
+from millpond.dsl.tables import FilteredTable, MappedTable, TableLogic, View
+from millpond.errors import TopologyError
+from millpond.serdes import Serde
+from millpond.topology.naming import validate_name
+
+__all__ = ("KTable",)
+
+K = TypeVar("K")
+V = TypeVar("V")
+VR = TypeVar("VR")
+K1 = TypeVar("K1")
+V1 = TypeVar("V1")
+
+
+class KTable(Generic[K, V]):
+    """A table with keys of type K and values of type V. Made by `StreamsBuilder.table()` and by aggregations.
+
+    Operators that may store their result take the keyword arguments of `Materialized`; without `store=` they compute
+    it from the table above.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        node: GraphNode,
+        key: Serde[K] | None,
+        value: Serde[V] | None,
+        sources: frozenset[str],
+        logic: TableLogic,
+        storage: Storage | None,
+    ) -> None:
+        self._graph = graph
+        self._name = name
+        self._node = node
+        self._key = key
+        self._value = value
+        self._sources = sources
+        self._logic = logic
+        self._storage = storage
+        self._sends_old = False
+
+    @property
+    def store_name(self) -> str | None:
+        """The name given with `store=`, by which the table can be queried; None without one."""
+        return self._storage.name if self._storage is not None and self._storage.queryable else None
+
+    def filter(
+        self,
+        predicate: Callable[[K, V], object],
+        *,
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, V]],
+    ) -> KTable[K, V]:
+        """The rows for which `predicate(key, value)` is true; others are deleted from the result."""
+        return self._filter(predicate, name, materialized, negate=False)
+
+    def filter_not(
+        self,
+        predicate: Callable[[K, V], object],
+        *,
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, V]],
+    ) -> KTable[K, V]:
+        """The rows for which `predicate(key, value)` is false; others are deleted from the result."""
+        return self._filter(predicate, name, materialized, negate=True)
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], VR],
+        *,
+        with_key: Literal[False] = False,
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, VR]],
+    ) -> KTable[K, VR]: ...
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], VR],
+        *,
+        with_key: Literal[True],
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, VR]],
+    ) -> KTable[K, VR]: ...
+    def map_values(
+        self,
+        mapper: Callable[..., VR],
+        *,
+        with_key: bool = False,
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, VR]],
+    ) -> KTable[K, VR]:
+        """Replace each value by `mapper(value)`, or by `mapper(key, value)` with `with_key=True`."""
+        storage = self._derived_storage(materialized, "KTABLE-MAPVALUES-", None)
+        logic = MappedTable(self, storage, mapper, with_key=with_key)
+        return self._derive(logic, storage, "KTABLE-MAPVALUES-", name, None)
+
+    def to_stream(self, *, name: str | None = None) -> KStream[K, V]:
+        """The table's changes as a stream of new values, None for deletions."""
+        node = OperatorNode(self._graph.name_or(name, "KTABLE-TOSTREAM-"), ToStream)
+        self._graph.add(node, self._node)
+        return KStream(self._graph, node.name, node, self._key, self._value, self._sources, repartition=False)
+
+    def suppress(self, suppressed: Suppressed[K], *, name: str | None = None) -> KTable[K, V]:
+        """Hold changes back: `until_window_closes()` or `until_time_limit(duration)`.
+
+        Args:
+            suppressed: for how long, and how much may be held back.
+            name: of the node; its store is called `<name>-store`.
+
+        Raises:
+            TopologyError: `until_window_closes()` on a table without windows.
+        """
+        graph = self._graph
+        grace_ms = windows_grace_ms(self._node) if suppressed.final else 0
+        if suppressed.final and self._key is None:
+            raise TopologyError(
+                f"The windows of '{self._name}' cannot be held back, because the serde of their keys is not known; "
+                "give key= where the stream is grouped."
+            )
+        given = name if name is None else validate_name(name)
+        name = graph.generate("KTABLE-SUPPRESS-") if name is None else name
+        store = graph.generate_store("KTABLE-SUPPRESS-") if given is None else f"{given}-store"
+        logic = SuppressedTable(self, suppressed, store, grace_ms, self._key, self._value)
+        node = OperatorNode(name, logic.body, store=logic.store, table=True)
+        graph.add(node, self._node)
+        return KTable(graph, name, node, self._key, self._value, self._sources, logic, None)
+
+    def group_by(
+        self,
+        selector: Callable[[K, V], tuple[K1, V1]],
+        *,
+        key: Serde[K1] | None = None,
+        value: Serde[V1] | None = None,
+        name: str | None = None,
+    ) -> KGroupedTable[K1, V1]:
+        """Regroup the rows under the pairs `selector(key, value)`, to aggregate them there.
+
+        Args:
+            selector: gives the new key and the value to aggregate.
+            key: serde of the new keys.
+            value: serde of the values to aggregate.
+            name: of the node and of the repartition topic.
+        """
+        node = OperatorNode(self._graph.name_or(name, "KTABLE-SELECT-"), lambda: RegroupTable(selector))
+        self._graph.add(node, self._node)
+        self.send_old_values(materialize=True)
+        return KGroupedTable(self._graph, node, key, value, name)
+
+    # What derived tables and joins ask
+
+    def send_old_values(self, *, materialize: bool) -> bool:
+        """Make this table send old values along, see `TableLogic`. Operators call it; applications need not."""
+        if not self._sends_old:
+            self._sends_old = self._logic.send_old_values(materialize=materialize)
+        return self._sends_old
+
+    def view(self) -> View:
+        """How values are looked up, see `TableLogic`. Operators call it; applications need not."""
+        return self._logic.view()
+
+    def _filter(
+        self, predicate: Callable[[K, V], object], name: str | None, options: Any, *, negate: bool
+    ) -> KTable[K, V]:
+        storage = self._derived_storage(options, "KTABLE-FILTER-", self._value)
+        logic = FilteredTable(self, storage, predicate, negate=negate)
+        return self._derive(logic, storage, "KTABLE-FILTER-", name, self._value)
+
+    def _derived_storage(self, options: Any, prefix: str, value: Serde[Any] | None) -> Storage | None:
+        # A store's name is generated, and the index moves on, only when something about the store was said.
+        return Storage.of(options, self._graph, prefix, self._key, value) if options else None
+
+    def _derive(
+        self,
+        logic: FilteredTable | MappedTable,
+        storage: Storage | None,
+        prefix: str,
+        name: str | None,
+        value: Serde[Any] | None,
+    ) -> KTable[K, Any]:
+        name = self._graph.name_or(name, prefix)
+        node = OperatorNode(name, logic.body, store=logic.store, table=True)
+        self._graph.add(node, self._node)
+        key = self._key if storage is None else storage.key
+        value = value if storage is None else storage.value
+        return KTable(self._graph, name, node, key, value, self._sources, logic, storage)

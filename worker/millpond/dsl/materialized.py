@@ -1,0 +1,137 @@
+"""How the result of an operator is stored: the keyword arguments that take the place of Kafka Streams' Materialized."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypedDict, TypeVar, cast
+
+from millpond.dsl.durations import milliseconds
+from millpond.dsl.graph import Graph
+from millpond.dsl.windows import TimeWindows
+from millpond.errors import TopologyError
+from millpond.serdes import Serde
+from millpond.state import KeyValueStoreBuilder, WindowStoreBuilder
+from millpond.topology.naming import validate_name
+
+__all__ = ("Materialized", "MaterializedWindows", "Storage")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Materialized(TypedDict, Generic[K, V], total=False):
+    """Keyword arguments of every operator that has, or may have, a key-value store. All are optional."""
+
+    store: str
+    """Name of the store, by which it is queried and which its changelog topic carries; generated without."""
+    key: Serde[K]
+    """Serde of the keys; without, the input's, else `default.key.serde`."""
+    value: Serde[V]
+    """Serde of the values; without, the input's where the type cannot change, else `default.value.serde`."""
+    caching: bool
+    """Whether only the last update per key and commit is stored and sent on; True without."""
+    logging: bool | Mapping[str, str]
+    """Whether it has a changelog topic, or that topic's configuration; True without."""
+    persistent: bool
+    """Whether it lies in the worker's state file (True, the default) or in memory."""
+
+
+class MaterializedWindows(Materialized[K, V], Generic[K, V], total=False):
+    """Keyword arguments of windowed aggregations. All are optional."""
+
+    retention: timedelta
+    """How long windows can be read after stream time reached their start; window size plus grace without."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The same arguments, resolved: names generated, serdes inherited."""
+
+    name: str
+    queryable: bool
+    """Whether the user gave the name, and so asked for the store."""
+    key: Serde[Any] | None
+    value: Serde[Any] | None
+    caching: bool = True
+    logging: bool = True
+    log_config: Mapping[str, str] | None = None
+    persistent: bool = True
+    retention_ms: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        options: Mapping[str, Any],
+        graph: Graph,
+        prefix: str,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+    ) -> Storage:
+        """Resolve a user's arguments.
+
+        Args:
+            options: those of `Materialized` or `MaterializedWindows` that were given.
+            graph: generates a name when none was given.
+            prefix: what a generated name starts with.
+            key: serde of the keys when none was given.
+            value: serde of the values when none was given.
+
+        Raises:
+            TopologyError: the name is not legal, or the retention is no duration.
+        """
+        name = options.get("store")
+        logging = options.get("logging", True)
+        retention = options.get("retention")
+        return cls(
+            graph.generate_store(prefix) if name is None else validate_name(name, "store"),
+            name is not None,
+            options.get("key") or key,
+            options.get("value") or value,
+            options.get("caching", True),
+            bool(logging) if isinstance(logging, bool) else True,
+            None if isinstance(logging, bool) else logging,
+            options.get("persistent", True),
+            None if retention is None else milliseconds(retention, "retention"),
+        )
+
+    def key_value(self) -> KeyValueStoreBuilder[Any, Any]:
+        """The builder of a timestamped key-value store."""
+        return KeyValueStoreBuilder(
+            name=self.name,
+            # None stands for the configured default serde, which is not known before the runtime starts.
+            key=cast("Serde[Any]", self.key),
+            value=cast("Serde[Any]", self.value),
+            persistent=self.persistent,
+            timestamped=True,
+            logging=self.logging,
+            log_config=self.log_config or {},
+            caching=self.caching,
+        )
+
+    def windows(self, windows: TimeWindows) -> WindowStoreBuilder[Any, Any]:
+        """The builder of a timestamped window store.
+
+        Raises:
+            TopologyError: the retention is shorter than window size plus grace.
+        """
+        needed = windows.size_ms + windows.grace_ms
+        retention = needed if self.retention_ms is None else self.retention_ms
+        if retention < needed:
+            raise TopologyError(
+                f"Store '{self.name}' keeps windows for {retention} ms, but they are open for {needed} ms (size "
+                f"{windows.size_ms} ms and grace {windows.grace_ms} ms); give a longer retention=."
+            )
+        return WindowStoreBuilder(
+            name=self.name,
+            key=cast("Serde[Any]", self.key),
+            value=cast("Serde[Any]", self.value),
+            persistent=self.persistent,
+            timestamped=True,
+            logging=self.logging,
+            log_config=self.log_config or {},
+            caching=self.caching,
+            retention_ms=retention,
+            window_size_ms=windows.size_ms,
+        )

@@ -1,0 +1,57 @@
+"""Streams whose records become any number of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.topology import NodeContext, StreamForward
+
+__all__ = ("FlatMapRecords", "FlatMapValues")
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapValues:
+    """Forwards one record per item of `mapper(value)`, or `mapper(key, value)` when `with_key`.
+
+    The items are collected before the first is forwarded, so a generator that fails midway forwards none.
+    """
+
+    mapper: Callable[..., Iterable[Any]]
+    with_key: bool = False
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        mapper, with_key, forward, failed = self.mapper, self.with_key, node.forward, node.failed
+
+        def flat_map_values(key: Any, value: Any, timestamp: int) -> None:
+            try:
+                items = tuple(mapper(key, value) if with_key else mapper(value))
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, value, timestamp)
+            for item in items:
+                forward(key, item, timestamp)
+
+        return flat_map_values
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapRecords:
+    """Forwards one record per pair of `mapper(key, value)`, collected before the first is forwarded."""
+
+    mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        mapper, forward, failed = self.mapper, node.forward, node.failed
+
+        def flat_map(key: Any, value: Any, timestamp: int) -> None:
+            try:
+                pairs = [(new_key, new_value) for new_key, new_value in mapper(key, value)]
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, value, timestamp)
+            for new_key, new_value in pairs:
+                forward(new_key, new_value, timestamp)
+
+        return flat_map

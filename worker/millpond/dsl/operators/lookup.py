@@ -1,0 +1,95 @@
+"""Reading a table's current value by key, as joins do: from its store, or computed from the table above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from millpond.topology import NodeContext
+
+__all__ = ("FilteredLookup", "Get", "Lookup", "MappedLookup", "StoreLookup", "WindowLookup")
+
+#: f(key) -> the value, None when there is none. Keys are not None.
+Get: TypeAlias = Callable[[Any], Any]
+
+
+class Lookup(Protocol):
+    """A way to read a table, shared by all tasks."""
+
+    def bind(self, node: NodeContext) -> Get:
+        """The function of one task."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLookup:
+    """Reads a key-value store."""
+
+    store: str
+
+    def bind(self, node: NodeContext) -> Get:
+        """The task's function."""
+        store = node.store(self.store)
+        serialize, entry = store.serialize_key, store.entry
+
+        def get(key: Any) -> Any:
+            return entry(serialize(key))[0]
+
+        return get
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLookup:
+    """Reads a window store by windowed key."""
+
+    store: str
+
+    def bind(self, node: NodeContext) -> Get:
+        """The task's function."""
+        store = node.store(self.store)
+        serialize, entry = store.serialize_key, store.entry
+
+        def get(windowed: Any) -> Any:
+            return entry(serialize(windowed.key), windowed.start_ms)[0]
+
+        return get
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredLookup:
+    """Reads the table above and hides what the predicate refuses."""
+
+    above: Lookup
+    predicate: Callable[[Any, Any], object]
+    negate: bool
+
+    def bind(self, node: NodeContext) -> Get:
+        """The task's function."""
+        above, predicate, negate = self.above.bind(node), self.predicate, self.negate
+
+        def get(key: Any) -> Any:
+            value = above(key)
+            return value if value is not None and bool(predicate(key, value)) is not negate else None
+
+        return get
+
+
+@dataclass(frozen=True, slots=True)
+class MappedLookup:
+    """Reads the table above and maps its value."""
+
+    above: Lookup
+    mapper: Callable[..., Any]
+    with_key: bool
+
+    def bind(self, node: NodeContext) -> Get:
+        """The task's function."""
+        above, mapper, with_key = self.above.bind(node), self.mapper, self.with_key
+
+        def get(key: Any) -> Any:
+            value = above(key)
+            if value is None:
+                return None
+            return mapper(key, value) if with_key else mapper(value)
+
+        return get

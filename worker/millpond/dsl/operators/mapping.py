@@ -1,0 +1,79 @@
+"""Streams whose records become other records, one to one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.topology import NodeContext, StreamForward
+
+__all__ = ("MapRecords", "MapValues", "SelectKey")
+
+
+@dataclass(frozen=True, slots=True)
+class MapValues:
+    """Replaces the value by `mapper(value)`, or `mapper(key, value)` when `with_key`."""
+
+    mapper: Callable[..., Any]
+    with_key: bool = False
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        mapper, forward, failed = self.mapper, node.forward, node.failed
+
+        def map_value(key: Any, value: Any, timestamp: int) -> None:
+            try:
+                mapped = mapper(value)
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, value, timestamp)
+            forward(key, mapped, timestamp)
+
+        def map_value_with_key(key: Any, value: Any, timestamp: int) -> None:
+            try:
+                mapped = mapper(key, value)
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, value, timestamp)
+            forward(key, mapped, timestamp)
+
+        return map_value_with_key if self.with_key else map_value
+
+
+@dataclass(frozen=True, slots=True)
+class MapRecords:
+    """Replaces key and value by the pair `mapper(key, value)`."""
+
+    mapper: Callable[[Any, Any], tuple[Any, Any]]
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        mapper, forward, failed = self.mapper, node.forward, node.failed
+
+        def map_record(key: Any, value: Any, timestamp: int) -> None:
+            try:
+                new_key, new_value = mapper(key, value)
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, value, timestamp)
+            forward(new_key, new_value, timestamp)
+
+        return map_record
+
+
+@dataclass(frozen=True, slots=True)
+class SelectKey:
+    """Replaces the key by `selector(key, value)`."""
+
+    selector: Callable[[Any, Any], Any]
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        selector, forward, failed = self.selector, node.forward, node.failed
+
+        def select_key(key: Any, value: Any, timestamp: int) -> None:
+            try:
+                selected = selector(key, value)
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, value, timestamp)
+            forward(selected, value, timestamp)
+
+        return select_key

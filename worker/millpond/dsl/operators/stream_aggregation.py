@@ -1,0 +1,141 @@
+"""Aggregations of a stream by key: count, reduce, aggregate.
+
+All three read the entry of the key, stage the new one, and forward the change unless the store is caching:
+then the store forwards one change per key at flush.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.dsl.operators.guard import FATAL
+from millpond.topology import NodeContext, StreamForward
+
+__all__ = ("AggregateStream", "CountStream", "ReduceStream")
+
+
+@dataclass(frozen=True, slots=True)
+class CountStream:
+    """How many records, with a value, each key has had."""
+
+    store: str
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        store = node.store(self.store)
+        serialize, entry, stage = store.serialize_key, store.entry, store.stage
+        forward, failed, dropped = node.forward, node.failed, node.dropped
+        forwarding = not store.caching
+        if store.caching:
+            store.on_flush(forward)
+
+        def count(key: Any, value: Any, timestamp: int) -> None:
+            if key is None or value is None:
+                return dropped()
+            try:
+                raw = serialize(key)
+            except Exception as error:  # noqa: BLE001 - a key of the wrong type
+                return failed(error, key, value, timestamp)
+            old, then = entry(raw)
+            if old is None:
+                new = 1
+            else:
+                new = old + 1
+                if then > timestamp:
+                    timestamp = then
+            stage(raw, key, new, timestamp, old)
+            if forwarding:
+                forward(key, new, old, timestamp)
+
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceStream:
+    """`reducer(aggregate, value)` per key; the first value of a key is its first aggregate."""
+
+    store: str
+    reducer: Callable[[Any, Any], Any]
+    send_old: bool
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        store, reducer = node.store(self.store), self.reducer
+        serialize, entry, stage = store.serialize_key, store.entry, store.stage
+        forward, failed, dropped = node.forward, node.failed, node.dropped
+        forwarding = not store.caching
+        # The reducer may change the old aggregate in place; a second copy shows consumers what it was.
+        copy_old = self.send_old and forwarding and not store.value_serde.immutable
+        if store.caching:
+            store.on_flush(forward)
+
+        def reduce(key: Any, value: Any, timestamp: int) -> None:
+            if key is None or value is None:
+                return dropped()
+            try:
+                raw = serialize(key)
+                old, then = entry(raw)
+                if old is None:
+                    new = value
+                else:
+                    new = reducer(old, value)
+                    if then > timestamp:
+                        timestamp = then
+                    if copy_old:
+                        old = entry(raw)[0]
+                stage(raw, key, new, timestamp, old)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, value, timestamp)
+            if forwarding:
+                forward(key, new, old, timestamp)
+
+        return reduce
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateStream:
+    """`aggregator(key, value, aggregate)` per key, starting from `initializer()`."""
+
+    store: str
+    initializer: Callable[[], Any]
+    aggregator: Callable[[Any, Any, Any], Any]
+    send_old: bool
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        store, initializer, aggregator = node.store(self.store), self.initializer, self.aggregator
+        serialize, entry, stage = store.serialize_key, store.entry, store.stage
+        forward, failed, dropped = node.forward, node.failed, node.dropped
+        forwarding = not store.caching
+        # The aggregator may change the old aggregate in place; a second copy shows consumers what it was.
+        copy_old = self.send_old and forwarding and not store.value_serde.immutable
+        if store.caching:
+            store.on_flush(forward)
+
+        def aggregate(key: Any, value: Any, timestamp: int) -> None:
+            if key is None or value is None:
+                return dropped()
+            try:
+                raw = serialize(key)
+                old, then = entry(raw)
+                if old is None:
+                    new = aggregator(key, value, initializer())
+                else:
+                    new = aggregator(key, value, old)
+                    if then > timestamp:
+                        timestamp = then
+                    if copy_old:
+                        old = entry(raw)[0]
+                stage(raw, key, new, timestamp, old)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, value, timestamp)
+            if forwarding:
+                forward(key, new, old, timestamp)
+
+        return aggregate

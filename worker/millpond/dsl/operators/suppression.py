@@ -1,0 +1,110 @@
+"""Changes held back until stream time has moved on: the final result of a window, or one per key and while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.dsl.operators.guard import FATAL
+from millpond.dsl.operators.lookup import Get, Lookup
+from millpond.errors import MillpondError
+from millpond.state import Pending, RecordContext
+from millpond.topology import NodeContext, TableForward
+
+__all__ = ("SuppressTable", "SuppressedLookup")
+
+STREAM_TIME = "stream_time"
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressTable:
+    """Buffers the latest change of each key and forwards it once stream time has reached its time plus `wait_ms`.
+
+    That time is the window's end when only `final` results are wanted, else the timestamp of the first change that
+    was buffered for the key. Final deletions are not forwarded, because nothing was before them.
+    """
+
+    store: str
+    final: bool
+    wait_ms: int
+    max_records: int | None
+    max_bytes: int | None
+    emit_when_full: bool
+
+    def bind(self, node: NodeContext) -> TableForward:
+        """The task's function."""
+        buffer = node.store(self.store)
+        serialize, put, evict_while = buffer.serialize_key, buffer.put, buffer.evict_while
+        task, forward, failed, name = node.task, node.forward, node.failed, node.name
+        final, wait, emit_when_full = self.final, self.wait_ms, self.emit_when_full
+        unbounded = self.max_records is None and self.max_bytes is None
+        max_records = float("inf") if self.max_records is None else self.max_records
+        max_bytes = float("inf") if self.max_bytes is None else self.max_bytes
+        stream_time = -1
+
+        def due() -> bool:
+            return bool(buffer.min_timestamp + wait <= stream_time)
+
+        def full() -> bool:
+            return bool(buffer.num_records > max_records or buffer.buffer_size > max_bytes)
+
+        def emit(pending: Pending[Any, Any]) -> None:
+            if pending.new is None and final:
+                return
+            before = task.headers
+            task.headers = pending.context.headers
+            try:
+                forward(pending.key, pending.new, pending.old, pending.context.timestamp)
+            finally:
+                task.headers = before
+
+        def suppress(key: Any, new: Any, old: Any, timestamp: int) -> None:
+            nonlocal stream_time
+            if timestamp > stream_time:
+                stream_time = timestamp
+            context = RecordContext(timestamp, task.offset, task.partition, task.topic, task.headers)
+            try:
+                put(key.end_ms if final else timestamp, serialize(key), key, new, old, context)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - a key or value of the wrong type
+                return failed(error, key, new, timestamp)
+            if buffer.min_timestamp + wait <= stream_time:
+                evict_while(due, emit)
+            if unbounded or not full():
+                return
+            if not emit_when_full:
+                raise MillpondError(
+                    f"'{name}' may hold back {_limits(self)} but has to hold back {buffer.num_records} records with "
+                    f"{buffer.buffer_size} bytes: raise the limit, shorten the windows or their grace, or leave it out."
+                )
+            evict_while(full, emit)
+
+        restored = node.remember(STREAM_TIME, lambda: stream_time)
+        if restored is not None:
+            stream_time = restored
+        return suppress
+
+
+def _limits(body: SuppressTable) -> str:
+    limits = [(body.max_records, "records"), (body.max_bytes, "bytes")]
+    return " and ".join(f"{limit} {what}" for limit, what in limits if limit is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressedLookup:
+    """Reads what is visible below a suppress: the value before what is held back, else the table above."""
+
+    store: str
+    above: Lookup
+
+    def bind(self, node: NodeContext) -> Get:
+        """The task's function."""
+        buffer = node.store(self.store)
+        serialize, prior_value, above = buffer.serialize_key, buffer.prior_value, self.above.bind(node)
+
+        def get(key: Any) -> Any:
+            held_back, value = prior_value(serialize(key))
+            return value if held_back else above(key)
+
+        return get

@@ -1,0 +1,110 @@
+"""Aggregations of a regrouped table: what a changed row contributed is subtracted, what it contributes now added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.dsl.operators.guard import FATAL
+from millpond.topology import NodeContext, StreamForward
+
+__all__ = ("AggregateTable", "ReduceTable")
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateTable:
+    """`subtractor` then `adder`, both `(key, value, aggregate) -> aggregate`, over records of `(new, old)` values."""
+
+    store: str
+    initializer: Callable[[], Any]
+    adder: Callable[[Any, Any, Any], Any]
+    subtractor: Callable[[Any, Any, Any], Any]
+    send_old: bool
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        store, initializer, adder, subtractor = node.store(self.store), self.initializer, self.adder, self.subtractor
+        serialize, entry, stage = store.serialize_key, store.entry, store.stage
+        forward, failed = node.forward, node.failed
+        forwarding = not store.caching
+        copy_old = self.send_old and forwarding and not store.value_serde.immutable
+        if store.caching:
+            store.on_flush(forward)
+
+        def aggregate(key: Any, value: Any, timestamp: int) -> None:
+            try:
+                new, old = value
+                raw = serialize(key)
+                before, then = entry(raw)
+                after = before
+                applied = False
+                if old is not None and before is not None:
+                    after = subtractor(key, old, before)
+                    applied = True
+                if new is not None:
+                    after = adder(key, new, initializer() if after is None else after)
+                    applied = applied or before is not None
+                if applied and then > timestamp:
+                    timestamp = then
+                if copy_old and before is not None:
+                    before = entry(raw)[0]
+                stage(raw, key, after, timestamp, before)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, value, timestamp)
+            if forwarding:
+                forward(key, after, before, timestamp)
+
+        return aggregate
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceTable:
+    """`subtractor` then `adder`, both `(aggregate, value) -> aggregate`, over records of `(new, old)` values."""
+
+    store: str
+    adder: Callable[[Any, Any], Any]
+    subtractor: Callable[[Any, Any], Any]
+    send_old: bool
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        store, adder, subtractor = node.store(self.store), self.adder, self.subtractor
+        serialize, entry, stage = store.serialize_key, store.entry, store.stage
+        forward, failed = node.forward, node.failed
+        forwarding = not store.caching
+        copy_old = self.send_old and forwarding and not store.value_serde.immutable
+        if store.caching:
+            store.on_flush(forward)
+
+        def reduce(key: Any, value: Any, timestamp: int) -> None:
+            try:
+                new, old = value
+                raw = serialize(key)
+                before, then = entry(raw)
+                after = before
+                applied = False
+                if old is not None and before is not None:
+                    after = subtractor(before, old)
+                    applied = True
+                if new is not None:
+                    if after is None:
+                        after = new
+                    else:
+                        after = adder(after, new)
+                        applied = True
+                if applied and then > timestamp:
+                    timestamp = then
+                if copy_old and before is not None:
+                    before = entry(raw)[0]
+                stage(raw, key, after, timestamp, before)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, value, timestamp)
+            if forwarding:
+                forward(key, after, before, timestamp)
+
+        return reduce

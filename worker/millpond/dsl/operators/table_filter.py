@@ -1,0 +1,77 @@
+"""Tables that keep some rows; a row that no longer passes becomes a deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.dsl.operators.guard import FATAL
+from millpond.topology import NodeContext, TableForward
+
+__all__ = ("FilterTable",)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterTable:
+    """Forwards rows for which `predicate(key, value)` is true (false when `negate`) and deletions of the others.
+
+    With old values, a row that did not pass before and does not now is not forwarded at all.
+    """
+
+    predicate: Callable[[Any, Any], object]
+    negate: bool
+    store: str | None
+    send_old: bool
+
+    def bind(self, node: NodeContext) -> TableForward:
+        """The task's function."""
+        if self.store is not None:
+            return self._materialized(node, self.store)
+        predicate, negate, send_old = self.predicate, self.negate, self.send_old
+        forward, failed = node.forward, node.failed
+
+        def filter_change(key: Any, new: Any, old: Any, timestamp: int) -> None:
+            try:
+                if new is not None and bool(predicate(key, new)) is negate:
+                    new = None
+                if send_old:
+                    if old is not None and bool(predicate(key, old)) is negate:
+                        old = None
+                    if new is None and old is None:
+                        return
+                else:
+                    old = None
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, new, timestamp)
+            forward(key, new, old, timestamp)
+
+        return filter_change
+
+    def _materialized(self, node: NodeContext, name: str) -> TableForward:
+        predicate, negate, send_old = self.predicate, self.negate, self.send_old
+        store = node.store(name)
+        serialize, entry, stage = store.serialize_key, store.entry, store.stage
+        forward, failed = node.forward, node.failed
+        forwarding = not store.caching
+        if store.caching:
+            store.on_flush(forward)
+        needs_old = send_old or store.caching
+
+        def filter_and_store(key: Any, new: Any, old: Any, timestamp: int) -> None:  # noqa: ARG001 - a table edge
+            try:
+                if new is not None and bool(predicate(key, new)) is negate:
+                    new = None
+                raw = serialize(key)
+                before = entry(raw)[0] if needs_old else None
+                if send_old and new is None and before is None:
+                    return
+                stage(raw, key, new, timestamp, before)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, new, timestamp)
+            if forwarding:
+                forward(key, new, before, timestamp)
+
+        return filter_and_store

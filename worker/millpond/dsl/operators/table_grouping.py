@@ -1,0 +1,48 @@
+"""Rows of a table under other keys, on their way to be aggregated there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.topology import NodeContext, TableForward
+
+__all__ = ("RegroupTable",)
+
+
+@dataclass(frozen=True, slots=True)
+class RegroupTable:
+    """Forwards `(new, old)` values under the keys that `selector(key, value)` gives.
+
+    When the key stays the same they go in one record (KIP-904), so that no intermediate result is seen;
+    otherwise the old one goes first, to be subtracted, then the new one, to be added. A half whose selected key or
+    value is None is left out.
+    """
+
+    selector: Callable[[Any, Any], tuple[Any, Any]]
+
+    def bind(self, node: NodeContext) -> TableForward:
+        """The task's function."""
+        selector, forward, failed = self.selector, node.forward, node.failed
+
+        def regroup(key: Any, new: Any, old: Any, timestamp: int) -> None:
+            new_key = new_value = old_key = old_value = None
+            try:
+                if new is not None:
+                    new_key, new_value = selector(key, new)
+                if old is not None:
+                    old_key, old_value = selector(key, old)
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, new, timestamp)
+            adds = new_key is not None and new_value is not None
+            subtracts = old_key is not None and old_value is not None
+            if adds and subtracts and new_key == old_key:
+                forward(old_key, (new_value, old_value), timestamp)
+                return
+            if subtracts:
+                forward(old_key, (None, old_value), timestamp)
+            if adds:
+                forward(new_key, (new_value, None), timestamp)
+
+        return regroup

@@ -1,0 +1,120 @@
+"""Streams that look up a table: by their key, or by a key selected from the record (global tables)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.dsl.operators.guard import FATAL
+from millpond.dsl.operators.lookup import Lookup, StoreLookup
+from millpond.topology import NodeContext, StreamForward
+
+__all__ = ("JoinGlobalTable", "JoinTable")
+
+
+def _joiner(combine: Callable[..., Any], *, with_key: bool) -> Callable[[Any, Any, Any], Any]:
+    return combine if with_key else lambda _key, value, other: combine(value, other)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTable:
+    """Joins each record with the row of its key, as the table is at that moment.
+
+    A left join also takes records without a row, or without a key, and joins them with None. Records without
+    a value are dropped and counted, and for an inner join those without a key.
+    """
+
+    table: Lookup
+    combine: Callable[..., Any]
+    with_key: bool
+    left: bool
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        if not self.left and not self.with_key and isinstance(self.table, StoreLookup):
+            return _inner(node, self.table.store, self.combine)
+        get, combine, left = self.table.bind(node), _joiner(self.combine, with_key=self.with_key), self.left
+        forward, failed, dropped = node.forward, node.failed, node.dropped
+
+        def join(key: Any, value: Any, timestamp: int) -> None:
+            if value is None or (key is None and not left):
+                return dropped()
+            try:
+                other = None if key is None else get(key)
+                if other is None and not left:
+                    return
+                joined = combine(key, value, other)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, value, timestamp)
+            forward(key, joined, timestamp)
+
+        return join
+
+
+def _inner(node: NodeContext, name: str, combine: Callable[[Any, Any], Any]) -> StreamForward:
+    """The most frequent case with every call that can be saved left out."""
+    store = node.store(name)
+    serialize, entry = store.serialize_key, store.entry
+    forward, failed, dropped = node.forward, node.failed, node.dropped
+
+    def join(key: Any, value: Any, timestamp: int) -> None:
+        if key is None or value is None:
+            return dropped()
+        try:
+            other = entry(serialize(key))[0]
+            if other is None:
+                return
+            joined = combine(value, other)
+        except FATAL:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code
+            return failed(error, key, value, timestamp)
+        forward(key, joined, timestamp)
+
+    return join
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGlobalTable:
+    """Joins each record with the row of the key that `selector(key, value)` gives.
+
+    Records without a value, or whose selected key is None, are dropped and counted; a left join takes a record that
+    has no key of its own in any case.
+    """
+
+    table: Lookup
+    selector: Callable[[Any, Any], Any]
+    combine: Callable[..., Any]
+    with_key: bool
+    left: bool
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        get, selector, left = self.table.bind(node), self.selector, self.left
+        combine = _joiner(self.combine, with_key=self.with_key)
+        forward, failed, dropped = node.forward, node.failed, node.dropped
+
+        def join(key: Any, value: Any, timestamp: int) -> None:
+            if value is None:
+                return dropped()
+            try:
+                selected = selector(key, value)
+                if selected is None:
+                    if not left or key is not None:
+                        return dropped()
+                    other = None
+                else:
+                    other = get(selected)
+                if other is None and not left:
+                    return
+                joined = combine(key, value, other)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code
+                return failed(error, key, value, timestamp)
+            forward(key, joined, timestamp)
+
+        return join

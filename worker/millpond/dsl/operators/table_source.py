@@ -1,0 +1,61 @@
+"""Records of a topic, or of a stream, taken as updates of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.dsl.operators.guard import FATAL
+from millpond.topology import NodeContext, StreamForward
+
+__all__ = ("MaterializedSource", "PassingSource")
+
+
+@dataclass(frozen=True, slots=True)
+class PassingSource:
+    """A source table nobody looks anything up in: every record is a change."""
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        forward, dropped = node.forward, node.dropped
+
+        def update(key: Any, value: Any, timestamp: int) -> None:
+            if key is None:
+                return dropped()
+            forward(key, value, None, timestamp)
+
+        return update
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializedSource:
+    """A source table with a store. The latest record by offset wins, whatever its timestamp; None deletes."""
+
+    store: str
+    send_old: bool
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """The task's function."""
+        store = node.store(self.store)
+        serialize, entry, stage = store.serialize_key, store.entry, store.stage
+        forward, failed, dropped = node.forward, node.failed, node.dropped
+        forwarding = not store.caching
+        needs_old = self.send_old or store.caching
+        if store.caching:
+            store.on_flush(forward)
+
+        def update(key: Any, value: Any, timestamp: int) -> None:
+            if key is None:
+                return dropped()
+            try:
+                raw = serialize(key)
+                old = entry(raw)[0] if needs_old else None
+                stage(raw, key, value, timestamp, old)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - a key or value of the wrong type
+                return failed(error, key, value, timestamp)
+            if forwarding:
+                forward(key, value, old, timestamp)
+
+        return update
