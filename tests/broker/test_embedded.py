@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from millpond.broker import EmbeddedBroker, embedded
+from millpond.broker import EmbeddedBroker
 from millpond.errors import BrokerError
 from tests.support import kafka
 
@@ -93,16 +93,17 @@ def test_a_port_that_is_taken_is_an_error_when_it_was_asked_for(tmp_path):
 
 def test_free_ports_that_are_taken_meanwhile_are_exchanged(monkeypatch):
     """Another program may bind a free port first: the broker then looks for other ones instead of failing."""
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        taken = other.getsockname()[1]
-        free = embedded._free_port
-        answers = iter([free("127.0.0.1"), taken])
-        monkeypatch.setattr(embedded, "_free_port", lambda host: next(answers, None) or free(host))
-        with EmbeddedBroker() as broker:
-            assert kafka.topic_names(broker.bootstrap_servers) == set()
-            assert "Address already in use" in broker.log_file.read_text()
+    tried = []
+
+    def launch(broker, _command):
+        tried.append((broker._port, broker._controller_port))
+        if len(tried) < 3:
+            raise BrokerError("Socket server failed to bind: Address already in use.")
+
+    monkeypatch.setattr(EmbeddedBroker, "_launch", launch)
+    with EmbeddedBroker() as broker:
+        assert broker.bootstrap_servers == f"127.0.0.1:{tried[-1][0]}"
+    assert len({port for ports in tried for port in ports}) == 6
 
 
 def test_a_temporary_directory_goes_with_close_and_the_address_is_unknown_before_start():

@@ -77,7 +77,6 @@ class EmbeddedBroker:
         self._directory: Path | None = self._given_dir
         self._host = host
         self._port = port
-        self._port_given = port != 0
         self._controller_port = 0
         self._properties = dict(properties or {})
         self._heap_mb = heap_mb
@@ -141,15 +140,18 @@ class EmbeddedBroker:
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="millpond-broker-"))
         self._directory.mkdir(parents=True, exist_ok=True)
-        may_move = not self._port_given and not self._port
+        may_move = not self._port
         for attempt in range(1, _PORT_ATTEMPTS + 1):
-            self._choose_ports(anew=may_move)
-            _require_free(self._host, self._port)
+            if may_move:
+                self._port = _free_port(self._host)
+            else:
+                _require_free(self._host, self._port)
+            self._controller_port = _free_port("127.0.0.1")
             try:
                 self._launch(command)
                 break
             except BrokerError as error:
-                if not (may_move and "in use" in str(error) and attempt < _PORT_ATTEMPTS):
+                if "in use" not in str(error) or attempt == _PORT_ATTEMPTS:
                     self._failed = True
                     raise
         self._failed = False
@@ -221,12 +223,6 @@ class EmbeddedBroker:
             "-cp",
             jars.classpath("kafka"),
         ]
-
-    def _choose_ports(self, *, anew: bool) -> None:
-        if anew or not self._port:
-            self._port = _free_port(self._host)
-        if anew or not self._controller_port:
-            self._controller_port = _free_port("127.0.0.1")
 
     def _launch(self, command: list[str]) -> None:
         data = self.data_dir / "data"
