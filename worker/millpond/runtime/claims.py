@@ -88,16 +88,13 @@ _PASSING = frozenset(
 )
 
 
-def swap_owner(
-    producer: Producer, group: Any, current: Callable[[], Mapping[Partition, CommittedOffset]], offsets: Offsets,
-    expected: str | None,
-) -> None:  # fmt: skip
+def swap_owner(producer: Producer, group: Any, store: OffsetStore, offsets: Offsets, expected: str | None) -> None:
     """Commit `offsets` with new owners under the transactional id of the expected owner.
 
     Args:
         producer: made with the expected owner's transactional id; it is initialised here, which fences that owner.
         group: the consumer's group metadata.
-        current: reads the committed offsets, after the fencing.
+        store: reads the committed offsets, after the fencing.
         offsets: the same offsets, with metadata that names the new owners.
         expected: who must own the partitions still; None for nobody.
 
@@ -107,7 +104,7 @@ def swap_owner(
     """
     try:
         producer.init_transactions(60)
-        for partition, committed in current().items():
+        for partition, committed in store.read(list(offsets)).items():
             if committed.metadata.owner != expected:
                 raise OwnershipError(
                     f"{partition} was claimed by worker '{committed.metadata.owner}' meanwhile; this worker leaves it."

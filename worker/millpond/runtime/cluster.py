@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from datetime import timedelta
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from millpond.errors import BrokerError, TopicError
 
@@ -25,7 +26,7 @@ _TRY_S = 5.0
 class Cluster:
     """The admin side of one Kafka cluster."""
 
-    def __init__(self, settings: Mapping[str, object], *, patience: timedelta, stopping: Callable[[], bool]) -> None:
+    def __init__(self, settings: Mapping[str, str | int | float], *, patience: timedelta, stopping: Callable[[], bool]) -> None:
         """Connect lazily.
 
         Args:

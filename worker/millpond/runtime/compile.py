@@ -19,7 +19,7 @@ from .handlers import Handlers
 from .punctuation import PunctuationQueue, Schedule
 from .sinks import bind_sink
 
-__all__ = ("NodeBinding", "Timers", "compile_graph", "fan_out")
+__all__ = ("NodeBinding", "TaskHooks", "compile_graph", "fan_out")
 
 Forward = Callable[..., None]
 
@@ -36,7 +36,7 @@ class NodeBinding:
         children: Mapping[str, Forward],
         stores: Mapping[str, Any],
         handlers: Handlers,
-        timers: Timers,
+        hooks: TaskHooks,
     ) -> None:
         self.name = name
         self.task = task
@@ -44,7 +44,7 @@ class NodeBinding:
         self._children = children
         self._stores = stores
         self._handlers = handlers
-        self._timers = timers
+        self._hooks = hooks
 
     def child(self, name: str) -> Forward:
         """The child called `name`.
@@ -99,21 +99,39 @@ class NodeBinding:
             except Exception as error:  # noqa: BLE001 - user code
                 self.failed(error, None, None, now_ms)
 
-        return self._timers.schedule(interval_ms, wall_clock, guarded)
+        return self._hooks.schedule(interval_ms, wall_clock, guarded)
+
+    def remember(self, name: str, value: Callable[[], int]) -> int | None:
+        """Keep one integer of this node in the metadata of the task's offsets; returns what was committed last."""
+        return self._hooks.remember(f"{self.name}.{name}", value)
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the task closes."""
-        self._timers.closers.append(callback)
+        self._hooks.closers.append(callback)
 
 
-class Timers:
-    """A task's two punctuation queues and what to call when it closes."""
+class TaskHooks:
+    """What the nodes of a task ask to be called for: punctuations, closing, and integers to keep across restarts.
 
-    def __init__(self, task: TaskContext) -> None:
+    Attributes:
+        stream_time: punctuations in stream time.
+        wall_clock: punctuations in wall-clock time.
+        closers: called when the task closes.
+        memories: by "node.name", functions that tell the integer to commit.
+    """
+
+    def __init__(self, task: TaskContext, remembered: Mapping[str, int]) -> None:
         self._task = task
+        self._remembered = remembered
+        self.memories: dict[str, Callable[[], int]] = {}
         self.stream_time = PunctuationQueue()
         self.wall_clock = PunctuationQueue()
         self.closers: list[Callable[[], None]] = []
+
+    def remember(self, name: str, value: Callable[[], int]) -> int | None:
+        """Commit `value()` with every offset from now on; returns what was committed last."""
+        self.memories[name] = value
+        return self._remembered.get(name)
 
     def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001
         """First stream-time firing aligned to 0, first wall-clock firing one interval from now."""
@@ -156,25 +174,27 @@ def compile_graph(
     global_stores: Mapping[str, Any],
     task: TaskContext,
     environment: Environment,
-) -> tuple[dict[str, Forward], Timers]:
+    remembered: Mapping[str, int],
+) -> tuple[dict[str, Forward], TaskHooks]:
     """Bind every node of a sub-topology for one task.
 
     Args:
         processors: in topological order, parents first.
         stores: the task's store instances by name; a node sees only those connected to it.
         global_stores: the worker's global stores by name; every node sees them.
+        remembered: integers of the task's nodes, as committed last.
 
     Returns:
-        The entry function of each source by its node name, and the task's timers.
+        The entry function of each source by its node name, and what its nodes ask to be called for.
     """
-    timers = Timers(task)
+    hooks = TaskHooks(task, remembered)
     children: dict[str, dict[str, Forward]] = {}
 
     def adopt(name: str, parents: tuple[str, ...], forward: Forward) -> None:
         for parent in parents:
             children.setdefault(parent, {})[name] = forward
 
-    order = {name: rank for rank, name in enumerate([node.name for node in (*processors, *sinks)])}
+    order = {name: rank for rank, name in enumerate([node.name for node in processors] + [node.name for node in sinks])}
 
     def offspring(name: str) -> dict[str, Forward]:
         # Children in the order they were added to the topology, as Kafka Streams forwards to them.
@@ -184,7 +204,7 @@ def compile_graph(
         adopt(sink.name, sink.parents, bind_sink(sink, task, environment))
     for node in reversed(processors):
         connected = {**global_stores, **{name: stores[name] for name in node.stores if name in stores}}
-        binding = NodeBinding(node.name, task, offspring(node.name), connected, environment.handlers, timers)
+        binding = NodeBinding(node.name, task, offspring(node.name), connected, environment.handlers, hooks)
         body: Body = node.body
         adopt(node.name, node.parents, body.bind(binding))
-    return {source.name: fan_out(tuple(offspring(source.name).values())) for source in sources}, timers
+    return {source.name: fan_out(tuple(offspring(source.name).values())) for source in sources}, hooks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millpond.errors import TopologyError
@@ -46,6 +46,20 @@ class Environment:
     def real_topic(self, name: str) -> str:
         """The name in Kafka of a topic as a topology names it."""
         return decorate(self.application_id, name) if name in self.internal_topics else name
+
+    def complete(self, builder: Any) -> Any:
+        """A store builder with the default serdes where it names none.
+
+        Raises:
+            TopologyError: there is no default either.
+        """
+        if builder.key is not None and builder.value is not None:
+            return builder
+        return replace(
+            builder,
+            key=_resolve(builder.key, self.default_key, builder.name, "key"),
+            value=_resolve(builder.value, self.default_value, builder.name, "value"),
+        )
 
     def key_serde(self, serde: Serde[Any] | None, node: str, topic: str) -> Serde[Any]:
         """A node's key serde for a topic, the default applied.

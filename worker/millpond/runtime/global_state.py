@@ -41,8 +41,8 @@ class GlobalStateUpdater:
             TaskId(definition.id, 0), environment.application_id, environment.settings, [], environment.now_ms
         )
         store.attach(self.context)
-        entries, self._timers = compile_graph(
-            (definition.source,), (definition.processor,), (), {store.name: store}, {}, self.context, environment
+        entries, self._hooks = compile_graph(
+            (definition.source,), (definition.processor,), (), {store.name: store}, {}, self.context, environment, {}
         )
         self._entry = entries[definition.source.name]
         self._decoder = make_decoder(definition.source, self.topic, self.context, environment)
@@ -81,7 +81,7 @@ class GlobalStateUpdater:
 
     def close(self) -> None:
         """Call the processor's `close()`."""
-        for closer in self._timers.closers:
+        for closer in self._hooks.closers:
             closer()
 
 

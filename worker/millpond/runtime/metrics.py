@@ -111,7 +111,7 @@ class WorkerMetrics:
         server = make_server(self._config.http_host, self._config.http_port, app, WSGIServer, _Quiet)
         self.port = server.server_port
         log.info("metrics on http://%s:%d/metrics", self._config.http_host, self.port)
-        threading.Thread(target=server.serve_forever, name="millpond-http", daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.1,), name="millpond-http", daemon=True).start()
         try:
             yield
         finally:

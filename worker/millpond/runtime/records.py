@@ -22,7 +22,13 @@ _timestamp = Message.timestamp
 _headers = Message.headers
 _second = itemgetter(1)
 
-Deserialize = Callable[[bytes], Any]
+Deserialize = Callable[[Any], Any]
+
+
+def _offset_of(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None  # noqa: S101 - the client only leaves it out on errors
+    return offset
 
 
 class Chunk:
@@ -92,7 +98,7 @@ class Decoder:
         Raises:
             MillpondError: the handler decided to stop at a bad record.
         """
-        next_offset = messages[-1].offset() + 1
+        next_offset = _offset_of(messages[-1]) + 1
         raw_keys = list(map(_key, messages))
         raw_values = list(map(_value, messages))
         timestamps: list[int] = list(map(_second, map(_timestamp, messages)))
@@ -221,10 +227,10 @@ class RecordQueue:
         self.buffered -= end - start
         if end == chunk.end:
             self.chunks.popleft()
-            self.position = self.chunks[0].messages[0].offset() if self.chunks else self.fetch_position
+            self.position = _offset_of(self.chunks[0].messages[0]) if self.chunks else self.fetch_position
         else:
             chunk.start = end
-            self.position = chunk.messages[end].offset()
+            self.position = _offset_of(chunk.messages[end])
 
     def reached_end(self, offset: int) -> None:
         """The broker has nothing after `offset`: what lies between is the end of transactions."""

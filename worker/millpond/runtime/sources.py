@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from millpond.errors import ProcessingFailed
-from millpond.topology import ConsumerRecordView, SourceNode
+from millpond.topology import ConsumerRecordView, FailOnInvalidTimestamp, SourceNode
 
 from .context import TaskContext
 from .environment import Environment
@@ -22,6 +22,8 @@ def make_decoder(source: SourceNode, topic: str, task: TaskContext, environment:
     key = environment.key_serde(source.key, source.name, topic)
     value = environment.value_serde(source.value, source.name, topic)
     extractor = source.timestamp_extractor or environment.default_timestamp_extractor
+    if isinstance(extractor, FailOnInvalidTimestamp):
+        extractor = None  # what decoding does by itself, without a call per record
 
     def dropped() -> None:
         task.dropped += 1

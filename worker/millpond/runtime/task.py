@@ -46,6 +46,7 @@ class StreamTask:
         global_stores: Mapping[str, Any],
         environment: Environment,
         outbox: list[Outgoing] | None = None,
+        remembered: Mapping[str, int] | None = None,
     ) -> None:
         self.id = TaskId(subtopology.id, partition)
         self.outbox: list[Outgoing] = [] if outbox is None else outbox
@@ -60,19 +61,21 @@ class StreamTask:
         self.punctuated = 0
         self.latest_timestamp = -1
         self._environment = environment
-        entries, self._timers = compile_graph(
+        self._entries, self._hooks = compile_graph(
             subtopology.sources, subtopology.processors, subtopology.sinks,
-            self.stores, global_stores, self.context, environment,
+            self.stores, global_stores, self.context, environment, remembered or {},
         )  # fmt: skip
         self.inputs: dict[str, RecordQueue] = {}
+        self.group = PartitionGroup((), environment.max_task_idle_ms)
         for source in subtopology.sources:
-            for topic in self._topics(source):
-                decoder = make_decoder(source, topic, self.context, environment)
-                self.inputs[topic] = RecordQueue(topic, decoder, entries[source.name])
-        self.group = PartitionGroup(list(self.inputs.values()), environment.max_task_idle_ms)
+            for topic in source.topics:
+                self.add_input(source, environment.real_topic(topic))
 
-    def _topics(self, source: SourceNode) -> list[str]:
-        return [self._environment.real_topic(topic) for topic in source.topics]
+    def add_input(self, source: SourceNode, topic: str) -> None:
+        """Read a real topic as `source`."""
+        decoder = make_decoder(source, topic, self.context, self._environment)
+        self.inputs[topic] = RecordQueue(topic, decoder, self._entries[source.name])
+        self.group = PartitionGroup(list(self.inputs.values()), self._environment.max_task_idle_ms)
 
     # Positions ------------------------------------------------------------------------------------------------
 
@@ -89,10 +92,11 @@ class StreamTask:
     def positions(self, owner: str, epoch: int) -> dict[Partition, tuple[int, OffsetMetadata]]:
         """Offsets to commit for all input partitions, with their metadata."""
         partition = self.id.partition
+        processors = {name: value() for name, value in self._hooks.memories.items()}
         return {
             Partition(queue.topic, partition): (
                 queue.position,
-                OffsetMetadata(owner=owner, epoch=epoch, partition_time=queue.partition_time),
+                OffsetMetadata(owner, epoch, queue.partition_time, processors),
             )
             for queue in self.inputs.values()
         }
@@ -158,10 +162,18 @@ class StreamTask:
 
     def punctuate(self, now_ms: int) -> int:
         """Fire what is due in stream time and wall-clock time; returns how many fired."""
-        fired = 0
-        if self.context.stream_time >= 0:
-            fired = self._timers.stream_time.fire(self.context.stream_time)
-        fired += self._timers.wall_clock.fire(now_ms)
+        fired = self.punctuate_stream_time()
+        wall_clock = self._hooks.wall_clock.fire(now_ms)
+        if wall_clock:
+            self.commit_needed = True
+            self.punctuated += wall_clock
+        return fired + wall_clock
+
+    def punctuate_stream_time(self) -> int:
+        """Fire what is due in stream time; returns how many fired."""
+        if self.context.stream_time < 0:
+            return 0
+        fired = self._hooks.stream_time.fire(self.context.stream_time)
         if fired:
             self.commit_needed = True
             self.punctuated += fired
@@ -169,7 +181,7 @@ class StreamTask:
 
     def next_wall_clock_due(self) -> int | None:
         """When the next wall-clock punctuator is due, epoch ms."""
-        return self._timers.wall_clock.next_due()
+        return self._hooks.wall_clock.next_due()
 
     # Commit ---------------------------------------------------------------------------------------------------
 
@@ -201,9 +213,9 @@ class StreamTask:
 
     def close(self) -> None:
         """Call the processors' `close()`. Stores are closed by whoever opened them."""
-        for closer in self._timers.closers:
+        for closer in self._hooks.closers:
             closer()
-        self._timers.closers.clear()
+        self._hooks.closers.clear()
 
 
 def _staged_bytes(store: Any) -> int:

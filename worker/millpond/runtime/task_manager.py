@@ -117,10 +117,7 @@ class TaskManager:
             if tasks:
                 expected = None if owner_id == "unowned" else owner_id
                 wanted = {partition: each for task in tasks for partition, each in self._committed[task].items()}
-                swap_owner(
-                    producer_of(owner_id), group, lambda wanted=wanted: self._offsets.read(list(wanted)),
-                    self._own(wanted), expected,
-                )  # fmt: skip
+                swap_owner(producer_of(owner_id), group, self._offsets, self._own(wanted), expected)
         self.read_committed()
 
     def announce(self, producer: Producer) -> None:
@@ -195,11 +192,15 @@ class TaskManager:
             store.cache_limit = self._environment.cache_bytes // len(caching)
         global_stores = {updater.store.name: updater.store for updater in self.globals}
         for task_id, stores in stores_by_task.items():
+            committed = self._committed[task_id]
+            remembered: dict[str, int] = {}
+            for each in committed.values():
+                for name, value in each.metadata.processors.items():
+                    remembered[name] = max(value, remembered.get(name, value))
             task = StreamTask(
                 self._subtopologies[task_id.subtopology], task_id.partition, stores, global_stores,
-                self._environment, outbox,
+                self._environment, outbox, remembered,
             )  # fmt: skip
-            committed = self._committed[task_id]
             task.resume_at(
                 {partition.topic: (each.offset or 0, each.metadata) for partition, each in committed.items()}
             )
@@ -221,7 +222,7 @@ class TaskManager:
         subtopology = self._subtopologies[task.subtopology]
         stores: dict[str, Any] = {}
         for builder in subtopology.stores:
-            made: Any = builder
+            made = self._environment.complete(builder)
             topic = changelog_topic(subtopology, made.name, self._internal, self._config.application_id)
             backend = self.backend_of(made)
             store = made.build(task.partition, backend, topic)
@@ -268,7 +269,7 @@ class TaskManager:
         """Build the global stores; returns their partitions, at the offsets to read from."""
         wanted: list[TopicPartition] = []
         for definition in self._global_definitions:
-            builder: Any = definition.store
+            builder = self._environment.complete(definition.store)
             backend = self.backend_of(builder)
             updater = GlobalStateUpdater(definition, builder.build(0, backend, None), backend, self._environment)
             self.globals.append(updater)

@@ -314,7 +314,7 @@ class Worker:
             messages = [message for message in messages if message.error() is None]
         for topic, of_topic in groupby(messages, _topic):
             for number, of_partition in groupby(of_topic, _partition):
-                self._deliver(Partition(topic, number), list(of_partition))
+                self._deliver(Partition(topic or "", number or 0), list(of_partition))
         for message in ends:
             self._event(message)
 

@@ -1,0 +1,66 @@
+"""millpond: stream applications in Python with the semantics of Kafka Streams, exactly once.
+
+What a user needs to write a topology is here; `millpond.testing` tests one without a broker, `millpond.runtime` runs one.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct as Struct
+
+from millpond import testing as testing
+from millpond.dsl import BranchedKStream as BranchedKStream
+from millpond.dsl import GlobalKTable as GlobalKTable
+from millpond.dsl import KGroupedStream as KGroupedStream
+from millpond.dsl import KGroupedTable as KGroupedTable
+from millpond.dsl import KStream as KStream
+from millpond.dsl import KTable as KTable
+from millpond.dsl import StreamsBuilder as StreamsBuilder
+from millpond.dsl import Suppressed as Suppressed
+from millpond.dsl import TimeWindowedKStream as TimeWindowedKStream
+from millpond.dsl import TimeWindows as TimeWindows
+from millpond.dsl import until_time_limit as until_time_limit
+from millpond.dsl import until_window_closes as until_window_closes
+from millpond.errors import MillpondError as MillpondError
+from millpond.runtime.config import Config as Config
+from millpond.runtime.listeners import WorkerListener as WorkerListener
+from millpond.runtime.worker import Worker as Worker
+from millpond.serdes import UUID as UUID
+from millpond.serdes import Boolean as Boolean
+from millpond.serdes import Bytes as Bytes
+from millpond.serdes import Double as Double
+from millpond.serdes import Float as Float
+from millpond.serdes import Int as Int
+from millpond.serdes import Json as Json
+from millpond.serdes import Long as Long
+from millpond.serdes import MsgPack as MsgPack
+from millpond.serdes import Serde as Serde
+from millpond.serdes import SessionWindowedSerde as SessionWindowedSerde
+from millpond.serdes import Short as Short
+from millpond.serdes import String as String
+from millpond.serdes import TimeWindowedSerde as TimeWindowedSerde
+from millpond.serdes import Void as Void
+from millpond.serdes import Window as Window
+from millpond.serdes import Windowed as Windowed
+from millpond.state import KeyValueStoreBuilder as KeyValueStoreBuilder
+from millpond.state import ValueAndTimestamp as ValueAndTimestamp
+from millpond.state import WindowStoreBuilder as WindowStoreBuilder
+from millpond.topology import FailOnInvalidTimestamp as FailOnInvalidTimestamp
+from millpond.topology import FixedKeyProcessor as FixedKeyProcessor
+from millpond.topology import FixedKeyProcessorContext as FixedKeyProcessorContext
+from millpond.topology import FixedKeyRecord as FixedKeyRecord
+from millpond.topology import LogAndSkipOnInvalidTimestamp as LogAndSkipOnInvalidTimestamp
+from millpond.topology import Processor as Processor
+from millpond.topology import ProcessorContext as ProcessorContext
+from millpond.topology import ProcessorSupplier as ProcessorSupplier
+from millpond.topology import PunctuationType as PunctuationType
+from millpond.topology import Record as Record
+from millpond.topology import RecordContext as RecordContext
+from millpond.topology import StreamPartitioner as StreamPartitioner
+from millpond.topology import TaskId as TaskId
+from millpond.topology import TimestampExtractor as TimestampExtractor
+from millpond.topology import Topology as Topology
+from millpond.topology import TopologyDescription as TopologyDescription
+from millpond.topology import UsePartitionTimeOnInvalidTimestamp as UsePartitionTimeOnInvalidTimestamp
+from millpond.topology import WallclockTimestampExtractor as WallclockTimestampExtractor
+
+__version__ = "0.1.0"

@@ -1,0 +1,295 @@
+"""The TopologyTestDriver: the real tasks, stores and serdes of the runtime, over a broker that is two dicts.
+
+As in Kafka Streams (semantics.md 1.4) the whole topology is one task with one partition. Each piped record runs to
+quiescence: it is processed, punctuators fire, everything is committed, and what was written to a topic that the
+topology reads itself is processed in turn. So caches are flushed after every record. Wall-clock time stands still
+unless it is advanced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+
+from millpond.errors import TopologyError
+from millpond.runtime.config import Config
+from millpond.runtime.environment import Environment
+from millpond.runtime.global_state import GlobalStateUpdater
+from millpond.runtime.handlers import Handlers
+from millpond.runtime.ownership import OffsetMetadata, Partition
+from millpond.runtime.plan import changelog_topic
+from millpond.runtime.task import StreamTask
+from millpond.serdes import Serde
+from millpond.state import (
+    KeyValueStore,
+    MemoryBackend,
+    TimestampedKeyValueStore,
+    TimestampedWindowStore,
+    WindowStore,
+)
+from millpond.topology import Subtopology, Topology
+
+from .topics import Instant, RawRecord, TestInputTopic, TestOutputTopic, epoch_ms
+
+__all__ = ("TopologyTestDriver",)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class TopologyTestDriver:
+    """Runs a topology in the test's own thread.
+
+    Args:
+        topology: what to test.
+        config: settings by key, as in a configuration file, or a `Config`; no broker is needed.
+        initial_wall_clock: where wall-clock time stands; now, when not given.
+
+    Raises:
+        MillpondError: the topology or a setting cannot be used.
+    """
+
+    __test__ = False  # not a test case for pytest
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: Mapping[str, object] | Config | None = None,
+        *,
+        initial_wall_clock: Instant | None = None,
+    ) -> None:
+        if not isinstance(config, Config):
+            config = Config.of({"application.id": "test-application", **(config or {})}, required=())
+        self._now_ms = epoch_ms(initial_wall_clock) if initial_wall_clock is not None else time.time_ns() // 1_000_000
+        self._backend = MemoryBackend()
+        self._outputs: dict[str, deque[RawRecord]] = {}
+        self._offsets: dict[str, int] = {}
+        self._environment = Environment(
+            application_id=config.application_id,
+            handlers=Handlers(
+                config.deserialization_exception_handler,
+                config.processing_exception_handler,
+                config.production_exception_handler,
+                config.errors_dead_letter_queue_topic_name,
+            ),
+            internal_topics=frozenset(topology.repartition_topics),
+            default_key=config.default_key_serde,
+            default_value=config.default_value_serde,
+            default_timestamp_extractor=config.default_timestamp_extractor,
+            max_task_idle_ms=config.max_task_idle_ms,
+            cache_bytes=config.statestore_cache_max_bytes,
+            settings=config.as_mapping(),
+            now_ms=lambda: self._now_ms,
+        )
+        self._globals = {updater.topic: updater for updater in self._global_updaters(topology)}
+        whole = _whole(topology)
+        self._pattern_sources = [source for source in whole.sources if source.pattern]
+        self._task = self._make_task(whole, frozenset(topology.repartition_topics), config)
+
+    def _global_updaters(self, topology: Topology) -> list[GlobalStateUpdater]:
+        updaters = []
+        for definition in topology.global_stores:
+            builder = self._environment.complete(definition.store)
+            updaters.append(
+                GlobalStateUpdater(definition, builder.build(0, self._backend, None), self._backend, self._environment)
+            )
+        return updaters
+
+    def _make_task(self, whole: Subtopology, internal: frozenset[str], config: Config) -> StreamTask:
+        stores: dict[str, Any] = {}
+        for store in whole.stores:
+            builder = self._environment.complete(store)
+            topic = changelog_topic(whole, builder.name, internal, config.application_id)
+            stores[builder.name] = builder.build(0, self._backend, topic)
+        global_stores = {updater.store.name: updater.store for updater in self._globals.values()}
+        task = StreamTask(whole, 0, stores, global_stores, self._environment)
+        task.resume_at({topic: (0, OffsetMetadata()) for topic in task.inputs})
+        return task
+
+    # Topics ---------------------------------------------------------------------------------------------------
+
+    def create_input_topic(
+        self,
+        name: str,
+        *,
+        key: Serde[K],
+        value: Serde[V],
+        start: Instant | None = None,
+        auto_advance: timedelta = timedelta(),
+    ) -> TestInputTopic[K, V]:
+        """A topic to pipe records into.
+
+        Args:
+            name: the topic's name.
+            key: serde of the keys.
+            value: serde of the values.
+            start: timestamp of the first record that has none of its own; now, when not given.
+            auto_advance: how much later each next such record is.
+        """
+        start_ms = time.time_ns() // 1_000_000 if start is None else epoch_ms(start)
+        return TestInputTopic(name, key, value, self._pipe, start_ms, auto_advance // _MILLISECOND)
+
+    def create_output_topic(self, name: str, *, key: Serde[K], value: Serde[V]) -> TestOutputTopic[K, V]:
+        """A topic to read results from; internal topics have their real names."""
+        return TestOutputTopic(name, key, value, self._outputs.setdefault(name, deque()))
+
+    def produced_topic_names(self) -> set[str]:
+        """Every topic something was written to, internal ones included."""
+        return {topic for topic, records in self._outputs.items() if records or topic in self._offsets}
+
+    # Time -----------------------------------------------------------------------------------------------------
+
+    def advance_wall_clock_time(self, advance: timedelta) -> None:
+        """Let wall-clock time pass and fire the punctuators that are due."""
+        self._now_ms += advance // _MILLISECOND
+        self._task.punctuate(self._now_ms)
+        self._commit()
+        self._complete()
+
+    # Stores ---------------------------------------------------------------------------------------------------
+
+    def get_all_state_stores(self) -> dict[str, Any]:
+        """Every store by name, global ones included."""
+        return {**self._task.stores, **{each.store.name: each.store for each in self._globals.values()}}
+
+    def get_state_store(self, name: str) -> Any:
+        """A store by name, None when there is none."""
+        return self.get_all_state_stores().get(name)
+
+    def get_key_value_store(self, name: str) -> KeyValueStore[Any, Any] | TimestampedKeyValueStore[Any, Any] | None:
+        """A key-value store, plain or timestamped; None when there is none of that name and kind."""
+        store = self.get_state_store(name)
+        return store if isinstance(store, KeyValueStore | TimestampedKeyValueStore) else None
+
+    def get_timestamped_key_value_store(self, name: str) -> TimestampedKeyValueStore[Any, Any] | None:
+        """A key-value store with timestamps."""
+        store = self.get_state_store(name)
+        return store if isinstance(store, TimestampedKeyValueStore) else None
+
+    def get_window_store(self, name: str) -> WindowStore[Any, Any] | TimestampedWindowStore[Any, Any] | None:
+        """A window store, plain or timestamped."""
+        store = self.get_state_store(name)
+        return store if isinstance(store, WindowStore | TimestampedWindowStore) else None
+
+    def get_timestamped_window_store(self, name: str) -> TimestampedWindowStore[Any, Any] | None:
+        """A window store with timestamps."""
+        store = self.get_state_store(name)
+        return store if isinstance(store, TimestampedWindowStore) else None
+
+    def metrics(self) -> dict[str, int]:
+        """Counts of the one task: processed, dropped, enforced_processing, punctuations."""
+        return {
+            "processed": self._task.processed,
+            "dropped": self._task.context.dropped,
+            "enforced_processing": self._task.group.enforced,
+            "punctuations": self._task.punctuated,
+        }
+
+    # Running --------------------------------------------------------------------------------------------------
+
+    def _pipe(self, topic: str, record: RawRecord) -> None:
+        if not self._reads(topic) and not self._matches_pattern(topic):
+            known = ", ".join(sorted({*self._task.inputs, *self._globals})) or "none"
+            raise TopologyError(f"no source of the topology reads topic '{topic}'; its input topics: {known}.")
+        self._enqueue(topic, record)
+        self._complete()
+
+    def _reads(self, topic: str) -> bool:
+        return topic in self._task.inputs or topic in self._globals
+
+    def _matches_pattern(self, topic: str) -> bool:
+        """A topic read by pattern becomes an input when it is first written to."""
+        for source in self._pattern_sources:
+            if source.pattern is not None and source.pattern.fullmatch(topic):
+                self._task.add_input(source, topic)
+                return True
+        return False
+
+    def _enqueue(self, topic: str, record: RawRecord) -> None:
+        offset = self._offsets.get(topic, 0)
+        self._offsets[topic] = offset + 1
+        message = Message(
+            topic=topic,
+            partition=0,
+            offset=offset,
+            key=record.key,
+            value=record.value,
+            timestamp=(TIMESTAMP_CREATE_TIME, record.timestamp),
+            headers=record.headers or None,
+        )
+        if topic in self._globals:
+            self._globals[topic].apply(Partition(topic, 0), [message])
+        else:
+            self._task.add(topic, [message])
+
+    def _complete(self) -> None:
+        """Process until nothing more may be processed."""
+        task = self._task
+        while True:
+            for queue in task.inputs.values():
+                queue.at_end = True
+            if not task.process(1, self._now_ms):
+                break
+            task.punctuate_stream_time()
+            self._commit()
+        # A record that was dropped while it was decoded may have left dead letters behind.
+        if task.outbox:
+            self._commit()
+            self._complete()
+
+    def _commit(self) -> None:
+        task = self._task
+        changes = [(store, rows) for store, rows in task.flush()]
+        for _, rows in changes:
+            for topic, value, key, _partition, timestamp, headers in rows:
+                self._outputs.setdefault(topic, deque()).append(RawRecord(key, value, timestamp, headers))
+        for store in task.stores.values():
+            rows = store.seal()
+            self._backend.write([(store.name, 0, rows)], {(store.name, 0): (None, store.metadata())})
+            store.committed()
+        task.commit_needed = False
+        task.context.commit_requested = False
+        produced = task.outbox[:]
+        task.outbox.clear()
+        for topic, value, key, _partition, _callback, _, timestamp, *headers in produced:
+            record = RawRecord(key, value, timestamp, headers[0] if headers else None)
+            self._outputs.setdefault(topic, deque()).append(record)
+            if self._reads(topic):
+                self._enqueue(topic, record)
+
+    def close(self) -> None:
+        """Close processors and stores."""
+        self._task.close()
+        for store in self.get_all_state_stores().values():
+            store.close()
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _whole(topology: Topology) -> Subtopology:
+    """All sub-topologies as one: the driver has a single task."""
+    parts = topology.subtopologies()
+    return Subtopology(
+        id=0,
+        sources=tuple(source for part in parts for source in part.sources),
+        processors=tuple(node for part in parts for node in part.processors),
+        sinks=tuple(sink for part in parts for sink in part.sinks),
+        stores=tuple(store for part in parts for store in part.stores),
+        changelogs={store: topic for part in parts for store, topic in part.changelogs.items()},
+    )
+
