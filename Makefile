@@ -43,7 +43,7 @@ format: venv ## Format the code and mend what ruff can mend
 
 .PHONY: docs
 docs: venv ## Build the documentation into build/docs
-	@$(BIN)/sphinx-build -q -n -W --keep-going -d build/doctrees docs build/docs
+	@$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees docs build/docs
 	@echo "build/docs/index.html"
 
 .PHONY: venv

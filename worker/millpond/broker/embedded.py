@@ -90,7 +90,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port`, as Kafka's clients want it. Known from the first `start()` on, the same after a restart.
+        """Host and port as Kafka's clients want them. Known from the first `start()` on, the same after a restart.
 
         Raises:
             BrokerError: before the first start.
