@@ -87,8 +87,8 @@ class Storage:
         return cls(
             graph.generate_store(prefix) if name is None else validate_name(name, "store"),
             name is not None,
-            options.get("key") or key,
-            options.get("value") or value,
+            key if (given := options.get("key")) is None else given,
+            value if (given := options.get("value")) is None else given,
             options.get("caching", True),
             bool(logging) if isinstance(logging, bool) else True,
             None if isinstance(logging, bool) else logging,
