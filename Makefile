@@ -22,6 +22,7 @@ demo: venv ## Run the flights demo: a real broker, exactly once, through a kill 
 
 .PHONY: test
 test: venv ## Run all tests against an embedded broker
+	@$(BIN)/python -m millpond.broker   # fetches jars before the first test's time limit starts to run
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 .PHONY: bench
