@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.oracle.topologies import CASES
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -19,4 +20,3 @@ def test_every_golden_file_has_its_topology() -> None:
 def test_describe_equals_kafka_streams(name: str) -> None:
     """Names, numbering of sub-topologies, order and layout are the original's, byte for byte."""
     assert str(CASES[name]().describe()) == (GOLDEN / f"{name}.txt").read_text()
-

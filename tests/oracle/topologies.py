@@ -203,9 +203,7 @@ def split_named(b: StreamsBuilder) -> None:
 
 @dsl
 def split_merge_group(b: StreamsBuilder) -> None:
-    branches = (
-        stream(b, "in").select_key(value_of).split(name="b-").branch(always, name="x").default_branch(name="y")
-    )
+    branches = stream(b, "in").select_key(value_of).split(name="b-").branch(always, name="x").default_branch(name="y")
     merged = branches["b-x"].map_values(same).merge(branches["b-y"])
     merged.group_by_key(key=String, value=String).count().to_stream().to("out")
 

@@ -21,7 +21,9 @@ def milliseconds(duration: timedelta, what: str) -> int:
         TopologyError: it is no timedelta, is negative, or is finer than a millisecond.
     """
     if not isinstance(duration, timedelta):
-        raise TopologyError(f"{what}={duration!r} is no duration; use a datetime.timedelta, such as timedelta(hours=1).")
+        raise TopologyError(
+            f"{what}={duration!r} is no duration; use a datetime.timedelta, such as timedelta(hours=1)."
+        )
     whole, rest = divmod(duration, _MILLISECOND)
     if whole < 0:
         raise TopologyError(f"{what}={duration} is negative; durations start at timedelta(0).")

@@ -175,17 +175,13 @@ class RepartitionGraphNode(GraphNode):
         topology.add_sink(
             self.sink, self.topic, self.filter, key=self.key, value=self.value, partitioner=self.partitioner
         )
-        topology.add_source(
-            self.name, self.topic, key=self.key, value=self.value, timestamp=FailOnInvalidTimestamp()
-        )
+        topology.add_source(self.name, self.topic, key=self.key, value=self.value, timestamp=FailOnInvalidTimestamp())
 
 
 class TableRepartitionGraphNode(GraphNode):
     """Sends the changes of a regrouped table through an internal topic, new and old value in one record."""
 
-    def __init__(
-        self, source: str, sink: str, topic: str, key: Serde[Any] | None, value: Serde[Any] | None
-    ) -> None:
+    def __init__(self, source: str, sink: str, topic: str, key: Serde[Any] | None, value: Serde[Any] | None) -> None:
         super().__init__(source)
         self.sink = sink
         self.topic = topic
@@ -205,9 +201,7 @@ class TableRepartitionGraphNode(GraphNode):
         change = ChangeSerde(self.value)
         topology.add_repartition_topic(self.topic)
         topology.add_sink(self.sink, self.topic, *self.parent_names, key=self.key, value=change)
-        topology.add_source(
-            self.name, self.topic, key=self.key, value=change, timestamp=FailOnInvalidTimestamp()
-        )
+        topology.add_source(self.name, self.topic, key=self.key, value=change, timestamp=FailOnInvalidTimestamp())
 
 
 class SinkGraphNode(GraphNode):

@@ -133,9 +133,7 @@ class KGroupedStream(Generic[K, V]):
         return TimeWindowedKStream(self._grouping, windows)
 
     def _aggregate(self, name: str, storage: Storage, make: Callable[[bool], Body]) -> KTable[K, Any]:
-        return self._grouping.aggregate(
-            name, storage, storage.key_value, StoreLookup(storage.name), make, storage.key
-        )
+        return self._grouping.aggregate(name, storage, storage.key_value, StoreLookup(storage.name), make, storage.key)
 
 
 class TimeWindowedKStream(Generic[K, V]):

@@ -14,9 +14,8 @@ from millpond.dsl.operators.effects import Peek, Print
 from millpond.dsl.operators.filtering import FilterStream
 from millpond.dsl.operators.flattening import FlatMapRecords, FlatMapValues
 from millpond.dsl.operators.mapping import MapRecords, MapValues, SelectKey
-from millpond.dsl.stream_joins import join_global_table, join_table
+from millpond.dsl.stream_joins import TableJoins
 from millpond.dsl.tables import SourceTable
-from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology import (
     Body,
@@ -26,10 +25,9 @@ from millpond.topology import (
     TopicNameExtractor,
 )
 from millpond.topology.naming import validate_name
-from millpond.topology.processor_body import ProcessorBody, supplied_stores
+from millpond.topology.processor_body import ProcessorBody
 
 if TYPE_CHECKING:
-    from millpond.dsl.global_table import GlobalKTable
     from millpond.dsl.ktable import KTable
 
 __all__ = ("KStream",)
@@ -38,11 +36,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 KR = TypeVar("KR")
 VR = TypeVar("VR")
-VO = TypeVar("VO")
-KG = TypeVar("KG")
 
 
-class KStream(Generic[K, V]):
+class KStream(TableJoins[K, V], Generic[K, V]):
     """A stream of records with keys of type K and values of type V. Made by `StreamsBuilder.stream()`.
 
     Functions over values take the value alone, or key and value with `with_key=True`; all others take key and value.
@@ -375,161 +371,6 @@ class KStream(Generic[K, V]):
             repartition=True,
             topic_name=name,
         )
-
-    # Joins with tables
-
-    @overload
-    def join(
-        self,
-        table: KTable[K, VO],
-        with_: Callable[[V, VO], VR],
-        *,
-        with_key: Literal[False] = False,
-        key: Serde[K] | None = None,
-        value: Serde[VR] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, VR]: ...
-    @overload
-    def join(
-        self,
-        table: KTable[K, VO],
-        with_: Callable[[K, V, VO], VR],
-        *,
-        with_key: Literal[True],
-        key: Serde[K] | None = None,
-        value: Serde[VR] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, VR]: ...
-    @overload
-    def join(
-        self,
-        table: GlobalKTable[KG, VO],
-        with_: Callable[[V, VO], VR],
-        *,
-        on: Callable[[K, V], KG | None],
-        with_key: Literal[False] = False,
-        value: Serde[VR] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, VR]: ...
-    @overload
-    def join(
-        self,
-        table: GlobalKTable[KG, VO],
-        with_: Callable[[K, V, VO], VR],
-        *,
-        on: Callable[[K, V], KG | None],
-        with_key: Literal[True],
-        value: Serde[VR] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, VR]: ...
-    def join(
-        self,
-        table: Any,
-        with_: Callable[..., VR],
-        *,
-        on: Callable[[K, V], Any] | None = None,
-        with_key: bool = False,
-        key: Serde[K] | None = None,
-        value: Serde[VR] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, VR]:
-        """Join each record with the table's row, and drop records that have none.
-
-        Args:
-            table: a KTable with the same keys and as many partitions, or a GlobalKTable.
-            with_: makes the result from (stream's value, table's value); with `with_key=True` the key comes first.
-            on: for a GlobalKTable, gives the table's key from (key, value).
-            with_key: whether `with_` takes the stream's key too.
-            key: serde of the stream's keys, for the repartitioning that may be needed.
-            value: serde of the result.
-            name: of the node, and of the repartition topic.
-        """
-        return self._join(table, with_, on, with_key, key, value, name, left=False)
-
-    @overload
-    def left_join(
-        self,
-        table: KTable[K, VO],
-        with_: Callable[[V, VO | None], VR],
-        *,
-        with_key: Literal[False] = False,
-        key: Serde[K] | None = None,
-        value: Serde[VR] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, VR]: ...
-    @overload
-    def left_join(
-        self,
-        table: KTable[K, VO],
-        with_: Callable[[K, V, VO | None], VR],
-        *,
-        with_key: Literal[True],
-        key: Serde[K] | None = None,
-        value: Serde[VR] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, VR]: ...
-    @overload
-    def left_join(
-        self,
-        table: GlobalKTable[KG, VO],
-        with_: Callable[[V, VO | None], VR],
-        *,
-        on: Callable[[K, V], KG | None],
-        with_key: Literal[False] = False,
-        value: Serde[VR] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, VR]: ...
-    @overload
-    def left_join(
-        self,
-        table: GlobalKTable[KG, VO],
-        with_: Callable[[K, V, VO | None], VR],
-        *,
-        on: Callable[[K, V], KG | None],
-        with_key: Literal[True],
-        value: Serde[VR] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, VR]: ...
-    def left_join(
-        self,
-        table: Any,
-        with_: Callable[..., VR],
-        *,
-        on: Callable[[K, V], Any] | None = None,
-        with_key: bool = False,
-        key: Serde[K] | None = None,
-        value: Serde[VR] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, VR]:
-        """Join each record with the table's row, or with None where there is none. See `join`."""
-        return self._join(table, with_, on, with_key, key, value, name, left=True)
-
-    def _join(
-        self,
-        table: Any,
-        with_: Callable[..., Any],
-        on: Callable[[K, V], Any] | None,
-        with_key: bool,
-        key: Serde[K] | None,
-        value: Serde[Any] | None,
-        name: str | None,
-        *,
-        left: bool,
-    ) -> KStream[K, Any]:
-        from millpond.dsl.global_table import GlobalKTable
-        from millpond.dsl.ktable import KTable
-
-        if isinstance(table, GlobalKTable):
-            if on is None:
-                raise TopologyError("A join with a global table needs on=, which gives the table's key per record.")
-            return join_global_table(self, table, on, with_, value, name, with_key=with_key, left=left)
-        if not isinstance(table, KTable):
-            raise TopologyError(f"A stream can be joined with a KTable or a GlobalKTable, not with {table!r}.")
-        if on is not None:
-            raise TopologyError(
-                "A join with a KTable is by the stream's key; select_key() first, or use a global table with on=."
-            )
-        return join_table(self, table, with_, key, value, name, with_key=with_key, left=left)
 
     # Building blocks
 

@@ -1,9 +1,9 @@
-"""Stream-table joins: the nodes they add."""
+"""KStream.join and left_join with tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from millpond.dsl.graph import OperatorNode
 from millpond.dsl.operators.table_join import JoinGlobalTable, JoinTable
@@ -15,10 +15,174 @@ if TYPE_CHECKING:
     from millpond.dsl.kstream import KStream
     from millpond.dsl.ktable import KTable
 
-__all__ = ("join_global_table", "join_table")
+__all__ = ("TableJoins",)
+
+K = TypeVar("K")
+V = TypeVar("V")
+VR = TypeVar("VR")
+VO = TypeVar("VO")
+KG = TypeVar("KG")
 
 
-def join_table(
+class TableJoins(Generic[K, V]):
+    """The part of KStream that joins with tables."""
+
+    @overload
+    def join(
+        self,
+        table: KTable[K, VO],
+        with_: Callable[[V, VO], VR],
+        *,
+        with_key: Literal[False] = False,
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        table: KTable[K, VO],
+        with_: Callable[[K, V, VO], VR],
+        *,
+        with_key: Literal[True],
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        table: GlobalKTable[KG, VO],
+        with_: Callable[[V, VO], VR],
+        *,
+        on: Callable[[K, V], KG | None],
+        with_key: Literal[False] = False,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        table: GlobalKTable[KG, VO],
+        with_: Callable[[K, V, VO], VR],
+        *,
+        on: Callable[[K, V], KG | None],
+        with_key: Literal[True],
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def join(
+        self,
+        table: Any,
+        with_: Callable[..., VR],
+        *,
+        on: Callable[[K, V], Any] | None = None,
+        with_key: bool = False,
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]:
+        """Join each record with the table's row, and drop records that have none.
+
+        Args:
+            table: a KTable with the same keys and as many partitions, or a GlobalKTable.
+            with_: makes the result from (stream's value, table's value); with `with_key=True` the key comes first.
+            on: for a GlobalKTable, gives the table's key from (key, value).
+            with_key: whether `with_` takes the stream's key too.
+            key: serde of the stream's keys, for the repartitioning that may be needed.
+            value: serde of the result.
+            name: of the node, and of the repartition topic.
+        """
+        return self._join(table, with_, on, with_key, key, value, name, left=False)
+
+    @overload
+    def left_join(
+        self,
+        table: KTable[K, VO],
+        with_: Callable[[V, VO | None], VR],
+        *,
+        with_key: Literal[False] = False,
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        table: KTable[K, VO],
+        with_: Callable[[K, V, VO | None], VR],
+        *,
+        with_key: Literal[True],
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        table: GlobalKTable[KG, VO],
+        with_: Callable[[V, VO | None], VR],
+        *,
+        on: Callable[[K, V], KG | None],
+        with_key: Literal[False] = False,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        table: GlobalKTable[KG, VO],
+        with_: Callable[[K, V, VO | None], VR],
+        *,
+        on: Callable[[K, V], KG | None],
+        with_key: Literal[True],
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def left_join(
+        self,
+        table: Any,
+        with_: Callable[..., VR],
+        *,
+        on: Callable[[K, V], Any] | None = None,
+        with_key: bool = False,
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]:
+        """Join each record with the table's row, or with None where there is none. See `join`."""
+        return self._join(table, with_, on, with_key, key, value, name, left=True)
+
+    def _join(
+        self,
+        table: Any,
+        with_: Callable[..., Any],
+        on: Callable[[K, V], Any] | None,
+        with_key: bool,
+        key: Serde[K] | None,
+        value: Serde[Any] | None,
+        name: str | None,
+        *,
+        left: bool,
+    ) -> KStream[K, Any]:
+        from millpond.dsl.global_table import GlobalKTable
+        from millpond.dsl.ktable import KTable
+
+        stream = cast("KStream[K, V]", self)
+        if isinstance(table, GlobalKTable):
+            if on is None:
+                raise TopologyError("A join with a global table needs on=, which gives the table's key per record.")
+            return _join_global_table(stream, table, on, with_, value, name, with_key=with_key, left=left)
+        if not isinstance(table, KTable):
+            raise TopologyError(f"A stream can be joined with a KTable or a GlobalKTable, not with {table!r}.")
+        if on is not None:
+            raise TopologyError(
+                "A join with a KTable is by the stream's key; select_key() first, or use a global table with on=."
+            )
+        return _join_table(stream, table, with_, key, value, name, with_key=with_key, left=left)
+
+
+def _join_table(
     stream: KStream[Any, Any],
     table: KTable[Any, Any],
     combine: Callable[..., Any],
@@ -49,7 +213,7 @@ def join_table(
     return KStream(graph, node.name, node, key or stream._key, value, sources, repartition=False)
 
 
-def join_global_table(
+def _join_global_table(
     stream: KStream[Any, Any],
     table: GlobalKTable[Any, Any],
     selector: Callable[[Any, Any], Any],

@@ -163,9 +163,7 @@ class FilteredTable(_Derived):
 class MappedTable(_Derived):
     """The rows with another value each."""
 
-    def __init__(
-        self, parent: Parent, storage: Storage | None, mapper: Callable[..., Any], *, with_key: bool
-    ) -> None:
+    def __init__(self, parent: Parent, storage: Storage | None, mapper: Callable[..., Any], *, with_key: bool) -> None:
         super().__init__(parent, storage)
         self._mapper = mapper
         self._with_key = with_key

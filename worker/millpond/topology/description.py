@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millpond.topology.java_order import TreeSet, hash_order
-from millpond.topology.nodes import GlobalStore, Node, ProcessorNode, SinkNode, SourceNode, TopicNameExtractor
+from millpond.topology.nodes import GlobalStore, Node, ProcessorNode, SourceNode, TopicNameExtractor
 
 __all__ = ("GlobalStoreDescription", "NodeDescription", "SubtopologyDescription", "TopologyDescription")
 
@@ -83,7 +83,7 @@ def _function(extractor: TopicNameExtractor) -> str:
 class SubtopologyDescription:
     """One sub-topology: its id and its nodes, those with the most below them first."""
 
-    def __init__(self, id: int, nodes: list[Node]) -> None:  # noqa: A002 - the name Kafka Streams gives it
+    def __init__(self, id: int, nodes: list[Node]) -> None:
         self.id = id
         by_name = {node.name: NodeDescription(node) for node in nodes}
         # Connecting in hash order matters: neighbours are placed by the sizes of that moment.

@@ -127,9 +127,7 @@ class _Context(Protocol):
     def config(self) -> Mapping[str, object]:
         """The application's settings by name."""
 
-    def schedule(
-        self, interval: timedelta, kind: PunctuationType, callback: Callable[[int], None]
-    ) -> Cancellable:
+    def schedule(self, interval: timedelta, kind: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
         """Call `callback(now_ms)` every `interval`.
 
         Stream-time punctuations are aligned to 0 and fire first as soon as stream time is known; wall-clock ones

@@ -62,7 +62,7 @@ class ProcessorBody:
                 process(make(key, value, timestamp, task.headers))
             except MillpondError:
                 raise
-            except Exception as error:  # noqa: BLE001 - user code may raise anything
+            except Exception as error:
                 failed(error, key, value, timestamp)
 
         return run

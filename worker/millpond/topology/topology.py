@@ -240,7 +240,9 @@ class Topology:
                 )
             node = self._nodes.get(processor)
             if node is None:
-                raise TopologyError(f"Store '{store}' is connected to '{processor}', which does not exist; add it first.")
+                raise TopologyError(
+                    f"Store '{store}' is connected to '{processor}', which does not exist; add it first."
+                )
             if not isinstance(node, ProcessorNode):
                 raise TopologyError(f"Store '{store}' cannot be connected to '{processor}': it is no processor.")
             users = self._store_users[store]
@@ -300,8 +302,8 @@ class Topology:
             for source_name, processor_name, builder in self._global_stores.values():
                 if source_name in names:
                     source, processor = self._nodes[source_name], self._nodes[processor_name]
-                    assert isinstance(source, SourceNode)  # noqa: S101 - narrows what add_global_store() put there
-                    assert isinstance(processor, ProcessorNode)  # noqa: S101
+                    assert isinstance(source, SourceNode)
+                    assert isinstance(processor, ProcessorNode)
                     found.append(GlobalStore(number, source, processor, builder))
         return found
 
@@ -325,7 +327,9 @@ class Topology:
             nodes = [self._nodes[name] for name in names]
             sources = tuple(node for node in nodes if isinstance(node, SourceNode))
             processors = tuple(node for node in nodes if isinstance(node, ProcessorNode))
-            stores = tuple(self._stores[store] for store in dict.fromkeys(s for node in processors for s in node.stores))
+            stores = tuple(
+                self._stores[store] for store in dict.fromkeys(s for node in processors for s in node.stores)
+            )
             topics = {topic for source in sources for topic in source.topics}
             found.append(
                 Subtopology(

@@ -31,7 +31,7 @@ class Branch:
                     if predicate(key, value):
                         chosen = child
                         break
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             if chosen is not None:
                 chosen(key, value, timestamp)

@@ -42,7 +42,7 @@ class ToStream:
         """The task's function."""
         forward = node.forward
 
-        def to_stream(key: Any, new: Any, old: Any, timestamp: int) -> None:  # noqa: ARG001 - a table edge
+        def to_stream(key: Any, new: Any, old: Any, timestamp: int) -> None:
             forward(key, new, timestamp)
 
         return to_stream

@@ -25,7 +25,7 @@ class Peek:
         def peek(key: Any, value: Any, timestamp: int) -> None:
             try:
                 action(key, value)
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             forward(key, value, timestamp)
 
@@ -49,7 +49,7 @@ class Print:
             try:
                 text = f"{key}, {value}" if describe is None else describe(key, value)
                 print(f"[{label}]: {text}", file=sys.stdout if file is None else file, flush=True)
-            except Exception as error:  # noqa: BLE001 - user code, and files may be full
+            except Exception as error:
                 return failed(error, key, value, timestamp)
 
         return show

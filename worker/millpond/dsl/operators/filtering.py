@@ -25,7 +25,7 @@ class FilterStream:
         def keep(key: Any, value: Any, timestamp: int) -> None:
             try:
                 wanted = predicate(key, value)
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             if wanted:
                 forward(key, value, timestamp)
@@ -33,7 +33,7 @@ class FilterStream:
         def drop(key: Any, value: Any, timestamp: int) -> None:
             try:
                 unwanted = predicate(key, value)
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             if not unwanted:
                 forward(key, value, timestamp)

@@ -28,7 +28,7 @@ class FlatMapValues:
         def flat_map_values(key: Any, value: Any, timestamp: int) -> None:
             try:
                 items = tuple(mapper(key, value) if with_key else mapper(value))
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             for item in items:
                 forward(key, item, timestamp)
@@ -49,7 +49,7 @@ class FlatMapRecords:
         def flat_map(key: Any, value: Any, timestamp: int) -> None:
             try:
                 pairs = [(new_key, new_value) for new_key, new_value in mapper(key, value)]
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             for new_key, new_value in pairs:
                 forward(new_key, new_value, timestamp)

@@ -25,14 +25,14 @@ class MapValues:
         def map_value(key: Any, value: Any, timestamp: int) -> None:
             try:
                 mapped = mapper(value)
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             forward(key, mapped, timestamp)
 
         def map_value_with_key(key: Any, value: Any, timestamp: int) -> None:
             try:
                 mapped = mapper(key, value)
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             forward(key, mapped, timestamp)
 
@@ -52,7 +52,7 @@ class MapRecords:
         def map_record(key: Any, value: Any, timestamp: int) -> None:
             try:
                 new_key, new_value = mapper(key, value)
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             forward(new_key, new_value, timestamp)
 
@@ -72,7 +72,7 @@ class SelectKey:
         def select_key(key: Any, value: Any, timestamp: int) -> None:
             try:
                 selected = selector(key, value)
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             forward(selected, value, timestamp)
 

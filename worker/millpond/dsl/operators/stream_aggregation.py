@@ -36,7 +36,7 @@ class CountStream:
                 return dropped()
             try:
                 raw = serialize(key)
-            except Exception as error:  # noqa: BLE001 - a key of the wrong type
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             old, then = entry(raw)
             if old is None:
@@ -88,7 +88,7 @@ class ReduceStream:
                 stage(raw, key, new, timestamp, old)
             except FATAL:
                 raise
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             if forwarding:
                 forward(key, new, old, timestamp)
@@ -133,7 +133,7 @@ class AggregateStream:
                 stage(raw, key, new, timestamp, old)
             except FATAL:
                 raise
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             if forwarding:
                 forward(key, new, old, timestamp)

@@ -67,7 +67,7 @@ class SuppressTable:
                 put(key.end_ms if final else timestamp, serialize(key), key, new, old, context)
             except FATAL:
                 raise
-            except Exception as error:  # noqa: BLE001 - a key or value of the wrong type
+            except Exception as error:
                 return failed(error, key, new, timestamp)
             if buffer.min_timestamp + wait <= stream_time:
                 evict_while(due, emit)

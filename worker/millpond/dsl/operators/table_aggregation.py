@@ -52,7 +52,7 @@ class AggregateTable:
                 stage(raw, key, after, timestamp, before)
             except FATAL:
                 raise
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             if forwarding:
                 forward(key, after, before, timestamp)
@@ -102,7 +102,7 @@ class ReduceTable:
                 stage(raw, key, after, timestamp, before)
             except FATAL:
                 raise
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             if forwarding:
                 forward(key, after, before, timestamp)

@@ -42,7 +42,7 @@ class FilterTable:
                         return
                 else:
                     old = None
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, new, timestamp)
             forward(key, new, old, timestamp)
 
@@ -58,7 +58,7 @@ class FilterTable:
             store.on_flush(forward)
         needs_old = send_old or store.caching
 
-        def filter_and_store(key: Any, new: Any, old: Any, timestamp: int) -> None:  # noqa: ARG001 - a table edge
+        def filter_and_store(key: Any, new: Any, old: Any, timestamp: int) -> None:
             try:
                 if new is not None and bool(predicate(key, new)) is negate:
                     new = None
@@ -69,7 +69,7 @@ class FilterTable:
                 stage(raw, key, new, timestamp, before)
             except FATAL:
                 raise
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, new, timestamp)
             if forwarding:
                 forward(key, new, before, timestamp)

@@ -33,7 +33,7 @@ class RegroupTable:
                     new_key, new_value = selector(key, new)
                 if old is not None:
                     old_key, old_value = selector(key, old)
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, new, timestamp)
             adds = new_key is not None and new_value is not None
             subtracts = old_key is not None and old_value is not None

@@ -47,7 +47,7 @@ class JoinTable:
                 joined = combine(key, value, other)
             except FATAL:
                 raise
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             forward(key, joined, timestamp)
 
@@ -70,7 +70,7 @@ def _inner(node: NodeContext, name: str, combine: Callable[[Any, Any], Any]) -> 
             joined = combine(value, other)
         except FATAL:
             raise
-        except Exception as error:  # noqa: BLE001 - user code
+        except Exception as error:
             return failed(error, key, value, timestamp)
         forward(key, joined, timestamp)
 
@@ -113,7 +113,7 @@ class JoinGlobalTable:
                 joined = combine(key, value, other)
             except FATAL:
                 raise
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             forward(key, joined, timestamp)
 

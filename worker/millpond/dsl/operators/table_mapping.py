@@ -34,7 +34,7 @@ class MapTableValues:
                 before = None
                 if send_old and old is not None:
                     before = mapper(key, old) if with_key else mapper(old)
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, new, timestamp)
             forward(key, mapped, before, timestamp)
 
@@ -50,7 +50,7 @@ class MapTableValues:
             store.on_flush(forward)
         needs_old = self.send_old or store.caching
 
-        def map_and_store(key: Any, new: Any, old: Any, timestamp: int) -> None:  # noqa: ARG001 - a table edge
+        def map_and_store(key: Any, new: Any, old: Any, timestamp: int) -> None:
             try:
                 mapped = None if new is None else mapper(key, new) if with_key else mapper(new)
                 raw = serialize(key)
@@ -58,7 +58,7 @@ class MapTableValues:
                 stage(raw, key, mapped, timestamp, before)
             except FATAL:
                 raise
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, new, timestamp)
             if forwarding:
                 forward(key, mapped, before, timestamp)

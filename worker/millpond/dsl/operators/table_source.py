@@ -53,7 +53,7 @@ class MaterializedSource:
                 stage(raw, key, value, timestamp, old)
             except FATAL:
                 raise
-            except Exception as error:  # noqa: BLE001 - a key or value of the wrong type
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             if forwarding:
                 forward(key, value, old, timestamp)

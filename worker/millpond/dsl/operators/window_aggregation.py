@@ -112,7 +112,7 @@ def _count_tumbling(node: NodeContext, name: str, windows: TimeWindows) -> Strea
             return dropped()
         try:
             raw = serialize(key)
-        except Exception as error:  # noqa: BLE001 - a key of the wrong type
+        except Exception as error:
             return failed(error, key, value, timestamp)
         old, then = entry(raw, start)
         if old is None:
@@ -167,7 +167,7 @@ def _aggregate_tumbling(body: AggregateWindows, node: NodeContext) -> StreamForw
             stage(raw, start, key, new, timestamp, old)
         except FATAL:
             raise
-        except Exception as error:  # noqa: BLE001 - user code
+        except Exception as error:
             return failed(error, key, value, timestamp)
         if forwarding:
             forward(Windowed(key, start, start + size), new, old, timestamp)
@@ -200,7 +200,7 @@ def _hopping(node: NodeContext, name: str, windows: TimeWindows, step: _Step, *,
         first = first - first % advance if first > 0 else 0
         try:
             raw = serialize(key)
-        except Exception as error:  # noqa: BLE001 - a key of the wrong type
+        except Exception as error:
             return failed(error, key, value, timestamp)
         for start in range(first, timestamp + 1, advance):
             if start + open_for <= stream_time:
@@ -215,7 +215,7 @@ def _hopping(node: NodeContext, name: str, windows: TimeWindows, step: _Step, *,
                 stage(raw, start, key, new, then, old)
             except FATAL:
                 raise
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 return failed(error, key, value, timestamp)
             if forwarding:
                 forward(Windowed(key, start, start + size), new, old, then)
