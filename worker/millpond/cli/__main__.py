@@ -1,0 +1,7 @@
+"""`python -m millpond.cli`, where the `millpond` script is not on the path."""
+
+from __future__ import annotations
+
+from millpond.cli import main
+
+main()

@@ -1,0 +1,154 @@
+"""Finding an application's topology by `MODULE:ATTRIBUTE`, and saying what is wrong when it is not there."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from millpond.dsl import StreamsBuilder
+from millpond.errors import ConfigError, MillpondError
+from millpond.runtime.config_values import nearest
+from millpond.topology import Topology
+
+__all__ = ("ApplicationError", "attribute_name", "load_topology")
+
+
+class ApplicationError(ConfigError):
+    """`MODULE:ATTRIBUTE` does not lead to a topology."""
+
+
+def attribute_name(target: str) -> str:
+    """The last part of ``MODULE:ATTRIBUTE``, which names the application in displays."""
+    return target.rpartition(":")[2].rpartition(".")[2]
+
+
+def load_topology(target: str) -> Topology:
+    """The topology at ``MODULE:ATTRIBUTE``; the module may lie in the current directory.
+
+    Args:
+        target: the attribute is a `Topology`, a `StreamsBuilder`, or a function without arguments that returns one.
+
+    Raises:
+        ApplicationError: there is no such thing, or it fails.
+        MillpondError: what the application's own code raised of millpond's errors.
+    """
+    module_name, colon, attributes = target.partition(":")
+    if module_name.endswith(".py") or "/" in module_name:
+        dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise ApplicationError(f"'{module_name}' is a file: write the module, as in '{dotted}:{attributes or 'NAME'}'.")
+    if not module_name:
+        raise ApplicationError(f"'{target}' names no module: write MODULE:ATTRIBUTE, as in 'app:build'.")
+    module = _import(module_name)
+    if not colon or not attributes:
+        raise ApplicationError(f"'{target}' names no attribute: write MODULE:ATTRIBUTE{_candidates(module)}.")
+    found: Any = module
+    for part in attributes.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise ApplicationError(
+                f"module '{module_name}' has no '{attributes}'{_candidates(module, attributes)}."
+            ) from None
+    return _topology(found, target)
+
+
+def _import(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise ApplicationError(f"there is no module '{error.name}'{_modules_near(error.name)}.") from error
+        raise ApplicationError(
+            f"module '{name}' needs '{error.name}', which is not installed in this Python ({sys.executable})."
+        ) from error
+    except MillpondError:
+        raise
+    except Exception as error:
+        raise ApplicationError(f"module '{name}' cannot be imported: {_told(error)}.") from error
+
+
+def _topology(found: Any, target: str) -> Topology:
+    if callable(found) and not isinstance(found, Topology | StreamsBuilder):
+        found = _call(found, target)
+    if isinstance(found, StreamsBuilder):
+        found = found.build()
+    if isinstance(found, Topology):
+        return found
+    raise ApplicationError(
+        f"'{target}' is a {type(found).__qualname__}, but should be a Topology, a StreamsBuilder, or a function that "
+        "returns one" + (" (does it lack a return?)." if found is None else ".")
+    )
+
+
+def _call(function: Callable[[], Any], target: str) -> Any:
+    try:
+        required = [
+            name
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.default is parameter.empty
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        ]
+    except (TypeError, ValueError):  # a callable that does not tell
+        required = []
+    if required:
+        raise ApplicationError(
+            f"'{target}' wants the arguments {', '.join(required)}: name a function that needs none, for instance one "
+            "that calls it."
+        )
+    try:
+        return function()
+    except MillpondError:
+        raise
+    except Exception as error:
+        raise ApplicationError(f"'{target}' failed: {_told(error)}.") from error
+
+
+def _told(error: Exception) -> str:
+    """The error and the line of the application it comes from."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError):
+        return f"{text}" if error.lineno is None or "line" in str(error) else f"{text} (line {error.lineno})"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith("<") and Path(frame.filename).is_relative_to(Path.cwd()):
+            return f"{text} ({Path(frame.filename).relative_to(Path.cwd())}, line {frame.lineno})"
+    return text
+
+
+def _modules_near(name: str) -> str:
+    here = Path.cwd()
+    files = {path.stem for path in here.glob("*.py")} | {path.parent.name for path in here.glob("*/__init__.py")}
+    near = nearest(name, files)
+    hint = f" (did you mean '{near}'?)" if near else ""
+    return f" in {here}, nor elsewhere on Python's path{hint}"
+
+
+def _candidates(module: ModuleType, wanted: str | None = None) -> str:
+    """What the module has that could be meant."""
+    names = [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (
+            isinstance(value, Topology | StreamsBuilder)
+            or (inspect.isfunction(value) and value.__module__ == module.__name__ and not _required(value))
+        )
+    ]
+    if not names:
+        return ""
+    near = nearest(wanted, names) if wanted else None
+    if near:
+        return f" (did you mean '{module.__name__}:{near}'?)"
+    return "; it has " + ", ".join(f"'{name}'" for name in names[:5])
+
+
+def _required(function: Callable[..., Any]) -> bool:
+    return any(each.default is each.empty for each in inspect.signature(function).parameters.values())

@@ -1,0 +1,90 @@
+"""Options that several commands share, and the configuration they make."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millpond.cli.session import Session
+from millpond.errors import ConfigError
+from millpond.runtime.config import Config
+
+__all__ = ("DEFAULT_FILE", "configuration_options", "load_config", "target_argument", "verbose_option")
+
+DEFAULT_FILE = "millpond.toml"
+"""The configuration file read when none is named and it is there."""
+
+target_argument = click.argument("target", metavar="MODULE:ATTRIBUTE")
+
+_FLAGS = {
+    "application_id": "application.id",
+    "bootstrap_servers": "bootstrap.servers",
+    "processing_guarantee": "processing.guarantee",
+    "worker_id": "worker.id",
+    "state_dir": "state.dir",
+    "http_port": "http.port",
+}
+
+
+def verbose_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``-v``, kept in the session."""
+
+    def keep(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+        ctx.ensure_object(Session).verbose |= value
+
+    return click.option(
+        "-v", "--verbose", is_flag=True, expose_value=False, callback=keep, help="More logs, and tracebacks of errors."
+    )(function)
+
+
+def configuration_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags for settings; the command gets them as one argument `flags`, a dictionary by key, and `file`."""
+
+    @click.option("--application-id", metavar="NAME", help="Consumer group, and prefix of internal topics.")
+    @click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers to begin with.")
+    @click.option(
+        "--processing-guarantee", metavar="at_least_once|exactly_once", help="The one knob. Default: at_least_once."
+    )
+    @click.option("--worker-id", metavar="NAME", help="This worker's name, its own among those running. Default: w0.")
+    @click.option("--state-dir", metavar="DIR", help="Where local state is kept.")
+    @click.option("--http-port", metavar="PORT", help="Port of /metrics, /healthz, /readyz. Default: a free one.")
+    @click.option(
+        "-c", "--config", "file", metavar="FILE", type=click.Path(path_type=Path),
+        help=f"Settings in TOML. Default: $MILLPOND_CONFIG, or {DEFAULT_FILE} if it is there.",
+    )  # fmt: skip
+    @click.option("--set", "more", metavar="KEY=VALUE", multiple=True, help="Any other setting; may be repeated.")
+    @functools.wraps(function)
+    def with_configuration(file: Path | None, more: tuple[str, ...], **arguments: Any) -> Any:
+        flags = {key: arguments.pop(name) for name, key in _FLAGS.items()}
+        given: dict[str, object] = dict(map(_pair, more))
+        given.update({key: value for key, value in flags.items() if value is not None})
+        return function(file=file, flags=given, **arguments)
+
+    return with_configuration
+
+
+def load_config(
+    file: Path | None, flags: dict[str, object], required: Collection[str] = ("application.id", "bootstrap.servers")
+) -> Config:
+    """The configuration from file, environment and flags.
+
+    Raises:
+        ConfigError: see `Config.load`.
+    """
+    if file is None:
+        named = os.environ.get("MILLPOND_CONFIG")
+        file = Path(named) if named else Path(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
+    return Config.load(file, flags=flags, required=required)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        # Without its text: what stands there may be a password.
+        raise ConfigError("--set wants KEY=VALUE, as in --set commit.interval.ms=100.")
+    return key.strip(), value

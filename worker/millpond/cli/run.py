@@ -1,0 +1,35 @@
+"""`millpond run`: one worker of an application, in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millpond.cli.application import attribute_name, load_topology
+from millpond.cli.options import configuration_options, load_config, target_argument, verbose_option
+from millpond.cli.session import Session
+
+__all__ = ("command",)
+
+
+@click.command("run", short_help="Run an application's worker until it is stopped.")
+@target_argument
+@configuration_options
+@verbose_option
+@click.pass_obj
+def command(session: Session, target: str, file: Path | None, flags: dict[str, object]) -> None:
+    """Run one worker of the application at MODULE:ATTRIBUTE until it is stopped.
+
+    The attribute is a Topology, a StreamsBuilder, or a function without arguments that returns one. Modules are found
+    in the current directory and on Python's path.
+
+    SIGTERM or Ctrl-C: the worker commits what it has processed, and ends. Ctrl-C again ends it at once; nothing that
+    was committed is lost, and the next start goes on from there.
+    """
+    from millpond.cli.running import run_worker
+
+    session.log_to_stderr()
+    topology = load_topology(target)
+    config = load_config(file, flags)
+    run_worker(topology, config, session, title=attribute_name(target))

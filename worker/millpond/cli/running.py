@@ -1,0 +1,57 @@
+"""Running a worker in this process: signals, display, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import click
+
+from millpond.cli.live import WorkerView
+from millpond.cli.session import Session
+from millpond.runtime.config import Config
+from millpond.runtime.worker import Worker
+from millpond.topology import Topology
+
+__all__ = ("run_worker",)
+
+log = logging.getLogger("millpond.cli")
+
+
+def run_worker(topology: Topology, config: Config, session: Session, title: str, more: str = "") -> None:
+    """Run one worker until it is told to stop.
+
+    SIGTERM and SIGINT make it commit what it has processed and end, within `shutdown.timeout.ms`; the second SIGINT
+    ends it at once, which costs nothing but the work since the last commit.
+
+    Raises:
+        MillpondError: the worker cannot go on.
+        click.Abort: it was interrupted twice.
+    """
+    view = WorkerView(title, config, more)
+    worker = Worker(topology, config, view)
+    with _stopped_by_signals(worker), view.showing(worker, session):
+        worker.run()
+
+
+@contextmanager
+def _stopped_by_signals(worker: Worker) -> Iterator[None]:
+    asked = False
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked and number == signal.SIGINT:
+            raise click.Abort
+        asked = True
+        log.info("%s: committing and stopping", signal.Signals(number).name)
+        worker.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

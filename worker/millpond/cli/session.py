@@ -1,0 +1,49 @@
+"""What one call of the command line shares: how much it says, where it prints, how it logs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.logging import RichHandler
+
+__all__ = ("Session",)
+
+
+@dataclass
+class Session:
+    """Passed to every command as click's context object."""
+
+    verbose: bool = False
+    """Show debug logs, and tracebacks of errors that were foreseen."""
+
+    out: Console = field(default_factory=lambda: Console(highlight=False))
+    """For what was asked for."""
+
+    err: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
+    """For everything said about it: logs, progress, errors."""
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody watches, on a terminal that can redraw lines."""
+        return self.err.is_terminal and not self.err.is_dumb_terminal
+
+    def log_to_stderr(self) -> None:
+        """Send logs to standard error: above the live display on a terminal, as plain lines with UTC times elsewhere."""
+        handler: logging.Handler
+        if self.live:
+            handler = RichHandler(console=self.err, show_path=False, markup=False, rich_tracebacks=False)
+            handler.setFormatter(logging.Formatter("%(message)s", datefmt="%H:%M:%S"))
+        else:
+            handler = logging.StreamHandler(sys.stderr)
+            formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s")
+            formatter.datefmt = "%Y-%m-%dT%H:%M:%S"
+            formatter.converter = time.gmtime
+            handler.setFormatter(formatter)
+        root = logging.getLogger()
+        root.handlers[:] = [handler]
+        root.setLevel(logging.WARNING)
+        logging.getLogger("millpond").setLevel(logging.DEBUG if self.verbose else logging.INFO)

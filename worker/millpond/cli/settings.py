@@ -1,0 +1,112 @@
+"""`millpond settings`: the reference of settings, on the terminal and as the page of the documentation."""
+
+from __future__ import annotations
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from millpond.cli.session import Session
+from millpond.runtime.config import Setting, settings
+from millpond.runtime.config_sources import variable_for
+
+__all__ = ("command", "markdown")
+
+
+@click.command("settings", short_help="List the settings, with their defaults.")
+@click.argument("word", required=False, default="")
+@click.option("--markdown", "as_markdown", is_flag=True, help="As the documentation's page.")
+@click.pass_obj
+def command(session: Session, word: str, *, as_markdown: bool) -> None:
+    """List the settings whose name or description contains WORD, or all of them."""
+    if as_markdown:
+        click.echo(markdown(), nl=False)
+        return
+    found = [one for one in settings() if word.lower() in f"{one.key} {one.doc}".lower()]
+    if not found:
+        raise click.UsageError(f"no setting's name or description contains '{word}'.")
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", row_styles=["", "dim"])
+    table.add_column("setting", no_wrap=True)
+    table.add_column("default", overflow="fold", max_width=24)
+    table.add_column("what it does")
+    for one in found:
+        table.add_row(Text(one.key, style="cyan"), one.default or "required" * one.required, one.doc.replace("`", ""))
+    session.out.print(table)
+
+
+_HEAD = """# Configuration
+
+<!-- Written by `millpond settings --markdown`; edit the descriptions in worker/millpond/runtime/config.py. -->
+
+A setting has the name it has in Kafka Streams, wherever Kafka Streams has it. It can be given in four places, and the
+later one wins:
+
+1. its default;
+2. a TOML file: `--config FILE`, or `$MILLPOND_CONFIG`, or `millpond.toml` in the current directory;
+3. the environment: `commit.interval.ms` is `MILLPOND_COMMIT_INTERVAL_MS`; an empty variable counts as not set;
+4. the command line: `--processing-guarantee exactly_once`, or `--set KEY=VALUE` for every setting; in a program, the
+   arguments of `Config.of`, where `commit.interval.ms` is `commit_interval_ms`.
+
+```toml
+application.id = "delays"
+bootstrap.servers = "kafka:9092"
+processing.guarantee = "exactly_once"
+commit.interval = "50ms"
+
+[consumer]
+fetch.min.bytes = 1
+```
+
+Durations whose name ends in `.ms` take milliseconds, or a text with a unit: `100ms`, `5s`, `2m`, `1h`, `1d`; with a
+unit the `.ms` may be left out. Sizes take bytes or a text such as `64MiB`. A setting that does not exist, or a value
+that cannot be used, stops the program with the setting, where it was given, and the nearest right name.
+
+## Settings
+
+| setting | default | environment |
+|---|---|---|
+"""
+
+_TAIL = """
+## Kafka clients
+
+Properties of [librdkafka](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md), which the clients
+are made of, pass through: with the prefix `consumer.`, `producer.` or `admin.` to that client; without one to every
+client that knows them, so `security.protocol` and `sasl.mechanism` are written once. Of two, the prefixed one wins.
+Names of the Java clients that librdkafka has under another name are translated; those it has not are refused, with the
+nearest one.
+
+What the guarantees rest on cannot be set: `group.id`, `transactional.id`, `isolation.level`, `enable.auto.commit`,
+`enable.idempotence`, `acks`, `partitioner` and a few more. The error says why.
+
+Topic configuration for internal topics has the prefix `topic.`, as in `topic.min.insync.replicas`. An application's
+own settings have the prefix `app.`; its processors read them from their context.
+
+## Secrets
+
+Passwords, keys, tokens and the like (`sasl.password`, `ssl.key.password`, `basic.auth.user.info`, `*.secret`, …) are
+kept in a type that shows `[hidden]` wherever it is printed, logged or dumped. Give them in the environment or in a file
+only the application can read; a command line is seen by every user of the machine.
+"""
+
+
+def markdown() -> str:
+    """The page ``docs/configuration.md``."""
+    rows = "".join(
+        f"| [`{one.key}`](#{one.key.replace('.', '')}) | {_default(one)} | `{variable_for(one.key)}` |\n"
+        for one in settings()
+    )
+    sections = "".join(f"\n### {one.key}\n\n{one.doc} {_sentence(one)}\n" for one in settings())
+    return _HEAD + rows + sections + _TAIL
+
+
+def _default(one: Setting) -> str:
+    if one.required:
+        return "*required*"
+    return f"`{one.default}`" if one.default else ""
+
+
+def _sentence(one: Setting) -> str:
+    if one.required:
+        return "Required."
+    return f"Default: `{one.default}`." if one.default else "Not set by default."

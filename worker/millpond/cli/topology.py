@@ -1,0 +1,50 @@
+"""`millpond topology`: what an application consists of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millpond.cli.application import attribute_name, load_topology
+from millpond.cli.options import target_argument, verbose_option
+from millpond.topology import Topology
+
+__all__ = ("command",)
+
+
+@click.command("topology", short_help="Show what an application consists of: text, Mermaid or SVG.")
+@target_argument
+@click.option(
+    "-f", "--format", "kind", type=click.Choice(["text", "mermaid", "svg"]),
+    help="Default: what the file's name ends in, else text.",
+)  # fmt: skip
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file.")
+@verbose_option
+def command(target: str, kind: str | None, output: Path | None) -> None:
+    """Show the topology at MODULE:ATTRIBUTE: its sub-topologies, topics and stores.
+
+    The text is that of Kafka Streams, so it can be compared with a Java application's, or pasted into the tools that
+    draw it. Mermaid is for Markdown pages; SVG is drawn here and needs no network.
+    """
+    topology = load_topology(target)
+    if kind is None:
+        kind = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid"}.get(output.suffix if output else "", "text")
+    shown = _render(topology, kind, attribute_name(target))
+    if output is None:
+        click.echo(shown, nl=False)
+        return
+    try:
+        output.write_text(shown, encoding="utf-8")
+    except OSError as error:
+        raise click.FileError(str(output), error.strerror or str(error)) from error
+
+
+def _render(topology: Topology, kind: str, title: str) -> str:
+    if kind == "mermaid":
+        return topology.mermaid()
+    if kind == "svg":
+        from millpond.cli.drawing import svg
+
+        return svg(topology, title)
+    return str(topology.describe())
