@@ -17,10 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-from rocksdict import ColumnFamily, Rdict, RdictIter, ReadOptions, WriteBatch
+from rocksdict import ColumnFamily, Rdict, WriteBatch
 
 from millpond.errors import StateCorrupted, StateError
 from millpond.state.backend import Row, Rows, Written
+from millpond.state.families import Family, Scan
 from millpond.state.formats import partition_prefix
 from millpond.state.locking import DirectoryLock
 from millpond.state.tuning import StateFileOptions, Tuning
@@ -33,84 +34,6 @@ _STORE = "store:"
 _offset = struct.Struct(">q")
 _NO_OFFSET = -1
 _FILE = re.compile(r"\b0*(\d+)\.sst\b")
-
-
-class _Family:
-    """A column family and its handle, which change when it is rebuilt."""
-
-    __slots__ = ("get", "handle", "rows", "store")
-
-    def __init__(self, store: str, rows: Rdict, handle: ColumnFamily) -> None:
-        self.store = store
-        self.open(rows, handle)
-
-    def open(self, rows: Rdict, handle: ColumnFamily) -> None:
-        self.rows: Rdict | None = rows
-        self.handle: ColumnFamily | None = handle
-        self.get: Callable[[bytes], bytes | None] = rows.get
-
-    def close(self) -> None:
-        # The database and its lock live as long as any of these does.
-        self.rows = self.handle = None
-        self.get = _closed
-
-
-def _closed(key: bytes) -> bytes | None:
-    raise StateError("the state file is closed")
-
-
-class _Scan:
-    """Rows of a range, over a RocksDB iterator, which is a snapshot of the moment it was made."""
-
-    __slots__ = ("__weakref__", "_bounds", "_family", "_file", "_iterator", "_low", "_step")
-
-    def __init__(self, file: StateFile, family: _Family, low: bytes, high: bytes | None, reverse: bool) -> None:
-        if family.rows is None:
-            raise StateError("the state file is closed")
-        options = ReadOptions()
-        if high is not None:
-            options.set_iterate_upper_bound(high)
-        # The iterator goes on reading the bound where these options keep it: they must live as long.
-        self._bounds = options
-        self._file, self._family = file, family
-        iterator: RdictIter = family.rows.iter(options)
-        # rocksdict 0.3.29 takes a lower bound for the upper one: a descending scan looks at each key instead.
-        if reverse:
-            iterator.seek_to_last()
-        else:
-            iterator.seek(low)
-        self._low = low if reverse else b""
-        self._iterator: RdictIter | None = iterator
-        self._step = iterator.prev if reverse else iterator.next
-
-    def __iter__(self) -> _Scan:
-        return self
-
-    def __next__(self) -> tuple[bytes, bytes]:
-        iterator = self._iterator
-        if iterator is None:
-            raise StopIteration
-        try:
-            if iterator.valid():
-                row = (iterator.key(), iterator.value())
-                if row[0] >= self._low:
-                    self._step()
-                    return row
-            else:
-                iterator.status()
-        except Exception as error:
-            self.close()
-            self._file._raise(error, self._family.store)
-        self.close()
-        raise StopIteration
-
-    def close(self) -> None:
-        self._iterator = None
-        self._step = _nothing
-
-
-def _nothing() -> None:
-    return None
 
 
 class StateFile:
@@ -146,8 +69,8 @@ class StateFile:
         self.reason = None
         self.rebuilt = {}
         self._tuning = Tuning(options or StateFileOptions())
-        self._families: dict[str, _Family] = {}
-        self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
+        self._families: dict[str, Family] = {}
+        self._scans: weakref.WeakSet[Scan] = weakref.WeakSet()
         self._written: dict[tuple[str, int], Written] = {}
         self._db: Rdict | None = None
         self._failed: StateError | None = None
@@ -246,16 +169,11 @@ class StateFile:
             options = self._tuning.database()
             if lenient:
                 options.set_paranoid_checks(False)
-            self._db = db = Rdict(str(path), options, column_families=families)
+            self._db = Rdict(str(path), options, column_families=families)
             for name in names:
                 if name.startswith(_STORE):
-                    store = name[len(_STORE) :]
-                    rows, handle = db.get_column_family(name), db.get_column_family_handle(name)
-                    if store in self._families:
-                        self._families[store].open(rows, handle)
-                    else:
-                        self._families[store] = _Family(store, rows, handle)
-            self._written = dict(self._read_written(db))
+                    self._open_family(name[len(_STORE) :])
+            self._written = dict(self._read_written())
             self._failed = None
         except StateError:
             raise
@@ -265,17 +183,31 @@ class StateFile:
                 raise StateCorrupted(f"the database in '{path}' cannot be opened: {text}") from error
             self._raise(error)
 
-    def _read_written(self, db: Rdict) -> Iterator[tuple[tuple[str, int], Written]]:
-        iterator = db.iter()
-        iterator.seek_to_first()
-        while iterator.valid():
-            key, value = iterator.key(), iterator.value()
-            (partition,) = struct.unpack_from(">i", key, len(key) - 4)
-            (offset,) = _offset.unpack_from(value)
-            found = None if offset == _NO_OFFSET else offset
-            yield (key[:-4].decode(), partition), (found, value[_offset.size :])
-            iterator.next()
-        iterator.status()
+    def _open_family(self, store: str) -> Family:
+        name, db = _STORE + store, self._open_db()
+        try:
+            family = self._families.get(store)
+            if family is None:
+                family = self._families[store] = Family(store)
+            family.open(db.get_column_family(name), db.get_column_family_handle(name))
+            return family
+        finally:
+            del db
+
+    def _read_written(self) -> Iterator[tuple[tuple[str, int], Written]]:
+        iterator = self._open_db().iter()
+        try:
+            iterator.seek_to_first()
+            while iterator.valid():
+                key, value = iterator.key(), iterator.value()
+                (partition,) = struct.unpack_from(">i", key, len(key) - 4)
+                (offset,) = _offset.unpack_from(value)
+                found = None if offset == _NO_OFFSET else offset
+                yield (key[:-4].decode(), partition), (found, value[_offset.size :])
+                iterator.next()
+            iterator.status()
+        finally:
+            del iterator
 
     # Reading.
 
@@ -295,10 +227,7 @@ class StateFile:
     def range(self, store: str, low: bytes, high: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Rows with low <= key < high as of now."""
         family = self._family(store)
-        try:
-            scan = _Scan(self, family, low, high, reverse)
-        except Exception as error:
-            self._raise(error, store)
+        scan = Scan(family, low, high, reverse, self._raise)
         self._scans.add(scan)
         return scan
 
@@ -343,7 +272,19 @@ class StateFile:
             StateCorrupted: the database found itself broken.
         """
         batch = WriteBatch(raw_mode=True)
+        self._fill(batch, groups)
+        if offsets:
+            put = batch.put
+            for (store, partition), (offset, metadata) in offsets.items():
+                value = _offset.pack(_NO_OFFSET if offset is None else offset) + metadata
+                put(_written_key(store, partition), value)
+        self._write(batch)
+        if offsets:
+            self._written.update(offsets)
+
+    def _fill(self, batch: WriteBatch, groups: Iterable[tuple[str, int, list[Row]]]) -> None:
         put, delete, delete_range = batch.put, batch.delete, batch.delete_range
+        handle: ColumnFamily | None = None
         try:
             for store, _, rows in groups:
                 handle = self._family(store).handle
@@ -354,15 +295,8 @@ class StateFile:
                         put(key, value, handle)
                 for low, high in rows.ranges if isinstance(rows, Rows) else ():
                     delete_range(low, high, handle)
-            if offsets:
-                for (store, partition), (offset, metadata) in offsets.items():
-                    value = _offset.pack(_NO_OFFSET if offset is None else offset) + metadata
-                    put(_written_key(store, partition), value)
-        except Exception as error:
-            self._raise(error)
-        self._write(batch)
-        if offsets:
-            self._written.update(offsets)
+        finally:
+            handle = None
 
     def delete_range(self, store: str, low: bytes, high: bytes) -> None:
         """Delete all rows with low <= key < high."""
@@ -370,16 +304,18 @@ class StateFile:
 
     def drop(self, store: str, partition: int) -> None:
         """Forget the rows, the offset and the metadata of one partition."""
-        handle = self._family(store).handle
         batch = WriteBatch(raw_mode=True)
-        batch.delete_range(partition_prefix(partition), partition_prefix(partition + 1), handle)
+        low, high = partition_prefix(partition), partition_prefix(partition + 1)
+        batch.delete_range(low, high, self._family(store).handle)
         batch.delete(_written_key(store, partition))
         self._write(batch)
         self._written.pop((store, partition), None)
 
     def _write(self, batch: WriteBatch) -> None:
+        if isinstance(self._failed, StateCorrupted):
+            raise StateCorrupted(str(self._failed), self._failed.store)
         if self._failed is not None:
-            raise self._failed
+            raise StateError(str(self._failed))
         try:
             self._open_db().write(batch)
         except Exception as error:
@@ -402,7 +338,6 @@ class StateFile:
             self._drop_family(store)
 
     def _drop_family(self, store: str) -> None:
-        db = self._open_db()
         batch = WriteBatch(raw_mode=True)
         keys = [key for key in self._written if key[0] == store]
         for name, partition in keys:
@@ -410,12 +345,11 @@ class StateFile:
         try:
             if keys:
                 # First: rows without offsets are restored from the beginning, offsets without rows would be a lie.
-                db.write(batch)
-            family = self._families[store]
-            family.close()
-            db.drop_column_family(_STORE + store)
-            db.create_column_family(_STORE + store, self._tuning.family())
-            family.open(db.get_column_family(_STORE + store), db.get_column_family_handle(_STORE + store))
+                self._open_db().write(batch)
+            self._families[store].close()
+            self._open_db().drop_column_family(_STORE + store)
+            self._open_db().create_column_family(_STORE + store, self._tuning.family())
+            self._open_family(store)
         except Exception as error:
             self._raise(error, store)
         for key in keys:
@@ -438,24 +372,22 @@ class StateFile:
             try:
                 db.close()
             except Exception:
-                # What could not be flushed is in the write-ahead log or was refused before; nobody waits for it.
-                del db
+                # What could not be flushed is in the write-ahead log, or was refused before and said then.
+                pass
 
     def _open_db(self) -> Rdict:
         if self._db is None:
             raise StateError(f"the state file in '{self.path}' is closed")
         return self._db
 
-    def _family(self, store: str) -> _Family:
+    def _family(self, store: str) -> Family:
         family = self._families.get(store)
         if family is None:
-            db = self._open_db()
             try:
-                rows = db.create_column_family(_STORE + store, self._tuning.family())
-                handle = db.get_column_family_handle(_STORE + store)
+                self._open_db().create_column_family(_STORE + store, self._tuning.family())
+                family = self._open_family(store)
             except Exception as error:
                 self._raise(error, store)
-            family = self._families[store] = _Family(store, rows, handle)
         return family
 
     def _raise(self, error: Exception, store: str | None = None) -> NoReturn:

@@ -66,6 +66,7 @@ class StagedWindows(StagedStore[K, V]):
     _observed: int
     _floor: int
     _swept: int
+    _flushed_metadata: bytes
     _sealed_metadata: bytes
 
     def __init__(
@@ -262,6 +263,9 @@ class StagedWindows(StagedStore[K, V]):
                 self._encode(out, start, entries, dirty)
                 dirty.clear()
         self._row_size.sample(self._flushed[written : written + 16])
+        # What is put from now on, and moves stream time, is for the next commit.
+        self._sweep(self._flushed)
+        self._flushed_metadata = self._encode_metadata()
         if self.caching and touched and self._context is not None:
             self._context.headers = None
 
@@ -317,9 +321,8 @@ class StagedWindows(StagedStore[K, V]):
             listener(Windowed(key, start, end), new, old, timestamp)
 
     def seal(self) -> Rows:
-        """The rows flushed since the last seal, and the deletion of the segments that expired since then."""
-        self._sweep(self._flushed)
-        self._sealed_metadata = self._encode_metadata()
+        """The rows flushed since the last seal, and the deletion of the segments that expired until that flush."""
+        self._sealed_metadata = self._flushed_metadata
         return super().seal()
 
     def _sweep(self, rows: Rows) -> None:
@@ -343,7 +346,7 @@ class StagedWindows(StagedStore[K, V]):
         self._floor = self._observed - self.retention_ms
         # Segments below this one were deleted by the commit that wrote this stream time.
         self._swept = self._first_live_segment()
-        self._sealed_metadata = self._encode_metadata()
+        self._flushed_metadata = self._sealed_metadata = self._encode_metadata()
 
     def revert(self) -> None:
         """Go back to what the backend has, stream time included."""
@@ -373,7 +376,7 @@ class StagedWindows(StagedStore[K, V]):
                 if value is not None and self.timestamped:
                     value = pack_timestamp(timestamp) + value
                 rows.append((segment_prefix(partition, start // interval) + key, value))
-        self._sealed_metadata = self._encode_metadata()
+        self._flushed_metadata = self._sealed_metadata = self._encode_metadata()
         return rows
 
     def close(self) -> None:

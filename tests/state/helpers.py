@@ -1,0 +1,80 @@
+"""Backends to try stores on, and the ways a worker may end."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from millpond import serdes
+from millpond.serdes import Serde
+from millpond.state import MemoryBackend, StateFile, StateFileOptions
+from millpond.state.staging import StagedStore
+
+SMALL = StateFileOptions(cache_bytes=1 << 20, write_buffer_bytes=256 << 10)
+
+# The same values as objects that can be shared, and as objects that user code may change.
+FROZEN: Serde[int] = serdes.Long
+MUTABLE: Serde[dict[str, int]] = Serde("Mutable", msgspec.json.encode, msgspec.json.decode, immutable=False)
+
+WriteGroup = tuple[str, int, list[tuple[bytes, bytes | None]]]
+
+
+class Memory:
+    """A backend that cannot be reopened."""
+
+    durable = False
+
+    def __init__(self) -> None:
+        self.backend: Any = MemoryBackend()
+
+    def end(self) -> None:
+        """Throw it away."""
+        self.backend.close()
+
+
+class Disk:
+    """A state file that can be closed and opened, or abandoned as by a kill."""
+
+    durable = True
+
+    def __init__(self) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="millpond-state-"))
+        self._count = 0
+        self.backend = StateFile.open(self._root / "0", SMALL)
+
+    def reopen(self) -> None:
+        """End well and start again."""
+        path = self.backend.path
+        self.backend.close()
+        self.backend = StateFile.open(path, SMALL)
+
+    def crash(self) -> None:
+        """Start again from the files as they are in this moment, never closed."""
+        self._count += 1
+        copy = self._root / str(self._count)
+        shutil.copytree(self.backend.path, copy)
+        abandoned, self.backend = self.backend, StateFile.open(copy, SMALL)
+        abandoned.close()
+        assert self.backend.set_aside is None
+
+    def end(self) -> None:
+        """Throw it away."""
+        self.backend.close()
+        shutil.rmtree(self._root)
+
+
+BACKENDS = {"memory": Memory, "rocksdb": Disk}
+
+
+def commit(store: StagedStore, backend: Any, offset: int | None = 1) -> list:
+    """A whole commit of one store; the changelog records it produced."""
+    out: list = []
+    store.flush(out)
+    rows = store.seal()
+    backend.write([(store.name, store.partition, rows)], {(store.name, store.partition): (offset, store.metadata())})
+    store.committed()
+    return out
