@@ -1,0 +1,152 @@
+"""Correct uses of the DSL: type checkers accept this file and infer exactly these types."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+
+import millpond as mp
+
+
+class Flight(mp.Struct):
+    carrier: str
+    origin: str
+    dep_delay: float | None
+    departed: datetime
+
+
+class Airline(mp.Struct):
+    name: str
+
+
+class Delay(mp.Struct):
+    flights: int = 0
+    minutes: float = 0.0
+
+
+def departure(flight: Flight) -> datetime:
+    return flight.departed.astimezone(UTC)
+
+
+def name_carrier(flight: Flight, airline: Airline) -> tuple[str, Flight]:
+    return airline.name, flight
+
+
+def add_flight(_origin: str, flight: Flight, delay: Delay) -> Delay:
+    return Delay(delay.flights + 1, delay.minutes + (flight.dep_delay or 0.0))
+
+
+def no_names() -> set[str]:
+    return set()
+
+
+def add_name(_length: int, name: str, names: set[str]) -> set[str]:
+    return names | {name}
+
+
+def remove_name(_length: int, name: str, names: set[str]) -> set[str]:
+    return names - {name}
+
+
+builder = mp.StreamsBuilder()
+flights = builder.stream("flights", key=mp.String, value=mp.Json(Flight), timestamp=departure)
+assert_type(flights, mp.KStream[str, Flight])
+assert_type(builder.stream(re.compile("flights-.*"), key=mp.Long, value=mp.Bytes), mp.KStream[int, bytes])
+
+# A stream that uses the configured default serdes says its types by annotation.
+defaults: mp.KStream[str, str] = builder.stream("words")
+default_table: mp.KTable[str, int] = builder.table("totals")
+
+airlines = builder.global_table("airlines", key=mp.String, value=mp.Json(Airline))
+assert_type(airlines, mp.GlobalKTable[str, Airline])
+planes = builder.table("planes", key=mp.String, value=mp.Json(Airline), store="planes")
+assert_type(planes, mp.KTable[str, Airline])
+
+# Stateless operators
+assert_type(flights.filter(lambda key, flight: flight.carrier == key), mp.KStream[str, Flight])
+assert_type(flights.filter_not(lambda _, flight: flight.dep_delay), mp.KStream[str, Flight])
+assert_type(flights.map_values(lambda flight: flight.dep_delay), mp.KStream[str, float | None])
+assert_type(flights.map_values(lambda key, flight: key + flight.carrier, with_key=True), mp.KStream[str, str])
+assert_type(flights.map(lambda _, flight: (len(flight.carrier), flight.origin)), mp.KStream[int, str])
+assert_type(flights.select_key(lambda _, flight: len(flight.carrier), key=mp.Int), mp.KStream[int, Flight])
+assert_type(flights.flat_map_values(lambda flight: [flight.carrier, flight.origin]), mp.KStream[str, str])
+assert_type(flights.flat_map_values(lambda key, flight: {len(key)}, with_key=True), mp.KStream[str, int])
+assert_type(flights.flat_map(lambda key, flight: [(len(key), key), (0, flight.origin)]), mp.KStream[int, str])
+assert_type(flights.peek(lambda key, _: print(key)), mp.KStream[str, Flight])
+assert_type(flights.merge(flights), mp.KStream[str, Flight])
+assert_type(flights.repartition(partitions=3), mp.KStream[str, Flight])
+branches = flights.split().branch(lambda _, flight: flight.dep_delay is None, name="on-time").default_branch()
+assert_type(branches, dict[str, mp.KStream[str, Flight]])
+flights.foreach(lambda _key, flight: print(flight.carrier))
+flights.print(lambda key, flight: f"{key} {flight.carrier}")
+flights.to("copy", partitioner=lambda topic, key, value, partitions: {0} if key else None)
+flights.to(lambda key, flight, context: f"{context.topic}-{flight.carrier}")
+
+# Joins
+joined = flights.join(airlines, on=lambda _, flight: flight.carrier, with_=name_carrier)
+assert_type(joined, mp.KStream[str, tuple[str, Flight]])
+assert_type(flights.join(planes, lambda flight, plane: flight.origin + plane.name), mp.KStream[str, str])
+assert_type(flights.join(planes, lambda key, flight, plane: len(key), with_key=True), mp.KStream[str, int])
+assert_type(
+    flights.left_join(planes, lambda flight, plane: plane.name if plane else flight.carrier), mp.KStream[str, str]
+)
+assert_type(
+    flights.left_join(airlines, lambda flight, airline: airline is None, on=lambda _, flight: flight.carrier),
+    mp.KStream[str, bool],
+)
+
+# Aggregations
+grouped = flights.group_by(lambda _, flight: flight.origin, key=mp.String)
+assert_type(grouped, mp.KGroupedStream[str, Flight])
+assert_type(flights.group_by_key(), mp.KGroupedStream[str, Flight])
+assert_type(grouped.count(), mp.KTable[str, int])
+assert_type(grouped.count(store="counts", caching=False, logging={"segment.bytes": "1048576"}), mp.KTable[str, int])
+assert_type(grouped.reduce(lambda one, _: one), mp.KTable[str, Flight])
+assert_type(grouped.aggregate(Delay, add_flight, value=mp.Json(Delay)), mp.KTable[str, Delay])
+assert_type(grouped.aggregate(lambda: 0, lambda _, flight, total: total + len(flight.origin)), mp.KTable[str, int])
+
+hourly = grouped.windowed_by(mp.TimeWindows(timedelta(hours=1), grace=timedelta(minutes=10)))
+assert_type(hourly, mp.TimeWindowedKStream[str, Flight])
+assert_type(hourly.count(retention=timedelta(days=1)), mp.KTable[mp.Windowed[str], int])
+delays = hourly.aggregate(Delay, add_flight, store="delays", value=mp.Json(Delay))
+assert_type(delays, mp.KTable[mp.Windowed[str], Delay])
+final = delays.suppress(mp.until_window_closes())
+assert_type(final, mp.KTable[mp.Windowed[str], Delay])
+assert_type(final.to_stream(), mp.KStream[mp.Windowed[str], Delay])
+assert_type(final.to_stream().select_key(lambda windowed, _: windowed.key), mp.KStream[str, Delay])
+
+# Tables
+assert_type(flights.to_table(store="latest"), mp.KTable[str, Flight])
+assert_type(planes.filter(lambda _, plane: plane.name != ""), mp.KTable[str, Airline])
+assert_type(planes.map_values(lambda plane: len(plane.name)), mp.KTable[str, int])
+assert_type(planes.map_values(lambda plane: len(plane.name), value=mp.Int, store="lengths"), mp.KTable[str, int])
+assert_type(planes.map_values(lambda key, plane: key + plane.name, with_key=True), mp.KTable[str, str])
+assert_type(planes.suppress(mp.until_time_limit(timedelta(seconds=5), max_records=10)), mp.KTable[str, Airline])
+regrouped = planes.group_by(lambda key, plane: (len(plane.name), key), key=mp.Int, value=mp.String)
+assert_type(regrouped, mp.KGroupedTable[int, str])
+assert_type(regrouped.count(), mp.KTable[int, int])
+assert_type(regrouped.reduce(lambda one, two: one + two, lambda one, two: one.removesuffix(two)), mp.KTable[int, str])
+assert_type(
+    regrouped.aggregate(no_names, add_name, remove_name),
+    mp.KTable[int, set[str]],
+)
+
+
+# Processor API
+class Lengths(mp.Processor[str, Flight, str, int]):
+    def process(self, record: mp.Record[str, Flight]) -> None:
+        self.context.forward(record.with_value(len(record.value.carrier)))
+
+
+class Origins(mp.FixedKeyProcessor[str, Flight, str]):
+    def process(self, record: mp.FixedKeyRecord[str, Flight]) -> None:
+        self.context.forward(record.with_value(record.value.origin))
+
+
+assert_type(flights.process(Lengths, stores=["counts"]), mp.KStream[str, int])
+assert_type(flights.process_values(Origins), mp.KStream[str, str])
+assert_type(mp.Record("key", 1, 0).with_key(2).with_value(b""), mp.Record[int, bytes])
+topology: mp.Topology = builder.build()
+topology.add_processor("lengths", Lengths, "KSTREAM-SOURCE-0000000000")
+anything: Any = topology.describe()

@@ -1,0 +1,89 @@
+"""Wrong uses of the DSL: type checkers refuse every line marked `# wrong`, and no other."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import millpond as mp
+
+builder = mp.StreamsBuilder()
+words = builder.stream("words", key=mp.String, value=mp.String)
+numbers = builder.table("numbers", key=mp.Int, value=mp.Double)
+lengths = builder.table("lengths", key=mp.String, value=mp.Int)
+names = builder.global_table("names", key=mp.Int, value=mp.String)
+
+
+def shout(word: str) -> str:
+    return word.upper()
+
+
+def plus(word: str, length: int) -> str:
+    return word * length
+
+
+def plus_name(word: str, name: str) -> str:
+    return word + name
+
+
+def first_letter(_key: str, word: str) -> str:
+    return word[0]
+
+
+def length_of(_key: str, word: str) -> int:
+    return len(word)
+
+
+def add(_key: str, word: str, total: int) -> int:
+    return total + len(word)
+
+
+def later(one: str, two: str) -> str:
+    return max(one, two)
+
+
+def is_long(_key: str, number: int) -> bool:
+    return number > 10
+
+
+# Joins: equal key types, joiners that take both values, selectors that give the global table's keys
+words.join(numbers, plus)  # wrong
+words.join(lengths, plus_name)  # wrong
+words.join(names, plus_name, on=first_letter)  # wrong
+words.join(names, plus, on=length_of)  # wrong
+words.join(names, plus_name)  # wrong
+words.join(lengths, plus, on=length_of)  # wrong
+words.left_join(lengths, plus)  # wrong
+words.join(words, plus_name)  # wrong
+words.join(lengths, plus, with_key=True)  # wrong
+
+# Functions over values and serdes of other types
+numbers.map_values(shout)  # wrong
+words.filter(is_long)  # wrong
+words.map_values(first_letter)  # wrong
+words.map_values(shout, value=mp.Int)  # wrong
+words.select_key(length_of, key=mp.String)  # wrong
+words.to("out", value=mp.Int)  # wrong
+words.to_table(value=mp.Int)  # wrong
+words.merge(lengths.to_stream())  # wrong
+builder.stream("in", key=mp.String, value=str)  # wrong
+
+# Aggregations
+words.group_by_key().reduce(add)  # wrong
+words.group_by_key().aggregate(str, add)  # wrong
+words.group_by_key().aggregate(int, add, value=mp.String)  # wrong
+words.group_by_key().count(value=mp.String)  # wrong
+words.group_by_key().count(retention=timedelta(days=1))  # wrong
+words.group_by_key().count(stor="counts")  # wrong
+words.group_by_key().windowed_by(timedelta(hours=1))  # wrong
+mp.TimeWindows(3600)  # wrong
+lengths.group_by(length_of)  # wrong
+lengths.suppress(mp.until_window_closes())  # wrong
+
+
+# Processors of other types
+class Count(mp.Processor[int, int, int, int]):
+    def process(self, record: mp.Record[int, int]) -> None:
+        self.context.forward(record.with_value("one"))  # wrong
+
+
+words.process(Count)  # wrong
