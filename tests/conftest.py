@@ -9,7 +9,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from hypothesis import settings
@@ -22,27 +22,43 @@ settings.register_profile("millpond", deadline=None)
 settings.load_profile("millpond")
 
 
+_OTHER_BROKER = "MILLPOND_TEST_BOOTSTRAP_SERVERS"
+_SESSION = pytest.StashKey[dict[str, str]]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest's main process own what its workers share."""
-    if not hasattr(config, "workerinput"):
-        support.open_session(Path(tempfile.mkdtemp(prefix="millpond-tests-")))
+    if hasattr(config, "workerinput"):
+        config.stash[_SESSION] = config.workerinput["millpond"]
+        return
+    directory = Path(tempfile.mkdtemp(prefix="millpond-tests-"))
+    support.open_session(directory)
+    # Taken out of the environment: millpond itself refuses variables of its own that are no settings.
+    config.stash[_SESSION] = {"directory": str(directory), "bootstrap": os.environ.pop(_OTHER_BROKER, "")}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell each pytest-xdist worker what its main process knows."""
+    node.workerinput["millpond"] = node.config.stash[_SESSION]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Forget the run. Its broker ends with the process."""
     if not hasattr(config, "workerinput"):
-        shutil.rmtree(os.environ.pop(support.SESSION_VARIABLE), ignore_errors=True)
+        shutil.rmtree(config.stash[_SESSION]["directory"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def broker() -> support.Broker:
+def broker(pytestconfig: pytest.Config) -> support.Broker:
     """A Kafka broker shared by all tests: the embedded one, or `$MILLPOND_TEST_BOOTSTRAP_SERVERS`.
 
     Tests that stop or kill a broker start an `EmbeddedBroker` of their own.
     """
-    if given := os.environ.get("MILLPOND_TEST_BOOTSTRAP_SERVERS"):
-        return support.Broker(given)
-    return support.shared_broker()
+    session = pytestconfig.stash[_SESSION]
+    if session["bootstrap"]:
+        return support.Broker(session["bootstrap"])
+    return support.shared_broker(Path(session["directory"]))
 
 
 class CreateTopic(Protocol):

@@ -13,10 +13,7 @@ from pathlib import Path
 
 from millpond.broker import EmbeddedBroker
 
-__all__ = ("SESSION_VARIABLE", "Broker", "open_session", "shared_broker")
-
-SESSION_VARIABLE = "MILLPOND_TEST_SESSION"
-"""Environment variable that names the run's directory to all its processes."""
+__all__ = ("Broker", "open_session", "shared_broker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +26,10 @@ class Broker:
 def open_session(directory: Path) -> None:
     """Make this process the owner of the run's broker, if a test comes to need one."""
     (directory / "owner").write_text(str(os.getpid()))
-    os.environ[SESSION_VARIABLE] = str(directory)
 
 
-def shared_broker() -> Broker:
-    """The run's broker, started by whichever process asks first."""
-    directory = Path(os.environ[SESSION_VARIABLE])
+def shared_broker(directory: Path) -> Broker:
+    """The broker of the run that `directory` belongs to, started by whichever process asks first."""
     address = directory / "bootstrap-servers"
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
