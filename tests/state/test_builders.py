@@ -75,7 +75,7 @@ def test_settings_that_contradict_themselves_are_refused():
     """A store without a name, a window without length, a retention shorter than the window."""
     with pytest.raises(ConfigError, match="needs a name"):
         KeyValueStoreBuilder(**{**COMMON, "name": ""})
-    with pytest.raises(ConfigError, match="'s'.*must be positive, not 0 ms"):
+    with pytest.raises(ConfigError, match=r"'s'.*must be positive, not 0 ms"):
         WindowStoreBuilder(**{**WINDOWS, "window_size_ms": 0})
-    with pytest.raises(ConfigError, match="'s'.*retention of 59999 ms is shorter than its windows of 60000 ms"):
+    with pytest.raises(ConfigError, match=r"'s'.*retention of 59999 ms is shorter than its windows of 60000 ms"):
         WindowStoreBuilder(**{**WINDOWS, "retention_ms": 59_999})
