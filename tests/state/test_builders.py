@@ -17,6 +17,7 @@ from millpond.state import (
     WindowStore,
     WindowStoreBuilder,
 )
+from tests.state import helpers
 
 COMMON = {"name": "s", "key": serdes.String, "value": serdes.Long}
 WINDOWS = {**COMMON, "retention_ms": 3_600_000, "window_size_ms": 60_000}
@@ -44,6 +45,22 @@ def test_a_builder_builds_its_kind(builder, expected):
 def test_a_store_without_logging_has_no_changelog():
     """Whatever topic it is given."""
     assert KeyValueStoreBuilder(**COMMON, logging=False).build(0, MemoryBackend(), "changelog").changelog_topic is None
+
+
+def test_a_store_that_repeats_a_topic_logs_nothing():
+    """Its source topic is the changelog, and is never written to; its rows go to the backend like any others."""
+    backend = MemoryBackend()
+    store = KeyValueStoreBuilder(**COMMON, source_topic="flights").build(0, backend, "flights")
+    assert store.changelog_topic is None
+    store.put("k", 1)
+    assert helpers.commit(store, backend) == []
+    assert list(store.all()) == [("k", 1)]
+
+
+def test_a_store_without_a_serde_names_the_setting():
+    """The runtime puts the configured defaults in; where there are none the error says which one to set."""
+    with pytest.raises(ConfigError, match=r"store 's' has no value serde: .*'default\.value\.serde'"):
+        KeyValueStoreBuilder(name="s", key=serdes.String).build(0, MemoryBackend(), None)
 
 
 def test_a_key_value_changelog_is_compacted():

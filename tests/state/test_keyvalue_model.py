@@ -185,9 +185,9 @@ class KeyValueMachine(RuleBasedStateMachine):
         self.store.committed()
         self.sealed, self.written = None, False
 
-    @rule(limit=st.sampled_from([0, 500]))
+    @rule(limit=st.sampled_from([0, 500, 1_000_000]))
     def commit(self, limit):
-        """All steps of a commit, with a cache too small for everything."""
+        """All steps of a commit, with a cache that is large enough or not."""
         self.flush()
         self.seal()
         self.write(1)

@@ -209,9 +209,9 @@ class WindowMachine(RuleBasedStateMachine):
         for key, _ in self.place.backend.range("w", b"", None):
             assert split_window_key(key, 12)[1] // SEGMENT >= oldest
 
-    @rule(limit=st.sampled_from([0, 500]))
+    @rule(limit=st.sampled_from([0, 500, 1_000_000]))
     def commit(self, limit):
-        """All steps of a commit, with a cache too small for everything."""
+        """All steps of a commit, with a cache that is large enough or not."""
         self.flush()
         self.seal()
         self.write()

@@ -29,8 +29,11 @@ class StoreBuilder(Generic[K, V]):
     name: str
     """Part of the changelog topic's name, and the name to get the store by."""
 
-    key: Serde[K]
-    value: Serde[V]
+    key: Serde[K] | None = None
+    """None is the configured default serde, which the runtime puts in before it builds."""
+
+    value: Serde[V] | None = None
+    """None is the configured default serde."""
 
     persistent: bool = True
     """True: in the worker's state file. False: in memory, restored from the changelog at every start."""
@@ -45,7 +48,8 @@ class StoreBuilder(Generic[K, V]):
     """Whether the operator that owns the store sends updates downstream only at flush, one per key."""
 
     source_topic: str | None = None
-    """The topic that doubles as changelog, when the store only repeats a topic."""
+    """The topic that doubles as changelog, when the store only repeats a topic: it is restored from there, and nothing is
+    logged."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -73,9 +77,23 @@ class StoreBuilder(Generic[K, V]):
         Args:
             partition: the task's partition.
             backend: where committed rows are; the worker's state file when `persistent`, else one in memory.
-            changelog_topic: the changelog's real name, which serdes with a schema registry need; None when not logged.
+            changelog_topic: the real name of the changelog, or of the source topic that doubles as one; serdes with a
+                schema registry are made for it. None when the store has neither.
         """
         raise NotImplementedError
+
+    def _serdes(self, topic: str | None) -> tuple[Serde[K], Serde[V]]:
+        if self.key is None or self.value is None:
+            missing = "key" if self.key is None else "value"
+            raise ConfigError(
+                f"store '{self.name}' has no {missing} serde: give it one, or set 'default.{missing}.serde'"
+            )
+        if topic is None:
+            return self.key, self.value
+        return self.key.for_topic(topic, True), self.value.for_topic(topic, False)
+
+    def _logged_to(self, topic: str | None) -> str | None:
+        return topic if self.logging and self.source_topic is None else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,10 +112,9 @@ class KeyValueStoreBuilder(StoreBuilder[K, V]):
             self.name,
             partition,
             backend,
-            self.key,
-            self.value,
+            *self._serdes(changelog_topic),
             caching=self.caching,
-            changelog_topic=changelog_topic if self.logging else None,
+            changelog_topic=self._logged_to(changelog_topic),
         )
 
 
@@ -109,6 +126,7 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
     """How long windows are kept after the stream time reached their start, in ms; at least the window size."""
 
     window_size_ms: int
+    """How long a window is, for the end of the windows that reads return, in ms."""
 
     timestamped: bool = False
     """Whether the store keeps the timestamp of each value; all stores of the DSL do."""
@@ -142,13 +160,12 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
             self.name,
             partition,
             backend,
-            self.key,
-            self.value,
+            *self._serdes(changelog_topic),
             retention_ms=self.retention_ms,
             window_size_ms=self.window_size_ms,
             persistent=self.persistent,
             caching=self.caching,
-            changelog_topic=changelog_topic if self.logging else None,
+            changelog_topic=self._logged_to(changelog_topic),
         )
 
 
@@ -165,8 +182,7 @@ class TimeOrderedBufferBuilder(StoreBuilder[K, V]):
             self.name,
             partition,
             backend,
-            self.key,
-            self.value,
-            changelog_topic=changelog_topic if self.logging else None,
+            *self._serdes(changelog_topic),
+            changelog_topic=self._logged_to(changelog_topic),
             count_bytes=self.count_bytes,
         )

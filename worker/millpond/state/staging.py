@@ -86,8 +86,8 @@ class StagedStore(Generic[K, V]):
         self.caching = caching
         self.changelog_topic = changelog_topic
         self.cache_limit = DEFAULT_CACHE_LIMIT
-        self.key_serde = key if changelog_topic is None else key.for_topic(changelog_topic, True)
-        self.value_serde = value if changelog_topic is None else value.for_topic(changelog_topic, False)
+        self.key_serde = key
+        self.value_serde = value
         self.serialize_key = self.key_serde.serialize
         self._backend = backend
         self._prefix = partition_prefix(partition)
