@@ -1,4 +1,4 @@
-"""Writes golden/*.txt with Kafka Streams itself: `python tests/oracle/make_goldens.py`."""
+"""Writes the golden files with Kafka Streams itself: `python tests/oracle/make_goldens.py`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,25 @@ HERE = Path(__file__).parent
 
 
 def main() -> int:
-    """Run the Java side; what it logs is shown only when it fails."""
-    command = [
+    """Run the Java sides; what they log is shown only when they fail."""
+    runs = (("Topologies.java", "describe", "golden"), ("Behaviours.java", "run", "golden-behaviours"))
+    return max(make(*run) for run in runs)
+
+
+def make(program: str, command: str, directory: str) -> int:
+    """Replace the golden files of one directory; the exit code of Java."""
+    for old in (HERE / directory).glob("*.txt"):
+        old.unlink()
+    arguments = [
         java.find_jdk() / "bin" / "java",
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
         "-cp",
         jars.classpath("kafka-streams"),
-        HERE / "java" / "Topologies.java",
-        "describe",
-        HERE / "golden",
+        HERE / "java" / program,
+        command,
+        HERE / directory,
     ]
-    for old in (HERE / "golden").glob("*.txt"):
-        old.unlink()
-    return subprocess.run(list(map(str, command)), check=False).returncode
+    return subprocess.run(list(map(str, arguments)), check=False).returncode
 
 
 if __name__ == "__main__":

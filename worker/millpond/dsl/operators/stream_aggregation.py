@@ -79,13 +79,15 @@ class ReduceStream:
                 old, then = entry(raw)
                 if old is None:
                     new = value
+                    stage(raw, key, new, timestamp, None)
                 else:
                     new = reducer(old, value)
-                    if then > timestamp:
-                        timestamp = then
                     if copy_old:
                         old = entry(raw)[0]
-                stage(raw, key, new, timestamp, old)
+                    # A deletion has no timestamp of its own in the store: it gets that of its record.
+                    stage(raw, key, new, then if then > timestamp and new is not None else timestamp, old)
+                    if then > timestamp:
+                        timestamp = then
             except FATAL:
                 raise
             except Exception as error:
@@ -124,13 +126,15 @@ class AggregateStream:
                 old, then = entry(raw)
                 if old is None:
                     new = aggregator(key, value, initializer())
+                    stage(raw, key, new, timestamp, None)
                 else:
                     new = aggregator(key, value, old)
-                    if then > timestamp:
-                        timestamp = then
                     if copy_old:
                         old = entry(raw)[0]
-                stage(raw, key, new, timestamp, old)
+                    # A deletion has no timestamp of its own in the store: it gets that of its record.
+                    stage(raw, key, new, then if then > timestamp and new is not None else timestamp, old)
+                    if then > timestamp:
+                        timestamp = then
             except FATAL:
                 raise
             except Exception as error:

@@ -45,17 +45,18 @@ class AggregateTable:
                 if new is not None:
                     after = adder(key, new, initializer() if after is None else after)
                     applied = applied or before is not None
-                if applied and then > timestamp:
-                    timestamp = then
+                if not applied or then < timestamp:
+                    then = timestamp
                 if copy_old and before is not None:
                     before = entry(raw)[0]
-                stage(raw, key, after, timestamp, before)
+                # A deletion has no timestamp of its own in the store: it gets that of its record.
+                stage(raw, key, after, timestamp if after is None else then, before)
             except FATAL:
                 raise
             except Exception as error:
                 return failed(error, key, value, timestamp)
             if forwarding:
-                forward(key, after, before, timestamp)
+                forward(key, after, before, then)
 
         return aggregate
 
@@ -95,16 +96,17 @@ class ReduceTable:
                     else:
                         after = adder(after, new)
                         applied = True
-                if applied and then > timestamp:
-                    timestamp = then
+                if not applied or then < timestamp:
+                    then = timestamp
                 if copy_old and before is not None:
                     before = entry(raw)[0]
-                stage(raw, key, after, timestamp, before)
+                # A deletion has no timestamp of its own in the store: it gets that of its record.
+                stage(raw, key, after, timestamp if after is None else then, before)
             except FATAL:
                 raise
             except Exception as error:
                 return failed(error, key, value, timestamp)
             if forwarding:
-                forward(key, after, before, timestamp)
+                forward(key, after, before, then)
 
         return reduce

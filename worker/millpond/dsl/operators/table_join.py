@@ -81,8 +81,8 @@ def _inner(node: NodeContext, name: str, combine: Callable[[Any, Any], Any]) -> 
 class JoinGlobalTable:
     """Joins each record with the row of the key that `selector(key, value)` gives.
 
-    Records without a value, or whose selected key is None, are dropped and counted; a left join takes a record that
-    has no key of its own in any case.
+    Records without a value are dropped and counted, and for an inner join those whose selected key is None; a left
+    join joins them with None.
     """
 
     table: Lookup
@@ -102,12 +102,9 @@ class JoinGlobalTable:
                 return dropped()
             try:
                 selected = selector(key, value)
-                if selected is None:
-                    if not left or key is not None:
-                        return dropped()
-                    other = None
-                else:
-                    other = get(selected)
+                if selected is None and not left:
+                    return dropped()
+                other = None if selected is None else get(selected)
                 if other is None and not left:
                     return
                 joined = combine(key, value, other)

@@ -158,13 +158,15 @@ def _aggregate_tumbling(body: AggregateWindows, node: NodeContext) -> StreamForw
             old, then = entry(raw, start)
             if old is None:
                 new = aggregator(key, value, initializer())
+                stage(raw, start, key, new, timestamp, None)
             else:
                 new = aggregator(key, value, old)
-                if then > timestamp:
-                    timestamp = then
                 if copy_old:
                     old = entry(raw, start)[0]
-            stage(raw, start, key, new, timestamp, old)
+                # A deletion has no timestamp of its own in the store: it gets that of its record.
+                stage(raw, start, key, new, then if then > timestamp and new is not None else timestamp, old)
+                if then > timestamp:
+                    timestamp = then
         except FATAL:
             raise
         except Exception as error:
@@ -212,7 +214,8 @@ def _hopping(node: NodeContext, name: str, windows: TimeWindows, step: _Step, *,
                 if old is not None and copy_old:
                     old = entry(raw, start)[0]
                 then = timestamp if old is None or then < timestamp else then
-                stage(raw, start, key, new, then, old)
+                # A deletion has no timestamp of its own in the store: it gets that of its record.
+                stage(raw, start, key, new, timestamp if new is None else then, old)
             except FATAL:
                 raise
             except Exception as error:

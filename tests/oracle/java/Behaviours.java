@@ -1,0 +1,210 @@
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.TreeMap;
+import java.util.function.BiConsumer;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.TestInputTopic;
+import org.apache.kafka.streams.TestOutputTopic;
+import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.kstream.*;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.test.TestRecord;
+
+/**
+ * What Kafka Streams does with generated records, for the topologies of behaviours.py.
+ *
+ * Values are a letter and a digit, such as "c7". One line of `cases` makes two golden files, without and with caching.
+ *
+ * Run: java -cp <kafka-streams and test-utils> Behaviours.java run <directory>
+ */
+public class Behaviours {
+    static final Serde<String> STR = Serdes.String();
+    static final int RECORDS = 150;
+
+    public static void main(final String[] args) throws IOException {
+        final Path directory = Path.of(args[1]);
+        Files.createDirectories(directory);
+        for (final Map.Entry<String, BiConsumer<StreamsBuilder, Boolean>> each : cases().entrySet()) {
+            for (final boolean caching : new boolean[] {false, true}) {
+                final String name = each.getKey() + (caching ? "-cached" : "");
+                Files.writeString(directory.resolve(name + ".txt"), run(name, each.getValue(), caching));
+            }
+        }
+    }
+
+    static String run(final String name, final BiConsumer<StreamsBuilder, Boolean> write, final boolean caching)
+            throws IOException {
+        final StreamsBuilder builder = new StreamsBuilder();
+        write.accept(builder, caching);
+        final Properties config = new Properties();
+        config.put("application.id", "app");
+        config.put("bootstrap.servers", "none:1");
+        config.put("state.dir", Files.createTempDirectory("oracle").toString());
+        final StringBuilder text = new StringBuilder();
+        final Dice dice = new Dice(name.length() * 1000L + name.charAt(0));
+        long now = 1000;
+        final Topology topology = builder.build();
+        final String description = topology.describe().toString();
+        try (TopologyTestDriver driver = new TopologyTestDriver(topology, config)) {
+            final Map<String, TestInputTopic<String, String>> inputs = new TreeMap<>();
+            for (final String topic : List.of("in", "rows"))
+                inputs.put(topic, driver.createInputTopic(topic, STR.serializer(), STR.serializer()));
+            final TestOutputTopic<String, String> out = driver.createOutputTopic("out", STR.deserializer(), STR.deserializer());
+            for (int i = 0; i < RECORDS; i++) {
+                final String topic = dice.roll(3) == 0 ? "rows" : "in";
+                final int k = dice.roll(6);
+                final int v = dice.roll(7);
+                final String key = k == 0 ? null : "k" + k;
+                final String value = v == 0 ? null : "" + (char) ('a' + dice.roll(4)) + dice.roll(10);
+                now += dice.roll(40);
+                final long timestamp = Math.max(0, now - dice.roll(120));
+                if (!description.contains("(topics: [" + topic + "])")) continue;
+                inputs.get(topic).pipeInput(new TestRecord<>(key, value, java.time.Instant.ofEpochMilli(timestamp)));
+                text.append(topic).append(' ').append(key).append(' ').append(value).append(' ').append(timestamp).append('\n');
+                for (final TestRecord<String, String> r : out.readRecordsToList())
+                    text.append("  ").append(r.key()).append(' ').append(r.value()).append(' ').append(r.timestamp()).append('\n');
+            }
+        }
+        return text.toString();
+    }
+
+    static class Dice {
+        private long state;
+        Dice(final long seed) { state = seed; }
+        int roll(final int sides) {
+            state = (state * 6364136223846793005L + 1442695040888963407L);
+            return (int) ((state >>> 33) % sides);
+        }
+    }
+
+    // What the user functions do; the same in behaviours.py.
+    static String letter(final String v) { return v == null ? null : v.substring(0, 1); }
+    static int digit(final String v) { return Integer.parseInt(v.substring(1)); }
+    static boolean small(final String v) { return v != null && digit(v) < 5; }
+    static String plus(final String a, final String b) { return a.length() > 30 ? b : a + "+" + b; }
+    static String less(final String a, final String b) { return a.length() > 30 ? b : a + "-" + b; }
+
+    static KStream<String, String> in(final StreamsBuilder b) { return b.stream("in", Consumed.with(STR, STR)); }
+
+    static Materialized<String, String, KeyValueStore<Bytes, byte[]>> kv(final String name, final boolean caching) {
+        final Materialized<String, String, KeyValueStore<Bytes, byte[]>> m =
+            Materialized.<String, String, KeyValueStore<Bytes, byte[]>>as(name).withKeySerde(STR).withValueSerde(STR);
+        return caching ? m.withCachingEnabled() : m.withCachingDisabled();
+    }
+
+    static Materialized<String, Long, KeyValueStore<Bytes, byte[]>> longs(final String name, final boolean caching) {
+        final Materialized<String, Long, KeyValueStore<Bytes, byte[]>> m =
+            Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as(name).withKeySerde(STR).withValueSerde(Serdes.Long());
+        return caching ? m.withCachingEnabled() : m.withCachingDisabled();
+    }
+
+    static <V> Materialized<String, V, WindowStore<Bytes, byte[]>> win(final Serde<V> v, final boolean caching) {
+        final Materialized<String, V, WindowStore<Bytes, byte[]>> m =
+            Materialized.<String, V, WindowStore<Bytes, byte[]>>as("windows").withKeySerde(STR).withValueSerde(v);
+        return caching ? m.withCachingEnabled() : m.withCachingDisabled();
+    }
+
+    static KTable<String, String> rows(final StreamsBuilder b, final boolean caching) {
+        return b.table("rows", Consumed.with(STR, STR), kv("rows-store", caching));
+    }
+
+    static void out(final KStream<String, ?> s) {
+        s.mapValues(v -> v == null ? null : v.toString()).to("out", Produced.with(STR, STR));
+    }
+
+    static void outWindowed(final KTable<Windowed<String>, ?> t) {
+        out(t.toStream().selectKey((k, v) -> k.key() + "@" + k.window().start() + "-" + k.window().end()));
+    }
+
+    static TimeWindows size(final int size, final int advance, final int grace) {
+        return TimeWindows.ofSizeAndGrace(Duration.ofMillis(size), Duration.ofMillis(grace)).advanceBy(Duration.ofMillis(advance));
+    }
+
+    static Grouped<String, String> g() { return Grouped.with(STR, STR); }
+
+    static KGroupedTable<String, String> regroup(final KTable<String, String> t) {
+        return t.groupBy((k, v) -> KeyValue.pair(letter(v), v), g());
+    }
+
+    static Map<String, BiConsumer<StreamsBuilder, Boolean>> cases() {
+        final Map<String, BiConsumer<StreamsBuilder, Boolean>> c = new LinkedHashMap<>();
+        c.put("stateless", (b, h) -> out(in(b).filter((k, v) -> small(v)).filterNot((k, v) -> v.endsWith("3"))
+            .map((k, v) -> KeyValue.pair(letter(v), v + k)).flatMapValues(v -> List.of(v, v + "!"))
+            .flatMap((k, v) -> v.endsWith("!") ? List.of(KeyValue.pair(k, v)) : List.of(KeyValue.pair(v, k), KeyValue.pair(k, v)))
+            .selectKey((k, v) -> k + v)));
+        c.put("split", (b, h) -> {
+            final Map<String, KStream<String, String>> s = in(b).split(Named.as("s-")).branch((k, v) -> small(v), Branched.as("low"))
+                .branch((k, v) -> v != null && v.startsWith("a"), Branched.as("a")).defaultBranch(Branched.as("rest"));
+            out(s.get("s-low").mapValues(v -> "low " + v).merge(s.get("s-a").mapValues(v -> "a " + v)).merge(s.get("s-rest")));
+        });
+        c.put("count", (b, h) -> out(in(b).groupByKey(g()).count(longs("c", h)).toStream()));
+        c.put("reduce", (b, h) -> out(in(b).groupByKey(g()).reduce(Behaviours::plus, kv("r", h)).toStream()));
+        c.put("aggregate", (b, h) -> out(in(b).groupByKey(g())
+            .aggregate(() -> "z0", (k, v, a) -> v.equals("a1") ? null : plus(a, k + v), kv("a", h)).toStream()));
+        c.put("group_by_count", (b, h) -> out(in(b).groupBy((k, v) -> letter(v), g()).count(longs("c", h)).toStream()));
+        c.put("window_tumbling_count", (b, h) -> outWindowed(in(b).groupByKey(g()).windowedBy(size(60, 60, 20)).count(win(Serdes.Long(), h))));
+        c.put("window_tumbling_aggregate", (b, h) -> outWindowed(in(b).groupByKey(g()).windowedBy(size(50, 50, 0))
+            .aggregate(() -> "z0", (k, v, a) -> v == null ? null : plus(a, v), win(STR, h))));
+        c.put("window_hopping_count", (b, h) -> outWindowed(in(b).groupByKey(g()).windowedBy(size(90, 40, 30)).count(win(Serdes.Long(), h))));
+        c.put("window_hopping_reduce", (b, h) -> outWindowed(in(b).groupByKey(g()).windowedBy(size(60, 25, 10))
+            .reduce((x, y) -> plus(x, y == null ? "n0" : y), win(STR, h))));
+        c.put("table", (b, h) -> out(rows(b, h).toStream()));
+        c.put("table_passing_filter", (b, h) -> out(b.table("rows", Consumed.with(STR, STR)).filter((k, v) -> small(v)).toStream()));
+        c.put("table_filter", (b, h) -> out(rows(b, h).filter((k, v) -> small(v)).mapValues(v -> v + "?").toStream()));
+        c.put("table_filter_not_stored", (b, h) -> out(rows(b, h).filterNot((k, v) -> small(v), kv("kept", h)).toStream()));
+        c.put("table_passing_filter_stored", (b, h) -> out(b.table("rows", Consumed.with(STR, STR))
+            .filter((k, v) -> small(v), kv("kept", h)).mapValues(v -> v + "?", kv("mapped", h)).toStream()));
+        c.put("to_table", (b, h) -> out(in(b).toTable(kv("t", h)).filter((k, v) -> small(v)).toStream()));
+        c.put("table_group_count", (b, h) -> out(regroup(rows(b, h)).count(longs("c", h)).toStream()));
+        c.put("table_group_reduce", (b, h) -> out(regroup(rows(b, h)).reduce(Behaviours::plus, Behaviours::less, kv("r", h)).toStream()));
+        c.put("table_group_aggregate", (b, h) -> out(regroup(rows(b, h))
+            .aggregate(() -> "z0", (k, v, a) -> plus(a, v), (k, v, a) -> v.equals("b2") ? null : less(a, v), kv("a", h)).toStream()));
+        c.put("table_filter_group_reduce", (b, h) -> out(regroup(b.table("rows", Consumed.with(STR, STR))
+            .filter((k, v) -> small(v)).mapValues(v -> v + "m")).reduce(Behaviours::plus, Behaviours::less, kv("r", h)).toStream()));
+        c.put("table_stored_filter_group", (b, h) -> out(regroup(rows(b, h).filter((k, v) -> small(v), kv("kept", h)))
+            .aggregate(() -> "z0", (k, v, a) -> plus(a, v), (k, v, a) -> less(a, v), kv("a", h)).filter((k, v) -> v.length() > 6).toStream()));
+        c.put("suppress_windows", (b, h) -> outWindowed(in(b).groupByKey(g()).windowedBy(size(60, 60, 20)).count(win(Serdes.Long(), true))
+            .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))));
+        c.put("suppress_hopping_filtered", (b, h) -> outWindowed(in(b).groupByKey(g()).windowedBy(size(60, 30, 0)).count(win(Serdes.Long(), true))
+            .filter((k, v) -> v > 1).suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))));
+        c.put("suppress_time_limit", (b, h) -> out(rows(b, h)
+            .suppress(Suppressed.untilTimeLimit(Duration.ofMillis(70), Suppressed.BufferConfig.unbounded())).toStream()));
+        c.put("suppress_max_records", (b, h) -> out(rows(b, h)
+            .suppress(Suppressed.untilTimeLimit(Duration.ofMillis(500), Suppressed.BufferConfig.maxRecords(3).emitEarlyWhenFull())).toStream()));
+        c.put("suppress_max_bytes_group", (b, h) -> out(regroup(rows(b, false)
+            .suppress(Suppressed.untilTimeLimit(Duration.ofMillis(500), Suppressed.BufferConfig.maxBytes(150).emitEarlyWhenFull())))
+            .reduce(Behaviours::plus, Behaviours::less, kv("r", h)).toStream()));
+        c.put("join", (b, h) -> out(in(b).join(rows(b, h), (k, v, r) -> k + v + r, Joined.with(STR, STR, STR))));
+        c.put("left_join", (b, h) -> out(in(b).leftJoin(rows(b, h), (v, r) -> v + r, Joined.with(STR, STR, STR))));
+        c.put("join_rekeyed", (b, h) -> out(in(b).selectKey((k, v) -> v == null ? null : "k" + digit(v))
+            .join(rows(b, h), (v, r) -> v + r, Joined.with(STR, STR, STR))));
+        c.put("left_join_rekeyed", (b, h) -> out(in(b).selectKey((k, v) -> small(v) ? null : k)
+            .leftJoin(rows(b, h), (v, r) -> v + r, Joined.with(STR, STR, STR))));
+        c.put("join_view", (b, h) -> out(in(b).join(rows(b, h).filter((k, v) -> small(v)).mapValues(v -> v + "m"),
+            (v, r) -> v + r, Joined.with(STR, STR, STR))));
+        c.put("left_join_suppressed", (b, h) -> out(in(b).leftJoin(rows(b, h)
+            .suppress(Suppressed.untilTimeLimit(Duration.ofMillis(100), Suppressed.BufferConfig.unbounded())),
+            (v, r) -> v + r, Joined.with(STR, STR, STR))));
+        c.put("join_own_reduce", (b, h) -> {
+            final KStream<String, String> s = in(b);
+            out(s.leftJoin(s.groupByKey(g()).reduce(Behaviours::plus, kv("r", h)), (v, r) -> v + "/" + r, Joined.with(STR, STR, STR)));
+        });
+        c.put("global_join", (b, h) -> out(in(b).join(b.globalTable("rows", Consumed.with(STR, STR)),
+            (k, v) -> v == null || digit(v) > 6 ? null : "k" + digit(v), (v, r) -> v + r)));
+        c.put("global_left_join", (b, h) -> out(in(b).leftJoin(b.globalTable("rows", Consumed.with(STR, STR)),
+            (k, v) -> v == null || digit(v) > 6 ? null : "k" + digit(v), (v, r) -> v + r)));
+        return c;
+    }
+}
