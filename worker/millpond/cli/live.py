@@ -128,7 +128,11 @@ class WorkerView(WorkerListener):
         tasks = self._tasks()
         if tasks:
             text.append(f"{tasks} task{'s' if tasks != 1 else ''} · ")
-        shown = {WorkerState.PENDING_SHUTDOWN: "stopping", WorkerState.NOT_RUNNING: "stopped", WorkerState.ERROR: "failed"}
+        shown = {
+            WorkerState.PENDING_SHUTDOWN: "stopping",
+            WorkerState.NOT_RUNNING: "stopped",
+            WorkerState.ERROR: "failed",
+        }
         text.append(shown.get(self._state, self._state.value), style=colour.get(self._state, "cyan"))
         return text
 

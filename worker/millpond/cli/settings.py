@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import click
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from millpond.cli.session import Session
@@ -25,13 +25,10 @@ def command(session: Session, word: str, *, as_markdown: bool) -> None:
     found = [one for one in settings() if word.lower() in f"{one.key} {one.doc}".lower()]
     if not found:
         raise click.UsageError(f"no setting's name or description contains '{word}'.")
-    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", row_styles=["", "dim"])
-    table.add_column("setting", no_wrap=True)
-    table.add_column("default", overflow="fold", max_width=24)
-    table.add_column("what it does")
     for one in found:
-        table.add_row(Text(one.key, style="cyan"), one.default or "required" * one.required, one.doc.replace("`", ""))
-    session.out.print(table)
+        default = one.default or ("required" if one.required else "not set")
+        session.out.print(Text(one.key, style="bold").append(f"  {default}", style="not bold dim"))
+        session.out.print(Padding(one.doc.replace("`", ""), (0, 0, 0, 4)))
 
 
 _HEAD = """# Configuration

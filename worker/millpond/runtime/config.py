@@ -119,7 +119,7 @@ class Config:
         "application changes with it.",
     )  # fmt: skip
     commit_interval_ms: int = _setting(
-        "commit.interval.ms", as_duration_ms(0), 30_000, shown="30 s, or 100 ms with exactly_once",
+        "commit.interval.ms", as_duration_ms(0), 30_000, shown="30s, or 100ms with exactly_once",
         doc="How often output, state and offsets are committed. Output of exactly-once applications is seen by others "
         "when it is committed.",
     )  # fmt: skip
@@ -379,8 +379,26 @@ def _described(one: Field[Any]) -> Setting:
     key = one.metadata["key"]
     shown = one.metadata["shown"]
     if shown is None:
-        shown = "" if one.default in (None, "") else str(one.default)
+        shown = _shown(key, one.default)
     return Setting(key, one.name, shown, one.metadata["doc"], one.metadata["parse"], key in REQUIRED)
+
+
+def _shown(key: str, default: object) -> str:
+    """A default the way a person would write it; what is shown can be written."""
+    if default is None or default == "":
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, int) and default > 0:
+        units = _DURATIONS if key.endswith(".ms") else _SIZES if key.endswith(".bytes") else ()
+        for unit, size in units:
+            if default % size == 0:
+                return f"{default // size}{unit}"
+    return str(default)
+
+
+_DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+_SIZES = (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))
 
 
 def _attribute(key: str) -> str:

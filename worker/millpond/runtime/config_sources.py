@@ -23,7 +23,7 @@ __all__ = ("Collected", "read_toml", "spelled", "variable_for")
 _ENVIRONMENT = "MILLPOND_"
 
 _OTHER_VARIABLES = frozenset({"MILLPOND_CACHE", "MILLPOND_CONFIG"})
-"""Variables of millpond that are no settings."""
+"""Variables of millpond that are no settings; nor are those of its tests, which begin with MILLPOND_TEST_."""
 
 # Kubernetes puts the addresses of services into the environment of pods; of services named millpond…, these.
 _SERVICE_LINK = re.compile(
@@ -95,7 +95,12 @@ class Collected:
         Raises:
             ConfigError: as `add`.
         """
-        if not text or not name.startswith(_ENVIRONMENT) or name in _OTHER_VARIABLES:
+        if (
+            not text
+            or not name.startswith(_ENVIRONMENT)
+            or name in _OTHER_VARIABLES
+            or name.startswith(f"{_ENVIRONMENT}TEST_")
+        ):
             return
         rest = name.removeprefix(_ENVIRONMENT)
         key = spelled(rest.lower(), self._parsers)
@@ -191,14 +196,11 @@ def read_toml(path: Path) -> Iterator[tuple[str, object]]:
         raise ConfigError(f"configuration file {path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"configuration file {path} cannot be read: it is not UTF-8.") from error
-    except tomllib.TOMLDecodeError as error:
-        # From the quoted text only the place is kept: what stands there may be a password.
-        place = re.search(r"\(at [^)]*\)", str(error))
-        where = place[0].strip("()") if place else "somewhere"
+    except tomllib.TOMLDecodeError as error:  # its text names keys and characters, but never a value
         raise ConfigError(
-            f"configuration file {path} is not valid TOML {where}; write texts in quotes, as in "
+            f"configuration file {path} is not valid TOML: {error}; texts stand in quotes, as in "
             f'application.id = "delays".'
-        ) from None
+        ) from error
     return _flat(tables)
 
 

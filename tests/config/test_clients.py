@@ -1,0 +1,208 @@
+"""Kafka client properties: which client gets them, what is refused, and that millpond knows all of librdkafka's."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from millpond.errors import ConfigError
+from millpond.runtime.client_properties import ALIASES, PROPERTIES
+from millpond.runtime.client_settings import route
+from millpond.runtime.config import Config
+
+GIVEN = {"application.id": "app", "bootstrap.servers": "127.0.0.1:1"}
+
+
+def make(more: dict[str, object]) -> Config:
+    return Config.of({**GIVEN, **more})
+
+
+def refusal(key: str, value: object = "x") -> str:
+    with pytest.raises(ConfigError) as refused:
+        make({key: value})
+    return str(refused.value)
+
+
+def test_prefixed_properties_go_to_their_client_alone() -> None:
+    """`consumer.` is for the consumer, and so on."""
+    config = make({"consumer.client.id": "c", "producer.client.id": "p", "admin.client.id": "a"})
+    assert (config.consumer["client.id"], config.producer["client.id"], config.admin["client.id"]) == ("c", "p", "a")
+
+
+def test_unprefixed_properties_go_to_every_client_that_knows_them() -> None:
+    """Security is configured once; what only the producer knows goes to the producer."""
+    config = make({"security.protocol": "SASL_SSL", "linger.ms": 5, "fetch.min.bytes": 2})
+    assert all(each["security.protocol"] == "SASL_SSL" for each in (config.consumer, config.producer, config.admin))
+    assert "fetch.min.bytes" not in config.producer
+    assert len(config.admin) == 1
+
+
+def test_a_prefixed_property_wins_wherever_it_comes_from() -> None:
+    """More specific beats later: the consumer's own property survives a flag for all clients."""
+    config = Config.load(None, {"MILLPOND_CONSUMER_CLIENT_ID": "c"}, {**GIVEN, "client.id": "all"})
+    assert (config.consumer["client.id"], config.producer["client.id"]) == ("c", "all")
+
+
+def test_synonyms_are_one_property() -> None:
+    """Librdkafka would let the last of `linger.ms` and `queue.buffering.max.ms` win; here the configured one does."""
+    config = make({"producer.linger.ms": 5})
+    built = config.producer_settings(defaults={"linger.ms": 1, "queue.buffering.max.ms": 2})
+    assert [value for key, value in built.items() if key in {"linger.ms", "queue.buffering.max.ms"}] == [5]
+
+
+def test_defaults_give_way_and_fixed_properties_do_not() -> None:
+    """The runtime's defaults are overridden by the configuration, and its fixed properties override it."""
+    config = make({"consumer.fetch.wait.max.ms": 5, "consumer.client.id": "mine"})
+    built = config.consumer_settings(defaults={"fetch.wait.max.ms": 10, "fetch.min.bytes": 1}, fixed={"client.id": "x"})
+    assert built == {"bootstrap.servers": "127.0.0.1:1", "fetch.wait.max.ms": 5, "fetch.min.bytes": 1, "client.id": "x"}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "consumer.group.id", "group.id", "consumer.isolation.level", "isolation.level", "consumer.enable.auto.commit",
+        "enable.auto.commit", "auto.commit.enable", "producer.transactional.id", "producer.enable.idempotence",
+        "producer.acks", "acks", "producer.request.required.acks", "producer.partitioner", "consumer.bootstrap.servers",
+        "metadata.broker.list", "consumer.partition.assignment.strategy", "consumer.group.instance.id",
+    ],
+)  # fmt: skip
+def test_what_the_guarantees_rest_on_cannot_be_set(key: str) -> None:
+    """Each is refused under every name, with a reason."""
+    assert re.search(rf"'{re.escape(key)}' .* cannot be set: \w+", refusal(key))
+
+
+@pytest.mark.parametrize(
+    ("java", "here"),
+    [
+        ("consumer.fetch.max.wait.ms", "fetch.wait.max.ms"),
+        ("producer.max.request.size", "message.max.bytes"),
+        ("send.buffer.bytes", "socket.send.buffer.bytes"),
+    ],
+)
+def test_javas_names_are_translated(java: str, here: str) -> None:
+    """The same property under another name is taken."""
+    config = make({java: 5000})
+    assert {**config.consumer, **config.producer}[here] == 5000
+
+
+@pytest.mark.parametrize(
+    ("java", "here"),
+    [
+        ("ssl.truststore.location", "ssl.ca.location"),
+        ("sasl.jaas.config", "sasl.username"),
+        ("producer.buffer.memory", "queue.buffering.max.kbytes"),
+        ("consumer.max.poll.records", "buffered.records.per.partition"),
+        ("consumer.key.deserializer", "default.key.serde"),
+        ("main.consumer.fetch.min.bytes", "consumer.fetch.min.bytes"),
+    ],
+)
+def test_javas_own_properties_are_refused_with_the_nearest(java: str, here: str) -> None:
+    """What librdkafka has not is refused by name, with what to write instead."""
+    assert here in refusal(java)
+
+
+def test_a_property_of_the_other_client_is_told() -> None:
+    """`consumer.linger.ms` exists, but not for consumers."""
+    assert "property of the producer" in refusal("consumer.linger.ms", 5)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("consumer.fetch.min.bytes", 0, None),
+        ("consumer.fetch.min.bytes", -1, "from 0 to"),
+        ("consumer.fetch.min.bytes", "many", "expected a number"),
+        ("consumer.fetch.min.bytes", True, "expected a number"),
+        ("socket.keepalive.enable", "true", None),
+        ("socket.keepalive.enable", "yes", "true or false"),
+        ("security.protocol", "SSL", None),
+        ("security.protocol", "sasl_sl", "did you mean 'sasl_ssl'?"),
+        ("debug", "broker,security", None),
+        ("debug", "broker,secutiry", "did you mean 'security'?"),
+    ],
+)
+def test_values_are_checked_before_any_client_is_built(key: str, value: object, told: str | None) -> None:
+    """Librdkafka's own limits, so that a wrong value fails at the start and with its setting's name."""
+    if told is None:
+        make({key: value})
+    else:
+        assert told in refusal(key, value)
+
+
+def test_topic_configuration_is_for_internal_topics() -> None:
+    """`topic.` sets what millpond creates topics with, except what a topic is for."""
+    config = make({"topic.min.insync.replicas": 2, "topic.preallocate": True, "topic.confluent.placement": "x"})
+    assert config.topic == {"min.insync.replicas": "2", "preallocate": "true", "confluent.placement": "x"}
+    assert "cannot be set" in refusal("topic.cleanup.policy")
+
+
+def test_librdkafka_properties_that_begin_with_topic_are_the_clients() -> None:
+    """One prefix, two meanings: librdkafka's property of that very name goes to the clients."""
+    config = make({"topic.metadata.refresh.interval.ms": 5000})
+    assert config.topic == {}
+    assert config.consumer["topic.metadata.refresh.interval.ms"] == 5000
+
+
+def _printed_by_librdkafka(path: Path) -> dict[str, tuple[str, str]]:
+    """Librdkafka's own table: property -> (scope, type), as it prints it."""
+    root = Path(confluent_kafka.__file__).parent
+    found = sorted([*root.parent.glob("confluent_kafka.libs/librdkafka*"), *root.glob(".dylibs/librdkafka*")])
+    if not found:
+        pytest.skip("this build of confluent-kafka brings no librdkafka of its own to ask")
+    library, libc = ctypes.CDLL(str(found[0])), ctypes.CDLL(None)
+    libc.fopen.restype = ctypes.c_void_p
+    libc.fopen.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+    libc.fclose.argtypes = [ctypes.c_void_p]
+    library.rd_kafka_conf_properties_show.argtypes = [ctypes.c_void_p]
+    file = libc.fopen(str(path).encode(), b"w")
+    library.rd_kafka_conf_properties_show(file)
+    libc.fclose(file)
+    rows: dict[str, tuple[str, str]] = {}
+    for line in path.read_text().splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if kind := re.search(r"\*Type: ([^*]+)\*", line):
+            rows.setdefault(cells[0], (cells[1], kind[1]))
+    return rows
+
+
+def test_the_known_properties_are_those_of_the_installed_librdkafka(tmp_path: Path) -> None:
+    """None is missing and none is made up, so a newer client with new properties is noticed."""
+    printed = _printed_by_librdkafka(tmp_path / "properties")
+    settable = {name: scope for name, (scope, kind) in printed.items() if kind != "see dedicated API"}
+    del settable["builtin.features"]
+    assert {name: known.scope for name, known in PROPERTIES.items()} == settable
+
+
+@pytest.mark.parametrize("client", ["consumer", "producer", "admin"])
+def test_properties_that_are_let_through_are_accepted_by_the_client(client: str) -> None:
+    """A real client is built from properties of every kind."""
+    built = {"consumer": Consumer, "producer": Producer, "admin": AdminClient}
+    extra: dict[str, Any] = {"group.id": "g"} if client == "consumer" else {}
+    values = {
+        "socket.timeout.ms": 5000, "security.protocol": "plaintext", "socket.keepalive.enable": True, "debug": "admin",
+        "log_level": 0, "client.rack": "r1",
+    }  # fmt: skip
+    config = make(values)
+    settings = getattr(config, f"{client}_settings")(fixed=extra)
+    settings.pop("debug")  # it would print
+    built[client](dict(settings))
+
+
+def test_every_alias_leads_to_a_property() -> None:
+    """No synonym points nowhere, and none to another synonym."""
+    for alias, target in ALIASES.items():
+        assert alias in PROPERTIES
+        assert target in PROPERTIES
+        assert target not in ALIASES
+
+
+def test_unknown_keys_are_nobodys() -> None:
+    """A key that is no client property at all has no route, so that the caller can suggest one of millpond's."""
+    assert route("colour") is None

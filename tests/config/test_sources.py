@@ -1,0 +1,297 @@
+"""Where settings come from, which one wins, and what is said about a wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond import serdes
+from millpond.errors import ConfigError
+from millpond.runtime.config import Config, settings
+from millpond.runtime.config_sources import variable_for
+from millpond.runtime.handlers import continue_on_error, fail_on_error
+
+GIVEN = {"application.id": "app", "bootstrap.servers": "localhost:9092"}
+
+
+def make(**more: object) -> Config:
+    return Config.of(GIVEN | {key.replace("_", "."): value for key, value in more.items()})
+
+
+def load(file: Path | None = None, environ: Mapping[str, str] | None = None, **flags: object) -> Config:
+    return Config.load(file, environ or {}, {**GIVEN, **{key.replace("_", "."): value for key, value in flags.items()}})
+
+
+def refusal(key: str, value: object) -> str:
+    """What is said about one setting given in code."""
+    with pytest.raises(ConfigError) as refused:
+        Config.of({**GIVEN, key: value})
+    return str(refused.value)
+
+
+def toml(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "millpond.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    """Flags beat the environment, the environment beats the file, the file beats the default."""
+    file = toml(tmp_path, 'poll.ms = 1\ncommit.interval.ms = 1\nworker.id = "file"')
+    environ = {"MILLPOND_COMMIT_INTERVAL_MS": "2", "MILLPOND_WORKER_ID": "env"}
+    config = load(file, environ, worker_id="flag")
+    assert (config.max_task_idle_ms, config.poll_ms, config.commit_interval_ms, config.worker_id) == (0, 1, 2, "flag")
+
+
+def test_a_setting_is_one_however_it_is_spelled(tmp_path: Path) -> None:
+    """A flag with Kafka's name replaces the file's short one, and the other way round."""
+    assert load(toml(tmp_path, 'commit.interval = "5s"'), commit_interval_ms=7).commit_interval_ms == 7
+    assert load(toml(tmp_path, "commit.interval.ms = 7"), {"MILLPOND_COMMIT_INTERVAL": "5s"}).commit_interval_ms == 5000
+
+
+def test_tables_and_dotted_keys_are_the_same(tmp_path: Path) -> None:
+    """TOML's ways to write a key with dots all mean that key."""
+    ways = [
+        '"consumer.fetch.min.bytes" = 5',
+        "consumer.fetch.min.bytes = 5",
+        "[consumer]\nfetch.min.bytes = 5",
+        "[consumer.fetch.min]\nbytes = 5",
+    ]
+    assert {load(toml(tmp_path, text)).consumer["fetch.min.bytes"] for text in ways} == {5}
+
+
+def test_every_setting_can_come_from_the_environment() -> None:
+    """Each setting's variable is understood, with the default as text."""
+    for one in settings():
+        text = {
+            "state.dir": "/tmp/x",
+            "errors.dead.letter.queue.topic.name": "dead",
+            "default.timestamp.extractor": "WallclockTimestampExtractor",
+        }.get(one.key)
+        text = text or ("String" if one.key.endswith("serde") else one.default.split(",")[0] or "x")
+        config = load(environ={variable_for(one.key): text})
+        assert one.key in config.origins, one.key
+        assert "environment" in config.origins[one.key] or one.key in GIVEN
+
+
+def test_variables_that_are_no_settings_are_left_alone() -> None:
+    """Empty variables, other programs' ones, and those Kubernetes adds for a service named millpond."""
+    environ = {
+        "MILLPOND_POLL_MS": "",
+        "MILLPONDX": "1",
+        "PATH": "/bin",
+        "MILLPOND_CACHE": "/tmp",
+        "MILLPOND_SERVICE_HOST": "10.0.0.1",
+        "MILLPOND_SERVICE_PORT_HTTP": "80",
+        "MILLPOND_PORT": "tcp://10.0.0.1:80",
+        "MILLPOND_PORT_80_TCP_ADDR": "10.0.0.1",
+        "MILLPOND_COORDINATOR_SERVICE_HOST": "10.0.0.2",
+    }
+    assert load(environ=environ) == load()
+
+
+def test_http_port_is_a_setting_and_no_service_link() -> None:
+    """The one setting whose variable looks like a Kubernetes link is read."""
+    assert load(environ={"MILLPOND_HTTP_PORT": "8080"}).http_port == 8080
+
+
+@pytest.mark.parametrize(
+    ("written", "ms"),
+    [
+        (250, 250),
+        ("250", 250),
+        ("250ms", 250),
+        ("5s", 5_000),
+        (" 1.5 s ", 1_500),
+        ("2m", 120_000),
+        ("1h", 3_600_000),
+        ("1d", 86_400_000),
+        (timedelta(milliseconds=1.0, seconds=2), 2_001),
+    ],
+)
+def test_durations_are_written_in_many_ways(written: object, ms: int) -> None:
+    """Milliseconds as a number or text, texts with a unit, and timedeltas."""
+    assert make(commit_interval_ms=written).commit_interval_ms == ms
+
+
+@given(st.integers(0, 10**12))
+def test_timedeltas_and_milliseconds_agree(ms: int) -> None:
+    """A timedelta of so many milliseconds is that many, to the last one."""
+    assert Config.of(GIVEN, commit_interval=timedelta(milliseconds=ms)).commit_interval_ms == ms
+
+
+@pytest.mark.parametrize(
+    "written", ["soon", "5 fortnights", "", "0.5ms", timedelta(microseconds=1), -1, True, None, [1], 1.5]
+)
+def test_what_is_no_duration_is_refused(written: object) -> None:
+    """No value that could be read in two ways, or lose a part, is taken."""
+    assert "commit.interval.ms" in refusal("commit.interval.ms", written)
+
+
+def test_a_duration_without_its_unit_in_the_name_needs_one_in_the_value() -> None:
+    """`commit.interval = 100` could be anything, so it is refused with both ways out."""
+    told = refusal("commit.interval", 100)
+    assert "'100ms'" in told
+    assert "'commit.interval.ms'" in told
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [(10, 10), ("10", 10), ("1KiB", 1024), ("1k", 1024), ("2MB", 2_000_000), ("1.5MiB", 1_572_864), ("1 GiB", 2**30)],
+)
+def test_sizes_are_written_in_many_ways(written: object, size: int) -> None:
+    """Bytes as a number, or a text with a unit of 1000 or 1024."""
+    assert make(statestore_cache_max_bytes=written).statestore_cache_max_bytes == size
+
+
+def test_the_commit_interval_follows_from_the_guarantee() -> None:
+    """30 s at least once, 100 ms exactly once, and what is given in either."""
+    assert make().commit_interval_ms == 30_000
+    assert make(processing_guarantee="exactly_once").commit_interval_ms == 100
+    assert make(processing_guarantee="exactly_once", commit_interval_ms=7).commit_interval_ms == 7
+
+
+def test_kafka_streams_own_names_are_taken() -> None:
+    """An application that moves keeps its `exactly_once_v2` and its older setting names."""
+    config = Config.of(
+        {
+            **GIVEN,
+            "processing.guarantee": "exactly_once_v2",
+            "cache.max.bytes.buffering": 5,
+            "default.deserialization.exception.handler": "continue",
+            "consumer.auto.offset.reset": "latest",
+            "producer.transaction.timeout.ms": 20_000,
+        }
+    )
+    assert config.exactly_once
+    assert config.statestore_cache_max_bytes == 5
+    assert config.deserialization_exception_handler is continue_on_error
+    assert config.auto_offset_reset == "latest"
+    assert config.transaction_timeout_ms == 20_000
+
+
+def test_serdes_and_handlers_are_found_by_name_and_by_path() -> None:
+    """Short names, import paths, and objects themselves."""
+    config = make(
+        default_key_serde="String",
+        default_value_serde="millpond.serdes:Long",
+        processing_exception_handler=continue_on_error,
+    )
+    assert config.default_key_serde is serdes.String
+    assert config.default_value_serde is serdes.Long
+    assert config.processing_exception_handler is continue_on_error
+    assert config.production_exception_handler is fail_on_error
+
+
+def test_a_java_class_leads_to_the_serde_of_that_name() -> None:
+    """What stands in a Java application's properties is refused with what to write here."""
+    told = refusal("default.key.serde", "org.apache.kafka.common.serialization.Serdes$StringSerde")
+    assert "did you mean 'String'?" in told
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("comit.interval.ms", "commit.interval.ms"),
+        ("processing.guarante", "processing.guarantee"),
+        ("consumer.fetch.min.byte", "consumer.fetch.min.bytes"),
+        ("producer.linger", "producer.linger.ms"),
+        ("sasl.pasword", "sasl.password"),
+        ("topic.segment.byte", "topic.segment.bytes"),
+        ("max.task.idle", "max.task.idle.ms"),
+    ],
+)
+def test_a_misspelled_setting_is_named_with_the_nearest_right_one(key: str, near: str) -> None:
+    """The message has both names, and never the value, which may be a password."""
+    told = refusal(key, 4711)
+    assert key in told
+    assert f"'{near}'" in told
+    assert "4711" not in told
+
+
+def test_the_message_says_where_the_setting_came_from(tmp_path: Path) -> None:
+    """File, variable, command line, argument: whoever reads it knows where to look."""
+    file = toml(tmp_path, "pol.ms = 1")
+    for build, where in (
+        (lambda: load(file), str(file)),
+        (lambda: load(environ={"MILLPOND_POL_MS": "1"}), "MILLPOND_POL_MS"),
+        (lambda: load(pol_ms=1), "command line"),
+        (lambda: Config.of(GIVEN, pol_ms=1), "pol_ms"),
+    ):
+        with pytest.raises(ConfigError, match=r"'pol\.ms'") as refused:
+            build()
+        assert where in str(refused.value)
+        assert "poll.ms" in str(refused.value)
+
+
+def test_settings_of_kafka_streams_without_a_meaning_here_say_why() -> None:
+    """Somebody who copies a Java application's settings learns what to do instead."""
+    assert "start more workers" in refusal("num.stream.threads", 4)
+    assert "rocksdb.block.cache.bytes" in refusal("rocksdb.config.setter", "X")
+
+
+@pytest.mark.parametrize("text", ["application.id = ", 'sasl.password = "hunter2', "a = 1\na = 2", "\x00"])
+def test_a_broken_file_is_told_by_its_place_and_not_its_text(tmp_path: Path, text: str) -> None:
+    """Line and column are enough to find a mistake; the text may be a secret."""
+    with pytest.raises(ConfigError, match=r"is not valid TOML: .*\(at ") as refused:
+        load(toml(tmp_path, text))
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    """A named file must exist; nothing runs with defaults by accident."""
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load(tmp_path / "gone.toml")
+
+
+def test_what_must_be_given_is_named_with_the_ways_to_give_it() -> None:
+    """Without an application id nothing starts, and the message has the flag and the variable."""
+    with pytest.raises(ConfigError, match=r"MILLPOND_APPLICATION_ID.*--application-id"):
+        Config.load(None, {}, {})
+    assert Config.of(required=()).application_id == ""
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ü", "a/b", "..", "x" * 250])
+def test_names_that_kafka_refuses_are_refused(name: str) -> None:
+    """Application and worker ids begin topic names and transactional ids."""
+    assert "application.id" in refusal("application.id", name)
+    assert "worker.id" in refusal("worker.id", name)
+
+
+def test_a_transaction_lasts_at_least_a_commit_interval() -> None:
+    """The broker would abort every transaction, so the contradiction is found before anything runs."""
+    with pytest.raises(ConfigError, match="shorter than"):
+        make(processing_guarantee="exactly_once", transaction_timeout_ms=1_000, commit_interval_ms=2_000)
+    assert make(transaction_timeout_ms=1_000, commit_interval_ms=2_000).commit_interval_ms == 2_000
+
+
+def test_a_configuration_does_not_change() -> None:
+    """It is shared by tasks and threads, so neither it nor its mappings can be written to."""
+    config = make()
+    with pytest.raises(AttributeError):
+        config.poll_ms = 5  # type: ignore[misc]
+    for mapping in (config.consumer, config.app, config.as_mapping()):
+        with pytest.raises(TypeError):
+            mapping["x"] = 1  # type: ignore[index]
+
+
+def test_applications_keep_their_own_settings_under_app() -> None:
+    """What begins with `app.` is theirs, whatever it is, and processors see it."""
+    config = Config.of({**GIVEN, "app.threshold": 5, "app.api.token": "hunter2"})
+    assert config.as_mapping()["app.threshold"] == 5
+    assert "hunter2" not in str(config.as_mapping())
+
+
+def test_state_goes_where_applications_keep_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By default below the home directory, which survives a restart; in a directory per application and worker."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert make().directory == tmp_path / "millpond" / "app" / "w0"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert make().state_dir == tmp_path / "home" / ".local" / "state" / "millpond"
+    assert make(state_dir="~/s").state_dir == tmp_path / "home" / "s"
