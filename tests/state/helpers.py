@@ -78,3 +78,9 @@ def commit(store: StagedStore, backend: Any, offset: int | None = 1) -> list:
     backend.write([(store.name, store.partition, rows)], {(store.name, store.partition): (offset, store.metadata())})
     store.committed()
     return out
+
+
+def changelog_record(row: tuple) -> tuple:
+    """Key, value, timestamp and headers of a row that `flush` gave, as `restore` takes them."""
+    _, value, key, _, _, _, timestamp, *headers = row
+    return key, value, timestamp, headers[0] if headers else None

@@ -106,7 +106,7 @@ def test_a_timestamped_row_is_the_timestamp_and_the_value_and_its_changelog_reco
     store.put("k", ValueAndTimestamp(9, 1700000000123))
     out: list = []
     store.flush(out)
-    assert out == [("app-s-changelog", (9).to_bytes(8, "big"), b"k", 7, 1700000000123, None)]
+    assert out == [("app-s-changelog", (9).to_bytes(8, "big"), b"k", 7, None, None, 1700000000123)]
     assert store.seal() == [(b"\0\0\0\x07k", bytes.fromhex("0000018bcfe5687b0000000000000009"))]
 
 

@@ -154,8 +154,8 @@ class KeyValueMachine(RuleBasedStateMachine):
     def flush(self):
         out: list = []
         self.store.flush(out)
-        for topic, value, key, partition, timestamp, headers in out:
-            assert (topic, partition, headers) == ("changelog", 7, None)
+        for topic, value, key, partition, *callbacks, timestamp in out:
+            assert (topic, partition, callbacks) == ("changelog", 7, [None, None])
             if value is None:
                 self.changelog.pop(key, None)
             else:

@@ -192,7 +192,7 @@ def test_writes_without_a_timestamp_take_the_records():
         store.put("k", 1)
         out: list = []
         store.flush(out)
-        assert out[0][4] == (5 if timestamp == 5 else 99)
+        assert out[0][6] == (5 if timestamp == 5 else 99)
 
 
 def test_a_value_that_cannot_be_written_is_told_by_type_and_serde():

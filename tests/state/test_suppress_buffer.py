@@ -83,8 +83,9 @@ class BufferMachine(RuleBasedStateMachine):
     def flush(self):
         out: list = []
         self.store.flush(out)
-        assert all((value is None) == (headers is None) for _, value, _, _, _, headers in out)
-        self.changelog.extend((key, value, timestamp, headers) for _, value, key, _, timestamp, headers in out)
+        changes = [helpers.changelog_record(row) for row in out]
+        assert all((value is None) == (headers is None) for _, value, _, headers in changes)
+        self.changelog.extend(changes)
         self.flushed = dict(self.now)
 
     @rule()

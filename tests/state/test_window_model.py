@@ -175,7 +175,7 @@ class WindowMachine(RuleBasedStateMachine):
         out: list = []
         self.store.flush(out)
         assert all(record[0] == "changelog" and record[3] == 7 for record in out)
-        self.changelog.extend((key, value, timestamp, headers) for _, value, key, _, timestamp, headers in out)
+        self.changelog.extend(map(helpers.changelog_record, out))
         self.flushed = (dict(self.now), self.observed)
         if self.caching:
             for (key, start), (number, _) in self.live().items():

@@ -87,14 +87,9 @@ class RecordCollector:
 
     def send_tracked(self, key: Any, rows: list[Outgoing]) -> None:
         """Send the changelog rows of one store partition; `acknowledged[key]` follows the last of them."""
-        ready: list[Outgoing] = [
-            (topic, value, raw_key, partition, None, None, timestamp)
-            if headers is None
-            else (topic, value, raw_key, partition, None, None, timestamp, headers)
-            for topic, value, raw_key, partition, timestamp, headers in rows
-        ]
-        ready[-1] = (*ready[-1][:_DELIVERY_SLOT], self._tracker(key), *ready[-1][_DELIVERY_SLOT + 1 :])
-        self.send(ready)
+        last = rows[-1]
+        rows[-1] = (*last[:_DELIVERY_SLOT], self._tracker(key), *last[_DELIVERY_SLOT + 1 :])
+        self.send(rows)
 
     def _tracker(self, key: Any) -> Callable[[KafkaError | None, Message], None]:
         def delivered(error: KafkaError | None, message: Message) -> None:

@@ -12,7 +12,10 @@ import shutil
 import struct
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
 from datetime import UTC, datetime
+from itertools import starmap
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
@@ -33,6 +36,7 @@ _FORMAT = "millpond state 1"
 _STORE = "store:"
 _offset = struct.Struct(">q")
 _NO_OFFSET = -1
+_row_value = itemgetter(1)
 _FILE = re.compile(r"\b0*(\d+)\.sst\b")
 
 
@@ -288,11 +292,17 @@ class StateFile:
         try:
             for store, _, rows in groups:
                 handle = self._family(store).handle
-                for key, value in rows:
-                    if value is None:
-                        delete(key, handle)
-                    else:
-                        put(key, value, handle)
+                if all(map(_row_value, rows)):
+                    # No deletion among them: one C loop.
+                    batch.set_default_column_family(handle)
+                    deque(starmap(put, rows), maxlen=0)
+                    batch.set_default_column_family(None)
+                else:
+                    for key, value in rows:
+                        if value is None:
+                            delete(key, handle)
+                        else:
+                            put(key, value, handle)
                 for low, high in rows.ranges if isinstance(rows, Rows) else ():
                     delete_range(low, high, handle)
         finally:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
+from millpond.state.encoding import Produced, encode_entries
 from millpond.state.formats import (
     PARTITION_LENGTH,
     TIMESTAMP_LENGTH,
@@ -20,7 +21,7 @@ from millpond.state.formats import (
     unpack_timestamp,
 )
 from millpond.state.merge import merge
-from millpond.state.staging import ABSENT, ChangelogRecord, Headers, Produced, StagedStore, StoreContext
+from millpond.state.staging import ABSENT, ChangelogRecord, Headers, StagedStore, StoreContext
 
 __all__ = ("StagedKeyValues",)
 
@@ -28,6 +29,12 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Entry = tuple[Any, int]
+
+
+class _NoHeaders:
+    """Stands for the task of a store that has none."""
+
+    headers = None
 
 
 class StagedKeyValues(StagedStore[K, V]):
@@ -75,7 +82,7 @@ class StagedKeyValues(StagedStore[K, V]):
     def _bind(self) -> None:
         self.entry = self._immutable_entry() if self.value_serde.immutable else self._copied_entry()
         self.stage = self._immutable_stage() if self.value_serde.immutable else self._copied_stage()
-        if self.caching and self._context is not None:
+        if self.caching and self._context is not None and not self.value_serde.immutable:
             self.stage = self._with_headers(self.stage, self._context)
 
     def _immutable_entry(self) -> Callable[[bytes], tuple[V | None, int]]:
@@ -98,14 +105,27 @@ class StagedKeyValues(StagedStore[K, V]):
         return entry
 
     def _immutable_stage(self) -> Callable[[bytes, K, V | None, int, V | None], None]:
-        entries, dirty, caching = self._entries, self._dirty, self.caching
+        entries, dirty = self._entries, self._dirty
+        if not self.caching:
 
-        def stage(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+            def stage(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+                entries[raw_key] = (value, timestamp)
+                if raw_key not in dirty:
+                    dirty[raw_key] = None
+
+            return stage
+        context, kept = self._context or _NoHeaders(), self._dirty_headers
+
+        def stage_for_flush(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
             entries[raw_key] = (value, timestamp)
             if raw_key not in dirty:
-                dirty[raw_key] = (key, old) if caching else None
+                dirty[raw_key] = (key, old)
+            if context.headers:
+                kept[raw_key] = context.headers
+            elif kept:
+                kept.pop(raw_key, None)
 
-        return stage
+        return stage_for_flush
 
     def _copied_stage(self) -> Callable[[bytes, K, V | None, int, V | None], None]:
         entries, dirty, caching, load = self._entries, self._dirty, self.caching, self._load
@@ -165,26 +185,19 @@ class StagedKeyValues(StagedStore[K, V]):
             self._row_size.sample(rows)
 
     def _encode(self, out: list[Produced], keys: Iterable[bytes]) -> Rows:
-        topic, partition, prefix = self.changelog_topic, self.partition, self._prefix
-        entries, timestamped = self._entries, self.timestamped
         rows = self._flushed
-        serde = self.value_serde
-        encode = serde.serialize
-        immutable = serde.immutable
-        log, keep = out.append, rows.append
-        for raw_key in keys:
-            value, timestamp = entries[raw_key]
-            if value is None:
-                data = row = None
-            else:
-                try:
-                    data = encode(value) if immutable else value
-                except Exception as error:
-                    raise serde.encoding_failed(value, error) from error
-                row = pack_timestamp(timestamp) + data if timestamped else data
-            if topic is not None:
-                log((topic, data, raw_key, partition, timestamp, None))
-            keep((prefix + raw_key, row))
+        encode_entries(
+            self._entries,
+            list(keys),
+            serde=self.value_serde,
+            timestamped=self.timestamped,
+            topic=self.changelog_topic,
+            partition=self.partition,
+            prefix=self._prefix,
+            suffix=b"",
+            out=out,
+            rows=rows,
+        )
         return rows
 
     def _flush_forwarding(self, out: list[Produced]) -> None:

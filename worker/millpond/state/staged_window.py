@@ -19,6 +19,7 @@ import msgspec
 
 from millpond.serdes import Serde, Windowed
 from millpond.state.backend import Backend, Rows
+from millpond.state.encoding import Produced, encode_entries
 from millpond.state.formats import (
     MAX_SEQUENCE,
     PARTITION_LENGTH,
@@ -31,7 +32,7 @@ from millpond.state.formats import (
     window_suffix,
 )
 from millpond.state.merge import merge
-from millpond.state.staging import ABSENT, ChangelogRecord, Headers, Produced, StagedStore, StoreContext
+from millpond.state.staging import ABSENT, ChangelogRecord, Headers, StagedStore, StoreContext
 
 __all__ = ("StagedWindows",)
 
@@ -272,25 +273,18 @@ class StagedWindows(StagedStore[K, V]):
     def _encode(self, out: list[Produced], start: int, entries: dict[bytes, Entry], keys: Iterable[bytes]) -> None:
         if self._expired(start):
             return
-        topic, partition, timestamped = self.changelog_topic, self.partition, self.timestamped
-        prefix, suffix = segment_prefix(partition, start // self._interval), window_suffix(start)
-        serde = self.value_serde
-        encode, immutable = serde.serialize, serde.immutable
-        log, keep = out.append, self._flushed.append
-        for raw_key in keys:
-            value, timestamp = entries[raw_key]
-            if value is None:
-                data = row = None
-            else:
-                try:
-                    data = encode(value) if immutable else value
-                except Exception as error:
-                    raise serde.encoding_failed(value, error) from error
-                row = pack_timestamp(timestamp) + data if timestamped else data
-            key = raw_key + suffix
-            if topic is not None:
-                log((topic, data, key, partition, timestamp, None))
-            keep((prefix + key, row))
+        encode_entries(
+            entries,
+            list(keys),
+            serde=self.value_serde,
+            timestamped=self.timestamped,
+            topic=self.changelog_topic,
+            partition=self.partition,
+            prefix=segment_prefix(self.partition, start // self._interval),
+            suffix=window_suffix(start),
+            out=out,
+            rows=self._flushed,
+        )
 
     def _flush_forwarding(
         self,

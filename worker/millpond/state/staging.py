@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from millpond.errors import StateError
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
+from millpond.state.encoding import Produced
 from millpond.state.formats import partition_prefix
 from millpond.state.sizing import DICT_SLOT, LIST_SLOT, PAIR, Average
 
@@ -31,9 +32,6 @@ ChangelogRecord = tuple[bytes | None, bytes | None, int, Headers | None]
 
 FlushListener = Callable[[Any, Any, Any, int], None]
 """Called at flush with key, new value, value at the last flush, timestamp in ms."""
-
-Produced = tuple[str, bytes | None, bytes, int, int, Headers | None]
-"""Topic, value, key, partition, timestamp in ms, headers: what `flush` appends, in the order of produce()."""
 
 ABSENT: tuple[None, int] = (None, -1)
 """The entry of a key that is not in the store."""

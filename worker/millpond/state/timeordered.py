@@ -23,7 +23,8 @@ from millpond.state.formats import (
     encode_buffer_value,
     partition_prefix,
 )
-from millpond.state.staging import ChangelogRecord, Produced, StagedStore
+from millpond.state.encoding import Produced
+from millpond.state.staging import ChangelogRecord, StagedStore
 
 __all__ = ("Pending", "TimeOrderedBuffer")
 
@@ -180,7 +181,8 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
             held = updates.get(raw_key)
             data = None if held is None else encode_buffer_value(self._serialized(held), held.time)
             if topic is not None:
-                out.append((topic, data, raw_key, partition, now, None if data is None else BUFFER_HEADERS))
+                change = (topic, data, raw_key, partition, None, None, now)
+                out.append(change if data is None else (*change, BUFFER_HEADERS))
             rows.append((prefix + raw_key, data))
         self._dirty.clear()
         self._row_size.sample(rows)

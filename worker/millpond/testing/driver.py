@@ -19,6 +19,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from millpond.errors import TopologyError
 from millpond.runtime.config import Config
+from millpond.runtime.context import Outgoing
 from millpond.runtime.environment import Environment
 from millpond.runtime.global_state import GlobalStateUpdater
 from millpond.runtime.handlers import Handlers
@@ -247,10 +248,9 @@ class TopologyTestDriver:
 
     def _commit(self) -> None:
         task = self._task
-        changes = [(store, rows) for store, rows in task.flush()]
-        for _, rows in changes:
-            for topic, value, key, _partition, timestamp, headers in rows:
-                self._outputs.setdefault(topic, deque()).append(RawRecord(key, value, timestamp, headers))
+        for _, rows in task.flush():
+            for row in rows:
+                self._capture(row)
         for store in task.stores.values():
             rows = store.seal()
             self._backend.write([(store.name, 0, rows)], {(store.name, 0): (None, store.metadata())})
@@ -259,11 +259,16 @@ class TopologyTestDriver:
         task.context.commit_requested = False
         produced = task.outbox[:]
         task.outbox.clear()
-        for topic, value, key, _partition, _callback, _, timestamp, *headers in produced:
-            record = RawRecord(key, value, timestamp, headers[0] if headers else None)
-            self._outputs.setdefault(topic, deque()).append(record)
+        for row in produced:
+            topic, record = self._capture(row)
             if self._reads(topic):
                 self._enqueue(topic, record)
+
+    def _capture(self, row: Outgoing) -> tuple[str, RawRecord]:
+        topic, value, key, _partition, _callback, _, timestamp, *headers = row
+        record = RawRecord(key, value, timestamp, headers[0] if headers else None)
+        self._outputs.setdefault(topic, deque()).append(record)
+        return topic, record
 
     def close(self) -> None:
         """Close processors and stores."""

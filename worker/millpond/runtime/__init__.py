@@ -1,0 +1,1 @@
+"""Runs topologies: tasks, time, commit, ownership, restore and the worker's loop."""
