@@ -1,0 +1,295 @@
+"""`python -m bench`: run the comparison, print its table, write `build/bench.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from bench import latency, throughput
+from bench.cluster import Cluster
+from bench.data import load
+from bench.progress import Drain
+from bench.report import show
+from bench.sides import SIDES, Commands, Job, RunFailed, SideName
+from bench.statistics import Case, Latency, Throughput
+from bench.workloads import DESCRIPTIONS, GUARANTEES, KEYS, VALUE_BYTES, WORKLOADS, Data, Guarantee, WorkloadName
+from millpond.broker import EmbeddedBroker
+from millpond.broker.jars import paths
+from millpond.broker.java import find_jdk
+from millpond.errors import MillpondError
+
+_COMMIT_MS: Final = 100
+_LATENCY_COMMIT_MS: Final = (10, 100, 1000)
+_LATENCY_PARTITIONS: Final = 10
+_WIDTH: Final = 130  # of the output when it goes to a file
+_DATA_AGE_MS: Final = (
+    3_600_000  # the oldest record is an hour old: inside every retention, before anything that is written now
+)
+
+
+@dataclass
+class Bench:
+    """One invocation."""
+
+    console: Console
+    commands: Commands
+    cluster: Cluster
+    data: Data
+    progress: Progress
+    throughputs: dict[Case, Throughput] = field(default_factory=dict)
+    latencies: dict[Case, Latency] = field(default_factory=dict)
+    _loaded: set[int] = field(default_factory=set)
+    _runs: int = 0
+
+    def throughput(self, cases: list[Case], repeats: int, deadline: float) -> None:
+        """Round after round over all cases, so that every case has a pair before any has two; sides take turns to be first.
+
+        No pair is begun after `deadline` (monotonic seconds) except in the first round.
+        """
+        rounds = self.progress.add_task("throughput", total=len(cases) * repeats, status="pairs")
+        for repeat in range(repeats):
+            for case in cases:
+                if repeat and time.monotonic() > deadline:
+                    self.progress.console.print(f"Time is up: some cases have {repeat} pairs instead of {repeats}.")
+                    return
+                self._load(case.partitions)
+                order = SIDES if repeat % 2 == 0 else SIDES[::-1]
+                pair = {side: self._drain(side, case) for side in order}
+                self.throughputs.setdefault(case, Throughput(case, self.data.records)).pairs.append(pair)
+                self.progress.advance(rounds)
+
+    def latency(self, cases: list[Case], repeats: int, rate: int, seconds: float) -> None:
+        """All cases, the sides in turns; the samples of the repeats are put together."""
+        rounds = self.progress.add_task("latency", total=len(cases) * repeats, status="pairs")
+        for repeat in range(repeats):
+            for case in cases:
+                order = SIDES if repeat % 2 == 0 else SIDES[::-1]
+                found = self.latencies.setdefault(case, Latency(case, rate))
+                for side in order:
+                    job = self._job(side, case, own_topics=True)
+                    with self._bar(f"{side} latency {case.guarantee} {case.commit_ms} ms", None) as bar:
+
+                        def told(what: str, bar: TaskID = bar) -> None:
+                            self.progress.update(bar, status=what)
+
+                        samples = latency.measure(
+                            self.commands, self.cluster, side, job, case.partitions, rate, seconds, told
+                        )
+                    found.samples.setdefault(side, []).extend(samples)
+                self.progress.advance(rounds)
+
+    def _drain(self, side: SideName, case: Case) -> Drain:
+        title = f"{side} {case.workload} {case.guarantee}, {case.partitions} partitions"
+        with self._bar(title, self.data.records) as bar:
+            return throughput.measure(
+                self.commands, self.cluster, side, self._job(side, case), case.partitions, self.data.records,
+                lambda committed: self.progress.update(bar, completed=committed),
+            )  # fmt: skip
+
+    def _load(self, partitions: int) -> None:
+        if partitions in self._loaded:
+            return
+        with self._bar(f"loading {partitions} partitions", None):
+            for topic in (_input(partitions), _table(partitions)):
+                self.cluster.create(topic, partitions)
+                load(self.cluster.bootstrap, topic, "table" if topic == _table(partitions) else "stream", self.data)
+        self._loaded.add(partitions)
+
+    def _job(self, side: SideName, case: Case, *, own_topics: bool = False) -> Job:
+        self._runs += 1
+        name = f"bench-{side.replace('_', '-')}-{case.workload}-{self._runs}"
+        return Job(
+            application=name,
+            workload=case.workload,
+            guarantee=case.guarantee,
+            commit_ms=case.commit_ms,
+            input=f"in-{name}" if own_topics else _input(case.partitions),
+            table=f"table-{name}" if own_topics else _table(case.partitions),
+            output=f"out-{name}",
+            bootstrap=self.cluster.bootstrap,
+            state=self.commands.build / "state" / name,
+        )
+
+    @contextlib.contextmanager
+    def _bar(self, title: str, total: int | None) -> Iterator[TaskID]:
+        bar = self.progress.add_task(title, total=total, status="")
+        try:
+            yield bar
+        finally:
+            self.progress.remove_task(bar)
+
+
+def _input(partitions: int) -> str:
+    return f"records-{partitions}"
+
+
+def _table(partitions: int) -> str:
+    return f"rows-{partitions}"
+
+
+def _choices(_context: object, parameter: click.Parameter, value: str) -> list[str]:
+    known = {"workloads": WORKLOADS, "guarantees": GUARANTEES}[str(parameter.name)]
+    names = [name.strip() for name in value.split(",")]
+    if unknown := [name for name in names if name not in known]:
+        raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(known)}.")
+    return names
+
+
+def _numbers(_context: object, _parameter: object, value: str) -> list[int]:
+    try:
+        numbers = [int(each) for each in value.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise click.BadParameter("expected positive numbers with commas between them, such as 1,10.")
+    return numbers
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option(
+    "--quick", is_flag=True, help="A look in under three minutes: 10 partitions, exactly once, short runs, cold JVM."
+)
+@click.option("--workloads", default=",".join(WORKLOADS), callback=_choices, help="Which workloads.")
+@click.option(
+    "--partitions", default="10,1,100", callback=_numbers, help="Partition counts, in the order they are run."
+)
+@click.option("--guarantees", default=",".join(GUARANTEES[::-1]), callback=_choices, help="Which guarantees.")
+@click.option("--repeats", default=3, type=click.IntRange(1), help="Pairs of runs per case.")
+@click.option("--records", default=1_500_000, type=click.IntRange(100_000), help="Records in the input topic.")
+@click.option("--minutes", default=24.0, help="No further round of throughput pairs after this time.")
+@click.option("--only", type=click.Choice(["throughput", "latency"]), help="Only this part.")
+@click.option("--rate", default=2_000, type=click.IntRange(1), help="Records per second for latency.")
+@click.option("--seconds", default=10.0, help="How long one latency run measures.")
+@click.option("--latency-workload", default="count", type=click.Choice(("stateless", "count", "window")))
+@click.option("--seed", default=20_131, help="Of the keys and values.")
+@click.option(
+    "--output", default=Path("build/bench.json"), type=click.Path(path_type=Path), help="Where the figures go."
+)
+@click.option("--bootstrap-servers", default=None, help="Another broker than the embedded one.")
+def main(
+    quick: bool,
+    workloads: list[WorkloadName],
+    partitions: list[int],
+    guarantees: list[Guarantee],
+    repeats: int,
+    records: int,
+    minutes: float,
+    only: str | None,
+    rate: int,
+    seconds: float,
+    latency_workload: WorkloadName,
+    seed: int,
+    output: Path,
+    bootstrap_servers: str | None,
+) -> None:
+    """The same work on millpond and on Kafka Streams 4.1 (Java, one stream thread), against the same broker, in turns.
+
+    What is measured and how is written down in docs/benchmarks.md.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the sides and the broker are stopped then too
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    latency_commits: tuple[int, ...] = _LATENCY_COMMIT_MS
+    latency_repeats = min(repeats, 2)
+    latency_guarantees = guarantees
+    if quick:
+        partitions, guarantees, repeats, records = [10], ["exactly_once"], 1, min(records, 500_000)
+        latency_commits, latency_repeats, latency_guarantees, seconds = (100,), 1, ["exactly_once"], 5.0
+    data = Data(records, seed, int(time.time() * 1000) - _DATA_AGE_MS)
+    build = output.parent.absolute() / "bench"
+    with contextlib.ExitStack() as stack:
+        try:
+            commands = Commands(build, find_jdk() / "bin", paths("kafka-streams"))
+            bootstrap = bootstrap_servers or stack.enter_context(_broker()).bootstrap_servers
+        except (MillpondError, RunFailed) as error:
+            raise click.ClickException(str(error)) from error
+        _introduce(console, data, workloads)
+        progress = stack.enter_context(_progress(console))
+        bench = Bench(console, commands, Cluster(bootstrap), data, progress)
+        try:
+            if only != "latency":
+                cases = [
+                    Case(workload, guarantee, _COMMIT_MS, count)
+                    for count in partitions
+                    for workload in workloads
+                    for guarantee in guarantees
+                ]
+                bench.throughput(cases, repeats, time.monotonic() + minutes * 60)
+            if only != "throughput":
+                cases = [
+                    Case(latency_workload, guarantee, commit_ms, _LATENCY_PARTITIONS)
+                    for guarantee in latency_guarantees
+                    for commit_ms in latency_commits
+                ]
+                bench.latency(cases, latency_repeats, rate, seconds)
+        except RunFailed as error:
+            raise click.ClickException(str(error)) from error
+        finally:
+            progress.stop()
+            _finish(bench, output)
+
+
+def _broker() -> EmbeddedBroker:
+    # Deleted topics free the disk after a second rather than a minute; the heap holds 100 partitions' worth of requests.
+    return EmbeddedBroker(heap_mb=1024, properties={"log.segment.delete.delay.ms": "1000"})
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+def _introduce(console: Console, data: Data, workloads: list[WorkloadName]) -> None:
+    console.print(
+        f"{data.records:,} records of {VALUE_BYTES} bytes (keys: 8 bytes more), {KEYS:,} keys drawn uniformly, "
+        f"seed {data.seed}; commit every {_COMMIT_MS} ms"
+    )
+    for workload in workloads:
+        console.print(f"  [bold]{workload}[/bold]: {DESCRIPTIONS[workload]}")
+
+
+def _finish(bench: Bench, output: Path) -> None:
+    """Write and show whatever was measured, also when the bench was interrupted."""
+    throughputs = sorted(
+        bench.throughputs.values(),
+        key=lambda each: (WORKLOADS.index(each.case.workload), each.case.partitions, each.case.guarantee),
+    )
+    latencies = [each for each in bench.latencies.values() if set(each.samples) == set(SIDES)]
+    if throughputs or latencies:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        objects = [*(each.to_json() for each in throughputs), *(each.to_json() for each in latencies)]
+        output.write_text(json.dumps(objects, indent=2) + "\n", encoding="utf-8")
+        show(bench.console, throughputs, latencies)
+        bench.console.print(f"Written to {output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The bench's dealings with the broker: topics of a run and the committed offsets of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+_TIMEOUT: Final = 30.0  # seconds for one request
+
+
+class Cluster:
+    """One broker, seen by the bench."""
+
+    def __init__(self, bootstrap: str) -> None:
+        """Connect lazily to `bootstrap` (`host:port`)."""
+        self.bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # it outlives the broker
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Create `topic`, one replica, nothing ever deleted from it.
+
+        Raises:
+            KafkaException: when the broker refuses.
+        """
+        config = {"retention.ms": "-1"}
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+        self._admin.create_topics([new])[topic].result(_TIMEOUT)
+
+    def delete(self, prefixes: Iterable[str]) -> None:
+        """Delete every topic whose name starts with one of `prefixes`; what is gone already is no error."""
+        wanted = tuple(prefixes)
+        names = [name for name in self._admin.list_topics(timeout=_TIMEOUT).topics if name.startswith(wanted)]
+        if names:
+            for deleted in self._admin.delete_topics(names).values():
+                deleted.exception(_TIMEOUT)
+
+    def size(self, topic: str, partitions: int) -> int:
+        """The sum of the end offsets of `topic`.
+
+        Raises:
+            KafkaException: when the broker does not answer.
+        """
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(topic, partition): latest for partition in range(partitions)}
+        return sum(each.result(_TIMEOUT).offset for each in self._admin.list_offsets(asked).values())
+
+    def committed(self, group: str, topic: str, partitions: int) -> int:
+        """The sum of the group's stable committed offsets in `topic`; 0 before the group exists."""
+        asked = [TopicPartition(topic, partition) for partition in range(partitions)]
+        request = ConsumerGroupTopicPartitions(group, asked)
+        try:
+            answer = self._admin.list_consumer_group_offsets([request])[group].result(_TIMEOUT)
+        except KafkaException:
+            return 0
+        return sum(max(0, partition.offset) for partition in answer.topic_partitions or ())

@@ -1,0 +1,76 @@
+"""Loads the input topics of a run, in a process of its own so that its memory and its threads disturb no measurement.
+
+python -m bench.data bootstrap=… topic=… partitions=10 rows=stream records=1000000 seed=1 start_ms=…
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Final, Literal
+
+from confluent_kafka import Message, Producer
+
+from bench.options import from_arguments, to_arguments
+from bench.workloads import Data
+
+Rows = Literal["stream", "table"]
+
+# One producer in order (idempotent), big batches. The partitioner is Kafka's own, as a Java producer would place the keys.
+_PRODUCER: Final = {
+    "enable.idempotence": True,
+    "linger.ms": 50,
+    "batch.size": 1 << 20,
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 512 << 10,
+    "partitioner": "murmur2_random",
+    "delivery.report.only.error": True,
+    "log_level": 3,  # a new broker is not ready for idempotence at once: a warning nobody needs
+}
+_POLL_EVERY: Final = 20_000  # records between two looks at the delivery reports
+
+
+def load(bootstrap: str, topic: str, rows: Rows, data: Data) -> None:
+    """Fill `topic`, which must exist and be empty, and return once the broker has every record.
+
+    Args:
+        bootstrap: the broker, `host:port`.
+        topic: where the records go.
+        rows: `stream` for the workloads' input, `table` for the rows that `join` looks up.
+        data: what to produce.
+
+    Raises:
+        subprocess.CalledProcessError: when the loader fails; it has written why to standard error.
+    """
+    arguments = to_arguments(
+        bootstrap=bootstrap, topic=topic, rows=rows, records=data.records, seed=data.seed, start_ms=data.start_ms
+    )
+    subprocess.run([sys.executable, "-m", "bench.data", *arguments], check=True)
+
+
+def _produce(options: dict[str, str]) -> None:
+    data = Data(records=int(options["records"]), seed=int(options["seed"]), start_ms=int(options["start_ms"]))
+    failures: list[str] = []
+
+    def failed(error: object, _message: Message) -> None:
+        failures.append(str(error))
+
+    producer = Producer({**_PRODUCER, "bootstrap.servers": options["bootstrap"], "on_delivery": failed})
+    topic = options["topic"]
+    for number, (key, value, timestamp) in enumerate(data.stream() if options["rows"] == "stream" else data.table()):
+        if not number % _POLL_EVERY:
+            producer.poll(0)
+        while True:
+            try:
+                producer.produce(topic, value, key, timestamp=timestamp)
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                break
+    left = producer.flush(120)
+    if left or failures:
+        sys.exit(f"{left + len(failures)} records did not reach {topic}: {failures[0] if failures else 'time is up'}")
+
+
+if __name__ == "__main__":
+    _produce(from_arguments(sys.argv[1:]))

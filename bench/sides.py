@@ -1,0 +1,145 @@
+"""The two sides of the bench as child processes that are given the same arguments."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from bench.options import to_arguments
+from bench.workloads import Guarantee
+
+SideName = Literal["millpond", "kafka_streams"]
+SIDES: Final[tuple[SideName, ...]] = ("millpond", "kafka_streams")
+
+_STOP_SECONDS: Final = 30.0
+_JAVA_SOURCE: Final = Path(__file__).parent / "java" / "KafkaStreamsBench.java"
+
+
+class RunFailed(Exception):
+    """A side ended, hung or never started; the message holds the end of what it printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one child process is told to do."""
+
+    application: str
+    """Application id and consumer group, new for every run."""
+    workload: str
+    guarantee: Guarantee
+    commit_ms: int
+    input: str
+    table: str
+    output: str
+    bootstrap: str
+    state: Path
+    """State directory, empty."""
+
+    def arguments(self) -> list[str]:
+        """The command line both sides understand."""
+        return to_arguments(
+            application=self.application,
+            workload=self.workload,
+            guarantee=self.guarantee,
+            commit_ms=self.commit_ms,
+            input=self.input,
+            table=self.table,
+            output=self.output,
+            bootstrap=self.bootstrap,
+            state=self.state,
+        )
+
+
+class Child:
+    """A running side."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        """Watch `process`, whose output goes to `log`."""
+        self._process = process
+        self._log = log
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def check(self) -> None:
+        """Do nothing while it runs.
+
+        Raises:
+            RunFailed: when it has ended.
+        """
+        if (code := self._process.poll()) is not None:
+            raise self.failure(f"ended with exit code {code}")
+
+    def failure(self, what: str) -> RunFailed:
+        """An error that says `what` happened, with the end of the child's output."""
+        tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
+        return RunFailed(f"{what}; it printed:\n{tail}\n(all of it is in {self._log})")
+
+    def stop(self) -> None:
+        """Ask it to stop, wait, and kill it when it does not."""
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Commands:
+    """How each side is started; compiles the Java one first."""
+
+    def __init__(self, build: Path, java_home_bin: Path, classpath: Sequence[Path]) -> None:
+        """Compile the Java side into `build`.
+
+        Args:
+            build: directory for classes, logs and state directories.
+            java_home_bin: directory with a JDK's `java` and `javac`, version 17 or newer.
+            classpath: the jars of kafka-streams.
+
+        Raises:
+            RunFailed: when there is no `javac` or it does not compile.
+        """
+        self.build = build
+        classes = build / "classes"
+        jars = ":".join(map(str, classpath))
+        javac = java_home_bin / "javac"
+        if not javac.exists():
+            message = f"The bench compiles its Kafka Streams side and {javac} does not exist: install openjdk-17-jdk-headless."
+            raise RunFailed(message)
+        classes.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            [javac, "-d", classes, "-cp", jars, _JAVA_SOURCE], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RunFailed(f"{_JAVA_SOURCE.name} does not compile:\n{done.stderr}")
+        self._commands: dict[SideName, list[str]] = {
+            "millpond": [sys.executable, "-m", "bench.worker"],
+            "kafka_streams": [str(java_home_bin / "java"), "-cp", f"{classes}:{jars}", "KafkaStreamsBench"],
+        }
+
+    @contextlib.contextmanager
+    def running(self, side: SideName, job: Job) -> Iterator[Child]:
+        """Run a side in a fresh state directory; stopped, and its state removed, at the end of the block."""
+        log = self.build / "logs" / f"{job.application}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(job.state, ignore_errors=True)
+        job.state.mkdir(parents=True)
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [*self._commands[side], *job.arguments()], stdout=out, stderr=subprocess.STDOUT, env=os.environ.copy()
+            )
+            child = Child(process, log)
+            try:
+                yield child
+            finally:
+                child.stop()
+                shutil.rmtree(job.state, ignore_errors=True)

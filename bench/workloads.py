@@ -1,0 +1,85 @@
+"""What both sides of the bench do, in constants: the data, the windows and the names of the four workloads.
+
+The Java side repeats `WINDOW_MS` and `GRACE_MS` in `java/KafkaStreamsBench.java`; `tests/bench` holds the two together.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+WorkloadName = Literal["stateless", "count", "window", "join"]
+Guarantee = Literal["at_least_once", "exactly_once"]
+
+WORKLOADS: Final[tuple[WorkloadName, ...]] = ("stateless", "count", "window", "join")
+GUARANTEES: Final[tuple[Guarantee, ...]] = ("at_least_once", "exactly_once")
+
+DESCRIPTIONS: Final[dict[WorkloadName, str]] = {
+    "stateless": "map_values to upper case, filter that keeps 15 of 16 records, to a topic",
+    "count": "group_by_key().count() in a key-value store, every update that leaves the cache to a topic",
+    "window": "group_by_key() in tumbling windows of one minute with 10 s grace, count(), to a topic",
+    "join": "stream-table inner join by key, every record finds its row, to a topic",
+}
+
+KEYS: Final = 100_000
+"""Distinct keys; drawn uniformly."""
+VALUE_BYTES: Final = 100
+"""Length of a record's value; its key is 8 bytes more."""
+TABLE_VALUE_BYTES: Final = 20
+"""Length of the value of a row in the table that `join` reads."""
+EVENTS_PER_SECOND: Final = 5_000
+"""Pace of the records' own timestamps, so that one window of a minute sees 300,000 records."""
+WINDOW_MS: Final = 60_000
+GRACE_MS: Final = 10_000
+
+_BODIES = 4096  # distinct values: random enough for an honest compression ratio, few enough to be made in no time
+_HEX = "0123456789abcdef"
+
+
+class InputRecord(NamedTuple):
+    """One record as the loader produces it."""
+
+    key: bytes
+    value: bytes
+    timestamp: int
+    """Epoch milliseconds; never decreases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The input of a run: the same for both sides, byte for byte, for the same seed.
+
+    The first character of every value is a uniformly random hex digit: the filter of `stateless` drops `0`.
+    """
+
+    records: int
+    seed: int
+    start_ms: int
+    """Timestamp of the first record, epoch milliseconds."""
+
+    def stream(self) -> Iterator[InputRecord]:
+        """The records of the input topic in the order in which they are produced."""
+        random_ = random.Random(self.seed)
+        keys = [key_of(number) for number in range(KEYS)]
+        bodies = ["".join(random_.choices(_HEX, k=VALUE_BYTES)).encode() for _ in range(_BODIES)]
+        chunk = 50_000
+        for first in range(0, self.records, chunk):
+            size = min(chunk, self.records - first)
+            yield from map(
+                InputRecord,
+                random_.choices(keys, k=size),
+                random_.choices(bodies, k=size),
+                [self.start_ms + (first + i) * 1000 // EVENTS_PER_SECOND for i in range(size)],
+            )
+
+    def table(self) -> Iterator[InputRecord]:
+        """The rows of the table topic: one per key, older than every record of the stream."""
+        for number in range(KEYS):
+            yield InputRecord(key_of(number), f"row {number}".ljust(TABLE_VALUE_BYTES, ".").encode(), self.start_ms - 1)
+
+
+def key_of(number: int) -> bytes:
+    """Key number `number` as it is on the wire: eight bytes of ASCII."""
+    return b"k%07d" % number
