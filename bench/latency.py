@@ -40,12 +40,12 @@ class _Load(threading.Thread):
         )
         self._topic = topic
         self._rate = rate
-        self._stop = threading.Event()
+        self._ended = threading.Event()
 
     def run(self) -> None:
         records = Data(records=1 << 40, seed=1, start_ms=0).stream()
         begin, sent = time.monotonic(), 0
-        while not self._stop.wait(_TICK):
+        while not self._ended.wait(_TICK):
             due = int((time.monotonic() - begin) * self._rate)
             for _ in range(due - sent):
                 key, value, _ = next(records)
@@ -55,7 +55,7 @@ class _Load(threading.Thread):
         self._producer.flush(10)
 
     def stop(self) -> None:
-        self._stop.set()
+        self._ended.set()
         self.join()
 
 
