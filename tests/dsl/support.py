@@ -1,0 +1,88 @@
+"""A hand-made task for bodies: what they forward, drop and report is kept in lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from millpond.state import MemoryBackend, StoreBuilder
+from millpond.topology import Body, TaskId
+
+
+class Task:
+    """A TaskContext whose attributes tests set."""
+
+    def __init__(self) -> None:
+        self.task_id = TaskId(0, 0)
+        self.application_id = "app"
+        self.headers: list[tuple[str, bytes | None]] | None = None
+        self.topic: str | None = "topic"
+        self.partition = 0
+        self.offset = 0
+        self.timestamp = 0
+        self.stream_time = -1
+        self.config: Mapping[str, object] = {}
+        self.commits = 0
+
+    def now_ms(self) -> int:
+        return 0
+
+    def request_commit(self) -> None:
+        self.commits += 1
+
+
+class Node:
+    """A NodeContext that keeps what a body does."""
+
+    def __init__(self, name: str = "node", remembered: Mapping[str, int] | None = None, **stores: Any) -> None:
+        self.name = name
+        self.task = Task()
+        self.forwarded: list[tuple[Any, ...]] = []
+        self.forwarded_headers: list[Any] = []
+        self.children: dict[str, list[tuple[Any, ...]]] = {}
+        self.errors: list[Exception] = []
+        self.drops = 0
+        self.scheduled: list[tuple[int, bool, Callable[[int], None]]] = []
+        self.closing: list[Callable[[], None]] = []
+        self.memory: dict[str, Callable[[], int]] = {}
+        self._remembered = dict(remembered or {})
+        self._stores = stores
+
+    def forward(self, *record: Any) -> None:
+        self.forwarded.append(record)
+        self.forwarded_headers.append(self.task.headers)
+
+    def child(self, name: str) -> Callable[..., None]:
+        received = self.children.setdefault(name, [])
+        return lambda *record: received.append(record)
+
+    def store(self, name: str) -> Any:
+        return self._stores[name]
+
+    def failed(self, error: Exception, _key: Any, _value: Any, _timestamp: int) -> None:
+        self.errors.append(error)
+
+    def dropped(self) -> None:
+        self.drops += 1
+
+    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Any:
+        self.scheduled.append((interval_ms, wall_clock, callback))
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        self.closing.append(callback)
+
+    def remember(self, name: str, value: Callable[[], int]) -> int | None:
+        self.memory[name] = value
+        return self._remembered.get(name)
+
+    def restarted(self) -> dict[str, int]:
+        """What a commit now would keep for the next `Node(remembered=…)`."""
+        return {name: value() for name, value in self.memory.items()}
+
+    def bind(self, body: Body) -> Callable[..., None]:
+        return body.bind(self)
+
+
+def build(builder: StoreBuilder[Any, Any]) -> Any:
+    """A store of the builder's kind, in memory."""
+    return builder.build(0, MemoryBackend())
