@@ -213,7 +213,8 @@ class Resetter:
 
     def at_time(self, partitions: Sequence[Partition], timestamp_ms: int) -> dict[Partition, int]:
         """The first offset at or after a time; the end where there is none."""
-        wanted = [TopicPartition(each.topic, each.partition, timestamp_ms) for each in partitions]
+        # Below zero the protocol has other meanings, such as the end.
+        wanted = [TopicPartition(each.topic, each.partition, max(0, timestamp_ms)) for each in partitions]
         found = self._ask(lambda: self.consumer.offsets_for_times(wanted, timeout=_TIMEOUT_S), "offsets by time")
         ends = self.ends(partitions)
         return {

@@ -89,10 +89,7 @@ only the application can read; a command line is seen by every user of the machi
 
 def markdown() -> str:
     """The page ``docs/configuration.md``."""
-    rows = "".join(
-        f"| [`{one.key}`](#{one.key.replace('.', '')}) | {_default(one)} | `{variable_for(one.key)}` |\n"
-        for one in settings()
-    )
+    rows = "".join(f"| `{one.key}` | {_default(one)} | `{variable_for(one.key)}` |\n" for one in settings())
     sections = "".join(f"\n### {one.key}\n\n{one.doc} {_sentence(one)}\n" for one in settings())
     return _HEAD + rows + sections + _TAIL
 

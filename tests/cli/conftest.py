@@ -1,0 +1,143 @@
+"""The command line from a user's side: applications in files, commands in this process or in one of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from millpond.cli import main
+
+WORKER_ROOT = Path(__file__).parents[2] / "worker"
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+
+Millpond = Callable[..., Ended]
+Application = Callable[[str], str]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has a current directory and an environment of its own."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("MILLPOND_") and not name.startswith(("MILLPOND_TEST", "MILLPOND_CACHE")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def millpond(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Millpond:
+    """Run a command in this process."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def run(*arguments: object) -> Ended:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(list(map(str, arguments)))
+            sys.exit(0)
+        said = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Application:
+    """Write a module into the current directory; its name is new, since Python imports a name once."""
+
+    def write(text: str) -> str:
+        name = f"app_{uuid.uuid4().hex[:8]}"
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text), encoding="utf-8")
+        return name
+
+    return write
+
+
+class Process:
+    """A command in a process of its own, its output collected in a file."""
+
+    def __init__(self, directory: Path, *arguments: object) -> None:
+        self._said = directory / f"said-{uuid.uuid4().hex[:6]}"
+        with self._said.open("wb") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "millpond.cli", *map(str, arguments)],
+                stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=directory,
+                env={**os.environ, "PYTHONPATH": str(WORKER_ROOT), "PYTHONUNBUFFERED": "1"},
+            )  # fmt: skip
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text(encoding="utf-8")
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def says(self, text: str) -> bool:
+        """Whether it has said so; it must still be running if not."""
+        if text in self.said:
+            return True
+        assert self.running, f"it ended with {self._process.returncode} before it said {text!r}:\n{self.said}"
+        return False
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, timeout_s: float = 60) -> int:
+        """Its exit status."""
+        return self._process.wait(timeout_s)
+
+    def end(self) -> None:
+        """Make sure it is gone."""
+        if self.running:
+            self._process.kill()
+            self._process.wait(10)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Start commands in processes of their own; they end with the test."""
+    started: list[Process] = []
+
+    def begin(*arguments: object) -> Process:
+        started.append(Process(tmp_path, *arguments))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.end()
+
+
+COUNT = """
+    import os
+    from millpond.dsl import StreamsBuilder
+    from millpond.serdes import Long, String
+
+    def count():
+        builder = StreamsBuilder()
+        (
+            builder.stream(os.environ.get("WORDS", "words"), key=String, value=String)
+            .group_by(lambda _, word: word, key=String, value=String, name="by-word")
+            .count(store="counts")
+            .to_stream()
+            .to(os.environ.get("COUNTS", "counts"), value=Long)
+        )
+        return builder.build()
+"""
+"""Counts words: one repartition topic, one store."""

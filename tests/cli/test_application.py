@@ -1,0 +1,91 @@
+"""Finding the application, and what is said when it cannot be found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millpond.cli.application import load_topology
+from millpond.errors import TopologyError
+from tests.cli.conftest import COUNT, Application, Millpond
+
+
+def extend(name: str, text: str) -> None:
+    with Path(f"{name}.py").open("a", encoding="utf-8") as file:
+        file.write(f"\n{text}\n")
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        "topology = count()",
+        "topology = count",
+        "topology = lambda: count()",
+        "topology = StreamsBuilder(); topology.stream('t', key=String, value=String).to('u')",
+        "def topology(partitions=3): return count()",
+        "class Holder:\n    topology = staticmethod(count)\ntopology = Holder.topology",
+    ],
+)
+def test_topologies_builders_and_functions_are_taken(application: Application, attribute: str) -> None:
+    """Whatever leads to a topology without an argument is an application."""
+    name = application(COUNT)
+    extend(name, attribute)
+    assert load_topology(f"{name}:topology").subtopologies()
+
+
+def test_attributes_of_attributes_are_found(application: Application) -> None:
+    """`module:Class.attribute` leads there."""
+    name = application(COUNT)
+    extend(name, "class Apps:\n    words = staticmethod(count)")
+    assert load_topology(f"{name}:Apps.words").subtopologies()
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "told"),
+    [
+        (COUNT, "{}", ["names no attribute", "'count'"]),
+        (COUNT, "{}:", ["names no attribute", "'count'"]),
+        (COUNT, ":count", ["names no module"]),
+        (COUNT, "{}:cuont", ["has no 'cuont'", "did you mean '{}:count'?"]),
+        (COUNT, "{}.py:count", ["is a file", "'{}:count'"]),
+        (COUNT, "./{}.py", ["is a file", "'{}:NAME'"]),
+        (COUNT, "nowhere_at_all:count", ["no module 'nowhere_at_all'"]),
+        (COUNT, "{}x:count", ["no module '{}x'", "did you mean '{}'?"]),
+        ("import not_installed_anywhere", "{}:x", ["needs 'not_installed_anywhere', which is not installed"]),
+        ("x = 1 / 0", "{}:x", ["cannot be imported", "ZeroDivisionError", "{}.py, line 1"]),
+        ("def x(:", "{}:x", ["cannot be imported", "SyntaxError", "line 1"]),
+        ("x = 5", "{}:x", ["is a int", "should be a Topology"]),
+        ("def x(): pass", "{}:x", ["NoneType", "lack a return"]),
+        ("def x(a, b=1): pass", "{}:x", ["wants the arguments a:"]),
+        ("\ndef x():\n    raise KeyError('k')", "{}:x", ["failed: KeyError: 'k'", "{}.py, line 3"]),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(
+    millpond: Millpond, application: Application, text: str, target: str, told: list[str]
+) -> None:
+    """Each way to miss an application has its own sentence, without a traceback, and exit status 2."""
+    name = application(text)
+    ended = millpond("topology", target.format(name))
+    assert ended.status == 2
+    assert ended.out == ""
+    assert ended.err.startswith("millpond: ")
+    assert ended.err.count("\n") == 1
+    for part in told:
+        assert part.format(name) in ended.err
+
+
+def test_the_applications_own_topology_errors_come_through(millpond: Millpond, application: Application) -> None:
+    """What millpond says of the topology is not wrapped in anything."""
+    name = application("""
+        from millpond.topology import Topology
+        def build():
+            topology = Topology()
+            topology.add_source("a", "t")
+            topology.add_source("a", "u")
+            return topology
+    """)
+    with pytest.raises(TopologyError) as refused:
+        load_topology(f"{name}:build")
+    ended = millpond("topology", f"{name}:build")
+    assert (ended.status, ended.err) == (1, f"millpond: {refused.value}\n")

@@ -1,0 +1,63 @@
+"""`millpond dev`: a broker and a worker with one command."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millpond.cli.dev import missing_topics
+from millpond.serdes import String
+from millpond.topology import Topology
+from tests.cli.conftest import COUNT, Application, Process
+from tests.support import kafka
+
+
+@pytest.mark.slow
+def test_one_command_runs_an_application_from_nothing(
+    start: Callable[..., Process], application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broker, topics and worker come up; words are counted; Ctrl-C ends all of it and leaves nothing behind."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    dev = start("dev", f"{application(COUNT)}:count", "--partitions", 2, "--set", "commit.interval=50ms")
+    kafka.eventually(lambda: dev.says("-> running"), "the worker runs", timeout_s=110)
+    address = re.search(r"broker (\S+)", dev.said)
+    assert address is not None
+    kafka.produce(address[1], "words", [(None, "hello"), (None, "world"), (None, "hello")])
+    rows = kafka.read_until(
+        address[1], "counts", lambda rows: {(row.key, row.value) for row in rows} >= {(b"hello", b"\0" * 7 + b"\2")}
+    )
+    assert {row.key for row in rows} == {b"hello", b"world"}
+    assert kafka.topic_names(address[1]) >= {"words", "counts", "count-by-word-repartition", "count-counts-changelog"}
+    dev.signal(signal.SIGINT)
+    assert dev.wait() == 0, dev.said
+    assert list(scratch.iterdir()) == []
+    assert not (tmp_path / "state-home").exists()
+
+
+def _topology() -> Topology:
+    topology = Topology()
+    topology.add_source("a", "left", key=String, value=String)
+    topology.add_source("b", "right", key=String, value=String)
+    topology.add_repartition_topic("again")
+    topology.add_sink("out", "result", "a", "b", key=String, value=String)
+    topology.add_sink("over", "again", "a", key=String, value=String)
+    topology.add_source("c", "again", key=String, value=String)
+    topology.copartition(["a", "b"])
+    return topology
+
+
+def test_topics_that_are_read_or_written_are_created() -> None:
+    """Those that exist are left alone, and internal ones are the worker's business."""
+    assert missing_topics(_topology(), {}, 4) == {"left": 4, "right": 4, "result": 4}
+    assert missing_topics(_topology(), {"left": 4, "right": 4, "result": 1}, 4) == {}
+
+
+def test_created_topics_fit_those_they_are_joined_with() -> None:
+    """Co-partitioned topics get the count of the one that is there, whatever was asked for."""
+    assert missing_topics(_topology(), {"left": 6}, 4) == {"right": 6, "result": 4}

@@ -1,0 +1,127 @@
+"""The command line as such: help, exit statuses, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millpond.cli import _COMMANDS
+from tests.cli.conftest import COUNT, WORKER_ROOT, Application, Millpond
+
+
+def test_help_names_every_command_and_the_exit_statuses(millpond: Millpond) -> None:
+    """A newcomer who types `millpond --help` sees what there is."""
+    ended = millpond("--help")
+    assert ended.status == 0
+    assert all(name in ended.out for name in _COMMANDS)
+    assert "Exit status" in ended.out
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_every_command_has_help(millpond: Millpond, name: str) -> None:
+    """Every command can be loaded, and explains itself."""
+    ended = millpond(name, "--help")
+    assert ended.status == 0
+    assert f"millpond {name}" in ended.out
+
+
+def test_help_loads_no_command() -> None:
+    """Help is instant: neither the Kafka client nor RocksDB is loaded for it."""
+    code = "import sys; from millpond.cli import main\ntry: main(['--help'])\nexcept SystemExit: print(sorted(sys.modules))"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(WORKER_ROOT)}, capture_output=True, text=True, check=True
+    ).stdout
+    assert "confluent_kafka" not in shown
+    assert "rocksdict" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["rnu"], "no command 'rnu'; did you mean 'run'?"),
+        (["xyz"], "there are run, dev"),
+        (["run"], "Missing argument"),
+        (["topology", "a:b", "--formt", "svg"], "--formt"),
+        (["settings", "no such word"], "no setting"),
+        (["reset"], "--input-topics"),
+        (["reset", "--to-latest", "--to-offset", "3", "--input-topics", "t"], "choose one of"),
+        (["reset", "--to-datetime", "soon", "--input-topics", "t"], "--to-datetime"),
+        (["reset", "--by-duration", "soon", "--input-topics", "t"], "--by-duration"),
+    ],
+)
+def test_a_wrong_command_line_is_a_sentence_and_status_2(millpond: Millpond, arguments: list[str], told: str) -> None:
+    """What cannot be understood is told, with a hint, and nothing is done."""
+    ended = millpond(*arguments)
+    assert ended.status == 2
+    assert told in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_wrong_setting_is_a_sentence_and_status_2(millpond: Millpond, application: Application) -> None:
+    """The nearest right setting, and where the wrong one came from."""
+    name = application(COUNT)
+    ended = millpond("run", f"{name}:count", "--set", "comit.interval.ms=5", "--application-id", "a")
+    assert ended.status == 2
+    assert "'comit.interval.ms' (given on the command line) is unknown; did you mean 'commit.interval.ms'?" in ended.err
+
+
+def test_a_set_without_a_value_does_not_repeat_it(millpond: Millpond, application: Application) -> None:
+    """Somebody may have forgotten the key of a password."""
+    ended = millpond("run", f"{application(COUNT)}:count", "--set", "hunter2")
+    assert ended.status == 2
+    assert "hunter2" not in ended.err
+
+
+def test_a_missing_setting_names_the_ways_to_give_it(millpond: Millpond, application: Application) -> None:
+    """Without an application id, the message has the flag and the variable."""
+    ended = millpond("run", f"{application(COUNT)}:count")
+    assert ended.status == 2
+    assert "MILLPOND_APPLICATION_ID" in ended.err
+
+
+def test_a_configuration_in_the_current_directory_is_used(millpond: Millpond, application: Application) -> None:
+    """`millpond.toml` is read without being named, and another one when it is."""
+    name = application(COUNT)
+    Path("millpond.toml").write_text("pol.ms = 1", encoding="utf-8")
+    assert "millpond.toml" in millpond("run", f"{name}:count").err
+    Path("other.toml").write_text("pll.ms = 1", encoding="utf-8")
+    assert "other.toml" in millpond("run", f"{name}:count", "--config", "other.toml").err
+
+
+def test_foreseen_errors_have_a_traceback_when_asked_for(millpond: Millpond, application: Application) -> None:
+    """`--verbose` shows where a foreseen error comes from; otherwise there is one line."""
+    name = application("x = 1 / 0")
+    assert "Traceback" not in millpond("topology", f"{name}:x").err
+    assert "ZeroDivisionError" in millpond("topology", f"{name}:x", "-v").err
+    assert "Traceback" in millpond("topology", f"{name}:x", "-v").err
+
+
+def test_an_unforeseen_error_shows_its_traceback_and_what_to_do(
+    millpond: Millpond, application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug is never hidden behind a sentence."""
+
+    def broken(self: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("millpond.topology.Topology.describe", broken)
+    ended = millpond("topology", f"{application(COUNT)}:count")
+    assert ended.status == 70
+    assert "RuntimeError: a bug" in ended.err
+    assert "please report it" in ended.err
+
+
+def test_the_documentation_of_settings_is_what_the_command_prints(millpond: Millpond) -> None:
+    """docs/configuration.md is written by `millpond settings --markdown`, and nobody forgot to."""
+    page = WORKER_ROOT.parent / "docs" / "configuration.md"
+    assert millpond("settings", "--markdown").out == page.read_text(encoding="utf-8")
+
+
+def test_settings_can_be_searched(millpond: Millpond) -> None:
+    """A word of the name or of the description finds the setting."""
+    found = millpond("settings", "kip-353").out
+    assert "max.task.idle.ms" in found
+    assert "application.id" not in found

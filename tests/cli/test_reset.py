@@ -1,0 +1,246 @@
+"""`millpond reset`: what it would do, what it does, and when it refuses."""
+
+from __future__ import annotations
+
+import io
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.cli.application import load_topology
+from millpond.cli.resetting import internal_topics, topics_of
+from millpond.runtime.ownership import OffsetMetadata, encode_metadata
+from millpond.state.locking import DirectoryLock
+from tests.cli.conftest import COUNT, Application, Ended, Millpond, Process
+from tests.conftest import CreateTopic
+from tests.support import kafka
+from tests.support.broker import Broker
+
+names = st.text("abc-", min_size=1, max_size=6)
+
+
+@given(st.lists(names, unique=True), names)
+def test_only_internal_topics_of_the_application_are_deleted(others: list[str], application_id: str) -> None:
+    """Whatever applications there are: of topics named after another group, none is deleted."""
+    groups = {*others, application_id}
+    topics = {f"{group}-{rest}" for group in groups for rest in ("x-changelog", "y-repartition", "output")}
+    delete, _ = internal_topics(topics, application_id, groups, None)
+    longer = [group for group in groups if group.startswith(f"{application_id}-")]
+    assert all(topic.startswith(f"{application_id}-") for topic in delete)
+    assert all(topic.endswith(("-changelog", "-repartition")) for topic in delete)
+    assert not any(topic.startswith(f"{group}-") for topic in delete for group in longer)
+    if not longer:
+        assert {f"{application_id}-x-changelog", f"{application_id}-y-repartition"} <= set(delete)
+
+
+def test_a_topology_knows_its_topics(application: Application) -> None:
+    """With a topology nothing is guessed: topics that only look like the application's are kept."""
+    inputs, known = topics_of(load_topology(f"{application(COUNT)}:count"))
+    assert inputs.topics == {"words"}
+    existing = ["a-by-word-repartition", "a-counts-changelog", "a-old-changelog", "b-counts-changelog", "words"]
+    delete, keep = internal_topics(existing, "a", [], known)
+    assert delete == ["a-by-word-repartition", "a-counts-changelog"]
+    assert keep == ["a-old-changelog"]
+
+
+class Scene:
+    """An application that has run: committed offsets with an owner, internal topics, local state."""
+
+    def __init__(self, broker: Broker, millpond: Millpond, app_id: str, topic: str, state: Path) -> None:
+        self.broker = broker.bootstrap_servers
+        self.millpond = millpond
+        self.app_id = app_id
+        self.topic = topic
+        self.directory = state / app_id / "w0"
+        self.directory.mkdir(parents=True)
+        (self.directory / "lock").touch()
+        (self.directory / "data").write_text("x")
+        for name in ("store-changelog", "by-repartition"):
+            kafka.create_topic(self.broker, f"{app_id}-{name}")
+        self.commit(topic, {0: 3, 1: 2})
+        self.commit(f"{app_id}-by-repartition", {0: 0})
+
+    def commit(self, topic: str, offsets: dict[int, int]) -> None:
+        metadata = encode_metadata(OffsetMetadata(owner="w0", epoch=1))
+        consumer = Consumer({"bootstrap.servers": self.broker, "group.id": self.app_id})
+        consumer.commit(
+            offsets=[TopicPartition(topic, each, offset, metadata=metadata) for each, offset in offsets.items()],
+            asynchronous=False,
+        )
+        consumer.close()
+
+    def reset(self, *more: object) -> Ended:
+        return self.millpond(
+            "reset", "--application-id", self.app_id, "--bootstrap-servers", self.broker, "--input-topics", self.topic,
+            "--state-dir", self.directory.parent.parent, *more,
+        )  # fmt: skip
+
+    def offsets(self) -> dict[int, int]:
+        return {
+            each: offset for each, (offset, _) in kafka.committed_offsets(self.broker, self.app_id, self.topic).items()
+        }
+
+    def internal(self) -> set[str]:
+        return kafka.topic_names(self.broker, prefix=f"{self.app_id}-")
+
+
+@pytest.fixture
+def scene(
+    broker: Broker, millpond: Millpond, app_id: str, create_topic: CreateTopic, tmp_path: Path
+) -> Iterator[Scene]:
+    topic = create_topic("input", partitions=2)
+    for partition in (0, 1):
+        kafka.produce(
+            broker.bootstrap_servers, topic, [(None, str(n), 1_700_000_000_000 + n * 1000, partition) for n in range(5)]
+        )
+    yield Scene(broker, millpond, app_id, topic, tmp_path / "state")
+
+
+def test_a_dry_run_tells_everything_and_changes_nothing(scene: Scene) -> None:
+    """Offsets, topics and directories are named, and are as they were."""
+    before = scene.offsets(), scene.internal()
+    ended = scene.reset("--dry-run")
+    assert ended.status == 0
+    for told in (
+        scene.topic,
+        f"{scene.app_id}-store-changelog",
+        f"{scene.app_id}-by-repartition",
+        str(scene.directory),
+        "dry run",
+    ):
+        assert told in ended.out
+    assert (scene.offsets(), scene.internal()) == before
+    assert (scene.directory / "data").exists()
+
+
+def test_a_reset_application_starts_over(scene: Scene) -> None:
+    """Offsets at the beginning and nobody's, internal topics and local state gone; a second reset finds nothing to do."""
+    ended = scene.reset("--yes")
+    assert ended.status == 0, ended.err
+    committed = kafka.committed_offsets(scene.broker, scene.app_id, scene.topic)
+    assert {offset for offset, _ in committed.values()} == {0}
+    assert not any(metadata for _, metadata in committed.values())
+    assert scene.internal() == set()
+    assert not scene.directory.parent.exists()
+    assert "Nothing to do" in scene.reset("--yes").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--to-earliest",), {0: 0, 1: 0}),
+        (("--to-latest",), {0: 5, 1: 5}),
+        (("--to-offset", "2"), {0: 2, 1: 2}),
+        (("--to-offset", "99"), {0: 5, 1: 5}),
+        (("--shift-by", "-1"), {0: 2, 1: 1}),
+        (("--shift-by", "-99"), {0: 0, 1: 0}),
+        (("--to-datetime", datetime.fromtimestamp(1_700_000_002, UTC).isoformat()), {0: 2, 1: 2}),
+        (("--to-datetime", "2023-11-14T22:13:21.500"), {0: 2, 1: 2}),
+        (("--to-datetime", "2099-01-01"), {0: 5, 1: 5}),
+        (("--by-duration", "365000d"), {0: 0, 1: 0}),
+        (("--by-duration", "1ms"), {0: 5, 1: 5}),
+    ],
+)
+def test_inputs_are_read_again_from_wherever_is_wanted(
+    scene: Scene, arguments: tuple[str, ...], expected: dict[int, int]
+) -> None:
+    """Each way to say where, kept within what the topic holds."""
+    assert scene.reset("--yes", *arguments).status == 0
+    assert scene.offsets() == expected
+
+
+def test_without_an_answer_nothing_is_done(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question is asked, and no is an answer."""
+    before = scene.offsets(), scene.internal()
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    ended = scene.reset()
+    assert ended.status == 130
+    assert "Do this?" in ended.err
+    assert (scene.offsets(), scene.internal()) == before
+
+
+def test_a_worker_on_this_machine_is_noticed(scene: Scene) -> None:
+    """Its lock on the state directory tells; even by force its state is not pulled away from under it."""
+    lock = DirectoryLock(scene.directory)
+    try:
+        ended = scene.reset("--yes")
+        assert ended.status == 1
+        assert "seems to be running" in ended.err
+        assert str(scene.directory) in ended.err
+        assert scene.offsets() == {0: 3, 1: 2}
+        assert scene.reset("--yes", "--force").status == 1
+        assert (scene.directory / "data").exists()
+    finally:
+        lock.release()
+
+
+def test_members_of_the_group_are_noticed(scene: Scene) -> None:
+    """A Java application of that id has members in the group; they must leave before its offsets are changed."""
+    consumer = Consumer({"bootstrap.servers": scene.broker, "group.id": scene.app_id})
+    consumer.subscribe([scene.topic])
+    try:
+        kafka.eventually(lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()), "it has joined")
+        ended = scene.reset("--yes")
+        assert ended.status == 1
+        assert "1 active member" in ended.err
+    finally:
+        consumer.close()
+
+
+def test_an_input_topic_that_is_not_there_is_a_sentence(broker: Broker, millpond: Millpond, app_id: str) -> None:
+    """A misspelled topic is told, before anything is done."""
+    missing = f"missing-{uuid.uuid4().hex[:6]}"
+    ended = millpond(
+        "reset", "--application-id", app_id, "--bootstrap-servers", broker.bootstrap_servers, "--input-topics", missing
+    )
+    assert ended.status == 1
+    assert missing in ended.err
+
+
+def _counted_to_three(times: int, rows: list[kafka.Row]) -> bool:
+    return sum((row.key, row.value) == (b"a", b"\0" * 7 + b"\3") for row in rows) >= times
+
+
+@pytest.mark.slow
+def test_an_application_counts_again_after_a_reset(
+    broker: Broker,
+    millpond: Millpond,
+    start: Callable[..., Process],
+    application: Application,
+    create_topic: CreateTopic,
+    app_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Run, reset, run: the second run begins from nothing and comes to the same counts."""
+    words, counts = create_topic("words", partitions=2), create_topic("counts", partitions=2)
+    monkeypatch.setenv("WORDS", words)
+    monkeypatch.setenv("COUNTS", counts)
+    kafka.produce(broker.bootstrap_servers, words, [(None, word) for word in "aabab"])
+    target = f"{application(COUNT)}:count"
+    options = (
+        "--bootstrap-servers",
+        broker.bootstrap_servers,
+        "--application-id",
+        app_id,
+        "--processing-guarantee",
+        "exactly_once",
+    )
+    for run in (1, 2):
+        worker = start("run", target, *options)
+        rows = kafka.read_until(
+            broker.bootstrap_servers, counts,
+            lambda rows, run=run: sum((row.key, row.value) == (b"a", b"\0" * 7 + b"\3") for row in rows) >= run,
+        )  # fmt: skip
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.said
+        assert sum(row.key == b"a" and row.value == b"\0" * 7 + b"\1" for row in rows) <= run
+        ended = millpond("reset", target, *options, "--yes")
+        assert ended.status == 0, ended.err
+        assert "is reset" in ended.out

@@ -1,0 +1,139 @@
+"""`millpond run` against a real broker, in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import signal
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millpond.serdes import Long
+from tests.cli.conftest import COUNT, Application, Millpond, Process
+from tests.conftest import CreateTopic
+from tests.support import kafka
+from tests.support.broker import Broker
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def words(create_topic: CreateTopic, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """The topics the application reads and writes."""
+    topics = create_topic("words", partitions=2), create_topic("counts", partitions=2)
+    monkeypatch.setenv("WORDS", topics[0])
+    monkeypatch.setenv("COUNTS", topics[1])
+    return topics
+
+
+def produce(broker: Broker, topic: str, *words: str) -> None:
+    kafka.produce(broker.bootstrap_servers, topic, [(None, word) for word in words])
+
+
+def counted(broker: Broker, topic: str, expected: dict[str, int]) -> dict[str, int]:
+    """The latest count of each word, once they are as expected."""
+    latest: dict[str, int] = {}
+
+    def reached(rows: list[kafka.Row]) -> bool:
+        latest.update({(row.key or b"").decode(): Long.deserialize(row.value or b"") for row in rows})
+        return latest == expected
+
+    kafka.read_until(broker.bootstrap_servers, topic, reached)
+    return latest
+
+
+def await_processed(worker: Process, records: int) -> None:
+    """Until the worker's own metrics say that it has processed so many records."""
+    kafka.eventually(lambda: worker.says("-> running"), "the worker runs")
+    address = re.search(r"http://\S+/metrics", worker.said)
+    assert address is not None
+
+    def processed() -> bool:
+        shown = urllib.request.urlopen(address[0], timeout=10).read()
+        found = re.search(rb"millpond_worker_processed_records_total\{[^}]*\} (\S+)", shown)
+        return found is not None and float(found[1]) >= records
+
+    kafka.eventually(processed, f"{records} records are processed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_runs_until_a_signal_and_goes_on_where_it_was(
+    broker: Broker, start: Start, application: Application, words: tuple[str, str], app_id: str, number: int
+) -> None:
+    """It counts, commits when told to stop, ends with 0, and the next run neither loses nor repeats anything."""
+    name = application(COUNT)
+    arguments = (
+        "run", f"{name}:count", "--bootstrap-servers", broker.bootstrap_servers, "--application-id", app_id,
+        "--processing-guarantee", "exactly_once", "--set", "commit.interval=10m", "--set", "transaction.timeout.ms=15m",
+    )  # fmt: skip
+    for expected in ({"a": 2, "b": 1}, {"a": 4, "b": 2}):
+        worker = start(*arguments)
+        produce(broker, words[0], "a", "b", "a")
+        kafka.eventually(lambda worker=worker: worker.says("-> running"), "the worker runs")
+        processed = re.compile(rb"millpond_worker_processed_records_total\{[^}]*\} (\S+)")
+        address = re.search(r"http://\S+/metrics", worker.said)
+        assert address is not None
+
+        def all_processed(url: str = address[0]) -> bool:
+            found = processed.search(urllib.request.urlopen(url, timeout=10).read())
+            return found is not None and float(found[1]) >= 3
+
+        kafka.eventually(all_processed, "the words are processed")
+        worker.signal(number)
+        assert worker.wait() == 0, worker.said
+        # Nothing was due for ten minutes: what is committed was committed on the way out. Counting takes two tasks,
+        # the second of which may have had to wait for the first's transaction, hence the last run.
+        last = start(*arguments[:-4])
+        assert counted(broker, words[1], expected) == expected
+        last.signal(signal.SIGTERM)
+        assert last.wait() == 0, last.said
+
+
+@pytest.mark.slow
+def test_no_secret_is_said(
+    broker: Broker, start: Start, application: Application, words: tuple[str, str], app_id: str, tmp_path: Path
+) -> None:
+    """Passwords from file, environment and flags: none is in what the worker says, however much it says."""
+    (tmp_path / "millpond.toml").write_text(
+        'sasl.password = "swordfish-1"\napp.api.token = "swordfish-2"', encoding="utf-8"
+    )
+    worker = start(
+        "run", f"{application(COUNT)}:count", "--bootstrap-servers", broker.bootstrap_servers, "--application-id", app_id,
+        "--set", "producer.ssl.key.password=swordfish-3", "--set", "debug=conf", "--verbose",
+    )  # fmt: skip
+    kafka.eventually(lambda: worker.says("-> running"), "the worker runs")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert "swordfish" not in worker.said
+    assert len(worker.said) > 1000
+
+
+@pytest.mark.slow
+def test_a_topic_that_is_not_there_is_a_sentence_and_status_1(
+    broker: Broker, millpond: Millpond, application: Application, app_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The application cannot run; the message names the topic."""
+    monkeypatch.setenv("WORDS", "no-such-topic")
+    name = application(COUNT)
+    ended = millpond(
+        "run", f"{name}:count", "--bootstrap-servers", broker.bootstrap_servers, "--application-id", app_id
+    )
+    assert ended.status == 1
+    last = ended.err.strip().splitlines()[-1]
+    assert last.startswith("millpond: ")
+    assert "no-such-topic" in last
+
+
+def test_a_broker_that_is_not_there_is_a_sentence_and_status_1(
+    millpond: Millpond, application: Application, app_id: str
+) -> None:
+    """After the configured patience, with the address."""
+    ended = millpond(
+        "run", f"{application(COUNT)}:count", "--bootstrap-servers", "127.0.0.1:1", "--application-id", app_id,
+        "--set", "task.timeout=1s",
+    )  # fmt: skip
+    assert ended.status == 1
+    assert "127.0.0.1:1" in ended.err.strip().splitlines()[-1]
