@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,13 +27,13 @@ def test_a_tree_set_stays_balanced(items: list[int]) -> None:
     for item in items:
         tree.add(item)
 
-    def check(entry: object) -> int:
+    def check(entry: Any) -> int:
         if entry is None:
             return 1
-        left, right = entry.left, entry.right  # type: ignore[attr-defined]
-        assert not (entry.red and any(child is not None and child.red for child in (left, right)))  # type: ignore
+        left, right = entry.left, entry.right
+        assert not (entry.red and any(child is not None and child.red for child in (left, right)))
         assert check(left) == check(right)
-        return check(left) + (not entry.red)  # type: ignore[attr-defined]
+        return check(left) + (not entry.red)
 
     assert tree._root is not None
     assert not tree._root.red

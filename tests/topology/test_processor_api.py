@@ -148,7 +148,7 @@ def test_close_is_called_when_the_task_closes() -> None:
 
 def test_an_interval_below_a_millisecond_is_refused() -> None:
     """A punctuation needs a clock that can show its interval."""
-    node, process = bind(
+    _, process = bind(
         lambda context, _: context.schedule(timedelta(microseconds=5), mp.PunctuationType.STREAM_TIME, print)
     )
     with pytest.raises(TopologyError, match="at least a millisecond"):

@@ -98,6 +98,6 @@ def test_a_processor_that_makes_no_processor_is_refused_when_a_task_starts() -> 
     """A supplier's result is checked where it is first needed."""
     from tests.dsl.support import Node
 
-    topology = Topology().add_source("source", "in").add_processor("work", lambda: object(), "source")  # type: ignore
+    topology = Topology().add_source("source", "in").add_processor("work", lambda: object(), "source")  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="made a object"):
         topology.subtopologies()[0].processors[0].body.bind(Node("work"))

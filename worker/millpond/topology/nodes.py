@@ -43,6 +43,10 @@ class StoreBuilder(Protocol):
     def logging(self) -> bool:
         """Whether it has a changelog."""
 
+    @property
+    def source_topic(self) -> str | None:
+        """The topic that doubles as its changelog; None for a topic of its own."""
+
 
 @dataclass(frozen=True)
 class SourceNode:

@@ -56,7 +56,6 @@ class Topology:
         self._patterns: dict[str, re.Pattern[str]] = {}
         self._repartition_topics: dict[str, RepartitionTopic] = {}
         self._copartitioned: list[frozenset[str]] = []
-        self._store_topics: dict[str, str] = {}
 
     # Building
 
@@ -272,11 +271,6 @@ class Topology:
             self._copartitioned.append(group)
         return self
 
-    def use_topic_as_changelog(self, store: str, topic: str) -> Topology:
-        """Restore a store from its source topic instead of a changelog of its own."""
-        self._store_topics[store] = topic
-        return self
-
     # Reading
 
     @property
@@ -340,9 +334,9 @@ class Topology:
                     stores,
                     tuple(group for group in groups if group & topics),
                     {
-                        store.name: self._store_topics.get(store.name, changelog_topic(store.name))
+                        store.name: store.source_topic or changelog_topic(store.name)
                         for store in stores
-                        if store.logging or store.name in self._store_topics
+                        if store.logging or store.source_topic
                     },
                 )
             )
