@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypedDict, TypeVar, cast
+from typing import Any, Generic, TypedDict, TypeVar
 
 from millpond.dsl.durations import milliseconds
 from millpond.dsl.graph import Graph
@@ -100,9 +100,8 @@ class Storage:
         """The builder of a timestamped key-value store."""
         return KeyValueStoreBuilder(
             name=self.name,
-            # None stands for the configured default serde, which is not known before the runtime starts.
-            key=cast("Serde[Any]", self.key),
-            value=cast("Serde[Any]", self.value),
+            key=self.key,
+            value=self.value,
             persistent=self.persistent,
             timestamped=True,
             logging=self.logging,
@@ -125,8 +124,8 @@ class Storage:
             )
         return WindowStoreBuilder(
             name=self.name,
-            key=cast("Serde[Any]", self.key),
-            value=cast("Serde[Any]", self.value),
+            key=self.key,
+            value=self.value,
             persistent=self.persistent,
             timestamped=True,
             logging=self.logging,

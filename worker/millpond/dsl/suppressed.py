@@ -148,9 +148,8 @@ class SuppressedTable:
         """Its buffer."""
         return TimeOrderedBufferBuilder(
             name=self._store,
-            # None stands for the configured default serde, which is not known before the runtime starts.
-            key=cast("Serde[Any]", self._key),
-            value=cast("Serde[Any]", self._value),
+            key=self._key,
+            value=self._value,
             logging=self._suppressed.logging,
             count_bytes=self._suppressed.max_bytes is not None,
         )
