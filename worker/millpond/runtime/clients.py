@@ -28,16 +28,31 @@ quick_retries: dict[str, Any] = {
 }
 
 
+#: Records read ahead, for all partitions together.
+_READ_AHEAD_KIB = 64 * 1024
+
+
 def make_consumer(
-    config: Config, on_commit: Callable[..., None] | None, on_error: Callable[[KafkaError], None]
+    config: Config,
+    partitions: int,
+    on_commit: Callable[..., None] | None,
+    on_error: Callable[[KafkaError], None],
 ) -> Consumer:
-    """The worker's one consumer: it assigns by itself and never joins the group."""
+    """The worker's one consumer: it assigns by itself and never joins the group.
+
+    Args:
+        config: the worker's settings.
+        partitions: how many it may read at the same time; they share the memory for reading ahead.
+        on_commit: told about asynchronous commits.
+        on_error: told about errors of the client.
+    """
     defaults: dict[str, Any] = {
         **quick_retries,
-        # Memory of the read-ahead, for all partitions together.
-        "queued.max.messages.kbytes": 16 * 1024,
-        "queued.min.messages": 20_000,
-        "fetch.queue.backoff.ms": 10,
+        # librdkafka counts per partition, and fetches again only below the number of messages.
+        "queued.max.messages.kbytes": max(256, _READ_AHEAD_KIB // max(1, partitions)),
+        "queued.min.messages": 100_000,
+        # A full queue is looked at again so much later, whatever was consumed meanwhile.
+        "fetch.queue.backoff.ms": 5,
         # Bounds how long a newly assigned partition waits behind the fetch that is on its way.
         "fetch.wait.max.ms": 50,
         "auto.offset.reset": {"none": "error"}.get(config.auto_offset_reset, config.auto_offset_reset),

@@ -164,6 +164,11 @@ class Config:
         "rocksdb.block.cache.bytes", as_bytes(0), 64 * 1024**2,
         "Memory RocksDB reads through, for all stores of the worker together; write buffers are charged to it.",
     )  # fmt: skip
+    rocksdb_row_cache_bytes: int = _setting(
+        "rocksdb.row.cache.bytes", as_bytes(0), 64 * 1024**2,
+        "Memory for committed rows kept decoded in front of RocksDB, for all stores of the worker together. It decides "
+        "how often RocksDB is read, and nothing else.",
+    )  # fmt: skip
     rocksdb_write_buffer_bytes: int = _setting(
         "rocksdb.write.buffer.bytes", as_bytes(64 * 1024), 32 * 1024**2,
         "Memory RocksDB collects writes in before it writes files, for all stores of the worker together.",

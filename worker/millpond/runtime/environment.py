@@ -36,6 +36,8 @@ class Environment:
     """KIP-353; -1 never waits."""
     cache_bytes: int = 10 * 1024 * 1024
     """Record cache of the whole worker; 0 forwards every update."""
+    row_cache_bytes: int = 64 * 1024 * 1024
+    """Committed rows kept in memory, for the whole worker."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Application settings a processor may read."""
     partition_count: Callable[[str], int] = lambda _topic: 1
@@ -48,15 +50,17 @@ class Environment:
         return decorate(self.application_id, name) if name in self.internal_topics else name
 
     def complete(self, builder: Any) -> Any:
-        """A store builder with the default serdes where it names none.
+        """A store builder with the default serdes where it names none, and no caching where there is no cache.
 
         Raises:
             TopologyError: there is no default either.
         """
-        if builder.key is not None and builder.value is not None:
+        caching = builder.caching and self.cache_bytes > 0
+        if builder.key is not None and builder.value is not None and caching == builder.caching:
             return builder
         return replace(
             builder,
+            caching=caching,
             key=_resolve(builder.key, self.default_key, builder.name, "key"),
             value=_resolve(builder.value, self.default_value, builder.name, "value"),
         )

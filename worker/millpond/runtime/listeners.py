@@ -26,6 +26,12 @@ class WorkerListener:
     def state_changed(self, state: WorkerState) -> None:
         """The worker is in another state."""
 
+    def restore_started(self, store: str, partition: int, start: int, end: int) -> None:
+        """A store partition is to be restored from its changelog's offset `start`, up to `end`."""
+
+    def restore_ended(self, store: str, partition: int, records: int) -> None:
+        """A store partition is complete; it took so many records of the changelog."""
+
     def restore_progress(self, store: str, partition: int, done: int, total: int) -> None:
         """A store partition has applied `done` of about `total` offsets; done == total means restored."""
 

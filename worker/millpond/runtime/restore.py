@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from .listeners import WorkerListener
 from .ownership import Partition
 
 __all__ = ("ChangelogReader", "Restoration")
@@ -64,9 +65,10 @@ class ChangelogReader:
         restorations: by changelog partition.
     """
 
-    def __init__(self, on_progress: Callable[[Restoration], None]) -> None:
+    def __init__(self, on_progress: Callable[[Restoration], None], listener: WorkerListener) -> None:
         self.restorations: dict[Partition, Restoration] = {}
         self._on_progress = on_progress
+        self._listener = listener
 
     def add(self, restoration: Restoration) -> None:
         """Begin with a store. One that starts at its end is done at once."""
@@ -76,6 +78,9 @@ class ChangelogReader:
             restoration.store.name, restoration.store.partition, restoration.source,
             restoration.start, restoration.end, restoration.remaining,
         )  # fmt: skip
+        self._listener.restore_started(
+            restoration.store.name, restoration.store.partition, restoration.start, restoration.end
+        )
         if restoration.start >= restoration.end:
             self._finish(restoration)
 
@@ -125,6 +130,7 @@ class ChangelogReader:
             restoration.store.name, restoration.store.partition, restoration.restored,
             time.monotonic() - restoration.started,
         )  # fmt: skip
+        self._listener.restore_ended(restoration.store.name, restoration.store.partition, restoration.restored)
 
     @property
     def complete(self) -> bool:

@@ -187,9 +187,9 @@ class TaskManager:
     def create(self, outbox: list[Outgoing]) -> None:
         """Build all tasks at their committed offsets and begin to restore their stores."""
         stores_by_task = {task: self._stores(task) for task in self._plan.tasks}
-        caching = [store for stores in stores_by_task.values() for store in stores.values()]
-        for store in caching:
-            store.cache_limit = self._environment.cache_bytes // len(caching)
+        every_store = [store for stores in stores_by_task.values() for store in stores.values()]
+        for store in every_store:
+            store.cache_limit = self._environment.row_cache_bytes // len(every_store)
         global_stores = {updater.store.name: updater.store for updater in self.globals}
         for task_id, stores in stores_by_task.items():
             committed = self._committed[task_id]

@@ -29,6 +29,7 @@ from .commit import is_fenced
 from .config import Config
 from .context import Outgoing
 from .environment import Environment
+from .garbage import GarbageCollector
 from .handlers import Handlers
 from .listeners import CommitStats, WorkerListener
 from .metrics import WorkerMetrics
@@ -78,6 +79,7 @@ class Worker:
         self._stop = threading.Event()
         self.state = WorkerState.CREATED
         self.metrics = WorkerMetrics(config)
+        self._garbage = GarbageCollector()
         self._environment: Environment
         self._cluster: Cluster
         self._plan: Plan
@@ -108,7 +110,7 @@ class Worker:
             MillpondError: the worker cannot go on; what it had not committed is not lost.
         """
         try:
-            with self.metrics.serving(self):
+            with self.metrics.serving(self), self._garbage.in_charge():
                 self._open()
                 try:
                     self._run()
@@ -190,6 +192,7 @@ class Worker:
             default_timestamp_extractor=config.default_timestamp_extractor,
             max_task_idle_ms=config.max_task_idle_ms,
             cache_bytes=config.statestore_cache_max_bytes,
+            row_cache_bytes=config.rocksdb_row_cache_bytes,
             settings=config.as_mapping(),
             partition_count=self._cluster.partition_count,
         )
@@ -199,14 +202,19 @@ class Worker:
             if offset_committer is not None:
                 offset_committer.on_commit(error, partitions)
 
-        self._consumer = make_consumer(config, None if config.exactly_once else on_commit, self._client_error)
+        self._consumer = make_consumer(
+            config,
+            sum(len(topics) for topics in self._plan.tasks.values()),
+            None if config.exactly_once else on_commit,
+            self._client_error,
+        )
         if not config.exactly_once:
             offset_committer = OffsetCommitter(self._consumer)
             self._offset_sink = offset_committer
         offsets = OffsetStore(self._consumer, self._stop.is_set, config.task_timeout_ms / 1000)
         self._manager = TaskManager(
             self._topology, self._plan, config, self._environment, self._state_file, self._consumer, offsets,
-            ChangelogReader(self._restore_progress),
+            ChangelogReader(self._restore_progress, self._listener),
         )  # fmt: skip
         self.metrics.watch(self._manager, self._state_file)
 
@@ -379,6 +387,7 @@ class Worker:
             self._reattach()
         if processed:
             self.metrics.processed(processed, time.monotonic() - started)
+            self._garbage.processed(processed)
             self._since_measured += processed
         if self._pipeline.phase is Phase.IDLE:
             self._collector.drain()
@@ -407,23 +416,19 @@ class Worker:
             self._next_commit = now + self._config.commit_interval_ms / 1000
 
     def _over_limits(self) -> bool:
-        """Whether staged state asks for a commit now. Flushes record caches that are over theirs."""
+        """Whether staged state asks for a commit now. Flushes the record caches when they are over their limit."""
         if self._since_measured < _MEASURE_EVERY:
             return False
         self._since_measured = 0
+        stores = self._manager.stores()
         limit = self._config.statestore_uncommitted_max_bytes
-        staged = cached = 0
-        for task in self._tasks:
-            for store in task.stores.values():
-                staged += store.staged_bytes()
-                if store.caching and store.staged_bytes() > store.cache_limit:
-                    cached += 1
-        if cached and (limit < 0 or staged <= limit):
+        if 0 <= limit < sum(store.staged_bytes() for store in stores):
+            return True
+        if sum(store.dirty_bytes() for store in stores if store.caching) > self._environment.cache_bytes:
             for task in self._tasks:
-                if any(store.caching and store.staged_bytes() > store.cache_limit for store in task.stores.values()):
-                    self._send_changes(task)
+                self._send_changes(task)
             self._collector.drain()
-        return 0 <= limit < staged
+        return False
 
     def _send_changes(self, task: StreamTask) -> None:
         for store, rows in task.flush():
@@ -461,6 +466,8 @@ class Worker:
             store.committed()
         took = time.monotonic() - commit.started
         self.metrics.committed(took, len(commit.offsets))
+        commit.rows.clear()
+        self._garbage.collect()
         self._listener.committed(CommitStats(took, len(commit.offsets), self.metrics.records_processed))
         now = time.monotonic()
         if now >= self._next_purge and self._plan.repartition:

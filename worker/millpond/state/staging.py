@@ -140,9 +140,11 @@ class StagedStore(Generic[K, V]):
     def staged_bytes(self) -> int:
         """About how much memory is taken by what the backend does not have yet."""
         rows = len(self._flushed) + len(self._sealed)
-        return int(self._dirty_count() * (self._entry_size.value + DICT_SLOT + PAIR)) + int(
-            rows * (self._row_size.value + LIST_SLOT)
-        )
+        return self.dirty_bytes() + int(rows * (self._row_size.value + LIST_SLOT))
+
+    def dirty_bytes(self) -> int:
+        """About how much memory is taken by writes since the last flush: the record cache of a caching store."""
+        return int(self._dirty_count() * (self._entry_size.value + DICT_SLOT + PAIR))
 
     def cache_bytes(self) -> int:
         """About how much memory is taken by all entries, staged or only read, and by the rows not yet written."""
