@@ -72,16 +72,7 @@ def test_a_worker_runs_until_a_signal_and_goes_on_where_it_was(
     for expected in ({"a": 2, "b": 1}, {"a": 4, "b": 2}):
         worker = start(*arguments)
         produce(broker, words[0], "a", "b", "a")
-        kafka.eventually(lambda worker=worker: worker.says("-> running"), "the worker runs")
-        processed = re.compile(rb"millpond_worker_processed_records_total\{[^}]*\} (\S+)")
-        address = re.search(r"http://\S+/metrics", worker.said)
-        assert address is not None
-
-        def all_processed(url: str = address[0]) -> bool:
-            found = processed.search(urllib.request.urlopen(url, timeout=10).read())
-            return found is not None and float(found[1]) >= 3
-
-        kafka.eventually(all_processed, "the words are processed")
+        await_processed(worker, 3)
         worker.signal(number)
         assert worker.wait() == 0, worker.said
         # Nothing was due for ten minutes: what is committed was committed on the way out. Counting takes two tasks,
