@@ -29,13 +29,12 @@ def test_every_command_has_help(millpond: Millpond, name: str) -> None:
 
 
 def test_help_loads_no_command() -> None:
-    """Help is instant: neither the Kafka client nor RocksDB is loaded for it."""
+    """Help is quick, and works even if a command's own needs are broken: no command's module is loaded for it."""
     code = "import sys; from millpond.cli import main\ntry: main(['--help'])\nexcept SystemExit: print(sorted(sys.modules))"
     shown = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(WORKER_ROOT)}, capture_output=True, text=True, check=True
     ).stdout
-    assert "confluent_kafka" not in shown
-    assert "rocksdict" not in shown
+    assert not any(f"'millpond.cli.{name}'" in shown for name in _COMMANDS)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from millpond.runtime.config_sources import Collected, read_toml, spelled, varia
 from millpond.runtime.config_values import (
     Parser,
     Secret,
-    as_bool,
     as_bytes,
     as_choice,
     as_count,
@@ -218,10 +217,6 @@ class Config:
     topology_optimization: str = _setting(
         "topology.optimization", as_choice("none"), "none",
         "Only `none`: topologies run as they are written.",
-    )  # fmt: skip
-    ensure_explicit_internal_resource_naming: bool = _setting(
-        "ensure.explicit.internal.resource.naming", as_bool, False,
-        "Refuse a topology whose internal topics or stores have generated names, which change with it (KIP-1111).",
     )  # fmt: skip
     http_host: str = _setting(
         "http.host", as_text, "127.0.0.1",

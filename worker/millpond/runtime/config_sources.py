@@ -44,6 +44,7 @@ _REFUSED = {
     "rocksdb.config.setter": "write 'rocksdb.block.cache.bytes' and 'rocksdb.write.buffer.bytes'",
     "metric.reporters": "metrics are served for Prometheus on 'http.port'",
     "metrics.recording.level": "all metrics are always recorded",
+    "ensure.explicit.internal.resource.naming": "compare 'millpond topology' with the one that ran before",
     "upgrade.from": "millpond reads what every Kafka Streams since 3.5 writes",
     "default.dsl.store": "choose the store where it is used, in the topology",
     "dsl.store.suppliers.class": "choose the store where it is used, in the topology",
