@@ -1,0 +1,1 @@
+"""Applications that show what millpond is like. Each folder is one of them."""

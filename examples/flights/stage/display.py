@@ -1,0 +1,132 @@
+"""What one sees: a block that redraws itself on a terminal, plain lines elsewhere; and the comparison at the end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from examples.flights.stage.truth import AirportDifference, Comparison
+
+__all__ = ("Display", "Progress")
+
+_LINE_EVERY_S = 2.0
+_NAMES = {"EWR": "Newark", "JFK": "Kennedy", "LGA": "LaGuardia"}
+
+
+@dataclass
+class Progress:
+    """Figures of the moment."""
+
+    total: int = 0
+    played: int = 0
+    committed: int = 0
+    results: int = 0
+    restarts: int = 0
+    pid: int = 0
+    day: str = ""
+
+    @property
+    def lag(self) -> int:
+        """Records played whose effects are not committed."""
+        return max(0, self.played - self.committed)
+
+
+@dataclass
+class Display:
+    """Shows progress and events while the `with` block runs.
+
+    Args:
+        console: where to.
+    """
+
+    console: Console
+    progress: Progress = field(default_factory=Progress)
+    _begun: float = field(default_factory=time.monotonic)
+    _next_line: float = 0.0
+    _live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
+            self._live = Live(self, console=self.console, refresh_per_second=8)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._begun
+
+    def event(self, text: str, style: str = "") -> None:
+        """Something that happened once: a line that stays."""
+        line = Text(f"{self.seconds:6.1f} s  ", style="dim").append(text, style=f"not dim {style}".strip())
+        self.console.print(line, soft_wrap=self._live is None)
+
+    def update(self) -> None:
+        """Show the progress now and then where nothing redraws itself."""
+        if self._live is None and self.progress.total and time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + _LINE_EVERY_S
+            now = self.progress
+            self.console.print(
+                f"{self.seconds:6.1f} s  {now.day}   in {now.played:,}   committed {now.committed:,}   "
+                f"results {now.results:,}   lag {now.lag:,}   restarts {now.restarts}",
+                soft_wrap=True,
+            )
+
+    def __rich__(self) -> RenderableType:
+        now = self.progress
+        if not now.total:
+            return Text(f"{self.seconds:6.1f} s  starting …", style="dim")
+        state = Text("down", style="bold red") if not now.pid else Text(f"pid {now.pid}", style="green")
+        head = Text.assemble(" flights", (" · exactly_once · worker ", "dim"), state, (f" · {self.seconds:.0f} s", "dim"))
+        table = Table.grid(padding=(0, 2))
+        table.add_row(" records in", ProgressBar(now.total, now.played, width=32), f"{now.played:>9,}", now.day)
+        table.add_row(" committed", ProgressBar(now.total, now.committed, width=32), f"{now.committed:>9,}", f"lag {now.lag:,}")
+        table.add_row(" results", "airport hours, final", f"{now.results:>9,}", f"restarts {now.restarts}")
+        return Group(Text(), head, table)
+
+    def comparison(self, found: Comparison) -> None:
+        """The table of what was read and how it differs, airport by airport."""
+        everything = found.total
+        table = Table(box=box.SIMPLE_HEAD, show_footer=True)
+        table.add_column("airport", "all", no_wrap=True)
+        for heading, footer in zip(_COLUMNS, _figures(everything), strict=True):
+            table.add_column(heading, footer, justify="right", no_wrap=True)
+        for each in found.airports:
+            table.add_row(f"{each.airport} {_NAMES.get(each.airport, '')}".strip(), *_figures(each))
+        self.console.print(table)
+        if found.equal:
+            self.console.print(
+                f"Identical: {everything.hours_read:,} results over {everything.flights_read:,} flights, each hour once, "
+                f"through {self.progress.restarts} kill -9.",
+                style="bold green", soft_wrap=True,
+            )  # fmt: skip
+        else:
+            self.console.print(
+                "DIFFERENT: the output is not what a plain loop over the same data gives.",
+                style="bold red", soft_wrap=True,
+            )  # fmt: skip
+
+
+_COLUMNS = ("hours", "flights", "departed", "mean delay", "missing", "wrong", "twice")
+
+
+def _figures(airport: AirportDifference) -> tuple[str, ...]:
+    mean = f"{airport.minutes / airport.departures:.2f} min" if airport.departures else ""
+    counts = (airport.hours_read, airport.flights_read, airport.departures)
+    differences = (airport.missing, airport.wrong, airport.repeated)
+    return (*(f"{count:,}" for count in counts), mean, *(f"{count:,}" for count in differences))

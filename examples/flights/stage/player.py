@@ -1,0 +1,161 @@
+"""Plays the year into Kafka: first the two tables, then the flights in the order in which they were to depart."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from examples.flights.stage import data
+
+__all__ = ("TOPICS", "Player", "create_topics", "play_tables")
+
+TOPICS = {"airlines": 1, "planes": 1, "flights": 1, "delays-by-airport": 3}
+"""Topics and partitions. `flights` has one, which keeps the year in one order. With several, a worker that catches up
+may read a week of one before an hour of another, and windows would need a grace that covers this, as in Kafka Streams.
+"""
+
+_NEW_YEAR_MS = 1_356_998_400_000  # 2013-01-01T00:00Z, before the first flight
+_FAR_LATER = datetime(2014, 2, 1, tzinfo=UTC)
+_TIMEOUT_S = 60.0
+_BATCH = 500
+_encode = msgspec.json.encode
+
+
+def create_topics(bootstrap_servers: str) -> None:
+    """Create the topics of the application. They keep records of 2013: by age, Kafka would delete them at once."""
+    settings = {"retention.ms": "-1"}
+    new = [NewTopic(name, count, 1, config=settings) for name, count in TOPICS.items()]
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})  # kept: its answers do not come once it is collected
+    for created in admin.create_topics(new).values():
+        created.result(_TIMEOUT_S)
+
+
+def play_tables(bootstrap_servers: str) -> None:
+    """Send the airlines and the planes, with timestamps before the first flight.
+
+    A stream-table join takes the rows that are older than the record, so it is the timestamps that say that the planes
+    were there before the flights.
+    """
+    sender = _Sender(bootstrap_servers)
+    for row in data.airlines():
+        sender.send("airlines", row["carrier"], {"name": row["name"]}, _NEW_YEAR_MS)
+    for row in data.planes():
+        sender.send("planes", row["tailnum"], {"seats": int(row["seats"])}, _NEW_YEAR_MS)
+    sender.finish()
+
+
+class Player(threading.Thread):
+    """Sends flights at an even pace, keyed by tail number.
+
+    After the last flight comes one more per airport, far in the future, scheduled for no one: a window closes when
+    stream time passes its end and grace, and stream time moves only with records. What the closing flights open stays
+    open, so that they are in no result.
+
+    Args:
+        bootstrap_servers: the broker.
+        rows: what to play, in this order.
+        seconds: how long to take for it; 0 is as fast as possible.
+
+    Attributes:
+        played: records sent so far, closing flights included.
+        total: records in all, closing flights included.
+        day: the date the player has come to.
+        error: why it stopped early, None when it did not.
+    """
+
+    def __init__(self, bootstrap_servers: str, rows: Sequence[data.Row], seconds: float) -> None:
+        super().__init__(name="player", daemon=True)
+        self._sender = _Sender(bootstrap_servers)
+        self._rows = rows
+        self._seconds = seconds
+        self._airports = sorted({row["origin"] for row in rows})
+        self._stop = threading.Event()
+        self.played = 0
+        self.total = len(rows) + len(self._airports)
+        self.day = rows[0]["scheduled"][:10]
+        self.error: Exception | None = None
+
+    def stop(self) -> None:
+        """Ask the player to leave the rest unplayed."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Play."""
+        try:
+            self._play()
+        except Exception as error:  # noqa: BLE001 - told to the main thread, which shows it
+            self.error = error
+
+    def _play(self) -> None:
+        rows, sender = self._rows, self._sender
+        pause = self._seconds / len(rows)
+        begun = time.monotonic()
+        for start in range(0, len(rows), _BATCH):
+            if self._stop.wait(max(0.0, begun + start * pause - time.monotonic())):
+                return
+            for row in rows[start : start + _BATCH]:
+                sender.send("flights", _known(row["tailnum"]), _flight(row))
+            self.played = min(start + _BATCH, len(rows))
+            self.day = rows[self.played - 1]["scheduled"][:10]
+        for airport in self._airports:
+            closing = {"carrier": "UA", "origin": airport, "scheduled": _FAR_LATER, "delay": None}
+            sender.send("flights", "none", closing)
+        sender.finish()
+        self.played = self.total
+
+
+def _flight(row: data.Row) -> dict[str, object]:
+    delay = _known(row["dep_delay"])
+    return {
+        "carrier": row["carrier"],
+        "flight": int(row["flight"]),
+        "origin": row["origin"],
+        "dest": row["dest"],
+        "scheduled": row["scheduled"],
+        "delay": None if delay is None else int(delay),
+    }
+
+
+def _known(text: str) -> str | None:
+    return None if text in {"NA", ""} else text
+
+
+class _Sender:
+    """A producer that encodes JSON and fails when a record is lost."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        # murmur2, as Java's clients: flights and planes with one tail number belong into partitions of one number.
+        settings = {"partitioner": "murmur2_random", "enable.idempotence": True, "linger.ms": 5, "log_level": 2}
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, **settings})
+        self._lost: KafkaError | None = None
+
+    def send(self, topic: str, key: str | None, value: dict[str, object], timestamp_ms: int = 0) -> None:
+        """Send a record; timestamp 0 is now."""
+        while True:
+            try:
+                self._producer.produce(
+                    topic, key=key, value=_encode(value), timestamp=timestamp_ms, on_delivery=self._delivered
+                )
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+        self._producer.poll(0)
+
+    def finish(self) -> None:
+        """Return once Kafka has everything.
+
+        Raises:
+            RuntimeError: it has not.
+        """
+        left = self._producer.flush(_TIMEOUT_S)
+        if left or self._lost:
+            raise RuntimeError(f"Kafka did not take every record: {self._lost or f'{left} are still waiting'}")
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        self._lost = self._lost or error
