@@ -208,6 +208,8 @@ def as_path(given: object) -> Path:
 def as_object(short: dict[str, str], what: str) -> Parser:
     """An object: itself, one of the short names, or an import path such as ``package.module:NAME``.
 
+    A class stands for an instance of it, made without arguments.
+
     Args:
         short: short names and the import paths they stand for.
         what: the object for error messages, such as "a serde".
@@ -215,12 +217,12 @@ def as_object(short: dict[str, str], what: str) -> Parser:
 
     def parse(given: object) -> object:
         if not isinstance(given, str):
-            return given
+            return _instance(given)
         text = given.strip()
         if path := short.get(text):
-            return import_object(path)
+            return _instance(import_object(path))
         if ":" in text:
-            return import_object(text)
+            return _instance(import_object(text))
         near = nearest(text.rsplit(".", 1)[-1].rsplit("$", 1)[-1], short)
         hint = f"; did you mean '{near}'?" if near else ""
         raise ValueError(
@@ -228,6 +230,16 @@ def as_object(short: dict[str, str], what: str) -> Parser:
         )
 
     return parse
+
+
+def _instance(found: object) -> object:
+    if not isinstance(found, type):
+        return found
+    try:
+        made: object = found()
+    except Exception as error:
+        raise ValueError(f"{found.__name__}() cannot be made without arguments ({error}); give an object") from error
+    return made
 
 
 def import_object(path: str) -> object:

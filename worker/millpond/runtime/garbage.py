@@ -15,8 +15,9 @@ __all__ = ("GarbageCollector",)
 
 _YOUNG, _MIDDLE, _OLD = range(3)
 _MIDDLE_EVERY = 50
-_OLD_EVERY = 5_000
-_RECORDS_BETWEEN = 100_000
+_OLD_EVERY = 1_000
+_RECORDS_AT_LEAST = 50_000
+_RECORDS_AT_MOST = 200_000
 
 
 class GarbageCollector:
@@ -43,11 +44,15 @@ class GarbageCollector:
     def processed(self, records: int) -> None:
         """So many records were processed: with long commit intervals, do not wait for the commit."""
         self._records += records
-        if self._records >= _RECORDS_BETWEEN:
-            self.collect()
+        if self._records >= _RECORDS_AT_MOST:
+            self._collect()
 
-    def collect(self) -> None:
+    def committed(self) -> None:
         """A commit has let go of what it held."""
+        if self._records >= _RECORDS_AT_LEAST:
+            self._collect()
+
+    def _collect(self) -> None:
         self._records = 0
         self._rounds += 1
         if self._rounds % _OLD_EVERY == 0:

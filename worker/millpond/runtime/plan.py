@@ -79,13 +79,14 @@ def make_plan(
         additional_retention_ms: added to the retention of window changelogs.
 
     Raises:
-        TopicError: a source topic is missing, or topics that a join or merge needs alike differ in partitions.
+        TopicError: a source or sink topic is missing, or topics that a join or merge needs alike differ in partitions.
     """
     subtopologies = [_resolved(each, existing, application_id) for each in topology.subtopologies()]
     repartition = dict(topology.repartition_topics)
     known = _source_partitions(subtopologies, repartition, existing, topology)
     _derive_repartition(subtopologies, repartition, known)
     _check_copartitions(subtopologies, repartition, known)
+    _check_sinks(subtopologies, repartition, existing)
 
     def real(name: str) -> str:
         return decorate(application_id, name) if name in repartition else name
@@ -116,16 +117,32 @@ def _source_partitions(
     known: dict[str, int] = {}
     wanted = {topic for each in subtopologies for topic in each.source_topics if topic not in repartition}
     wanted |= {topic for store in topology.global_stores for topic in store.source.topics}
-    missing = sorted(topic for topic in wanted if topic not in existing)
-    if missing:
-        named = ", ".join(f"'{topic}'" for topic in missing)
-        raise TopicError(
-            f"source topic{'s' if len(missing) > 1 else ''} {named} {'do' if len(missing) > 1 else 'does'} not exist: "
-            f"create {'them' if len(missing) > 1 else 'it'} first, or correct the name in the topology."
-        )
+    _require("source", wanted, existing)
     for topic in wanted:
         known[topic] = existing[topic]
     return known
+
+
+def _check_sinks(
+    subtopologies: list[Subtopology], repartition: Mapping[str, Any], existing: Mapping[str, int]
+) -> None:
+    """Records for a topic that does not exist would wait for it, and hold up every commit.
+
+    Topics that a function names per record are looked up when their first record comes.
+    """
+    named = {sink.topic for each in subtopologies for sink in each.sinks if isinstance(sink.topic, str)}
+    _require("sink", named - set(repartition), existing)
+
+
+def _require(kind: str, topics: set[str], existing: Mapping[str, int]) -> None:
+    missing = sorted(topic for topic in topics if topic not in existing)
+    if missing:
+        several = len(missing) > 1
+        named = ", ".join(f"'{topic}'" for topic in missing)
+        raise TopicError(
+            f"{kind} topic{'s' if several else ''} {named} {'do' if several else 'does'} not exist: create "
+            f"{'them' if several else 'it'} first, or correct the name in the topology."
+        )
 
 
 def _derive_repartition(

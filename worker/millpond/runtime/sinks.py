@@ -37,9 +37,11 @@ def bind_sink(sink: SinkNode, task: TaskContext, environment: Environment) -> Fo
         topic = environment.real_topic(sink.topic)
         key_serde = environment.key_serde(sink.key, sink.name, topic)
         value_serde = environment.value_serde(sink.value, sink.name, topic)
-        choose = _chooser(sink, key_serde, topic, environment)
-        if choose is None:
-            return _plain(topic, key_serde, value_serde, task, failed)
+        if sink.partitioner is None:
+            if key_serde.partition_by is None:
+                return _plain(topic, key_serde, value_serde, task, failed)
+            count = environment.partition_count(topic)
+            return _partial(topic, count, key_serde.partition_by, key_serde, value_serde, task, failed)
         return _chosen(lambda _key, _value, _timestamp: topic, sink, task, environment, failed)
     return _chosen(_topic_of(sink.topic, task), sink, task, environment, failed)
 
@@ -67,6 +69,37 @@ def _plain(
     return sink
 
 
+def _partial(
+    topic: str,
+    count: int,
+    partition_by: Callable[[bytes], bytes],
+    key_serde: Serde[Any],
+    value_serde: Serde[Any],
+    task: TaskContext,
+    failed: Forward,
+) -> Forward:
+    """As `_plain`, where a part of the key decides the partition."""
+    serialize_key = key_serde.serialize
+    serialize_value = value_serde.serialize
+    append = task.outbox.append
+
+    def sink(key: Any, value: Any, timestamp: int) -> None:
+        try:
+            raw_key = None if key is None else serialize_key(key)
+            raw_value = None if value is None else serialize_value(value)
+        except Exception as error:  # noqa: BLE001 - a serde is user code
+            failed(error, key, value, timestamp)
+            return
+        partition = ANY if raw_key is None else murmur2(partition_by(raw_key), count)
+        headers = task.headers
+        if headers is None:
+            append((topic, raw_value, raw_key, partition, None, None, timestamp))
+        else:
+            append((topic, raw_value, raw_key, partition, None, None, timestamp, headers))
+
+    return sink
+
+
 def _chosen(
     topic_of: Callable[[Any, Any, int], str],
     sink: SinkNode,
@@ -79,6 +112,7 @@ def _chosen(
     append = task.outbox.append
 
     def route(topic: str) -> tuple[Serde[Any], Serde[Any], Callable[..., Any] | None]:
+        environment.partition_count(topic)  # raises when there is no such topic: its records would wait for ever
         key_serde = environment.key_serde(sink.key, sink.name, topic)
         value_serde = environment.value_serde(sink.value, sink.name, topic)
         routes[topic] = found = key_serde, value_serde, _chooser(sink, key_serde, topic, environment)

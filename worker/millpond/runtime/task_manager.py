@@ -206,12 +206,17 @@ class TaskManager:
             )
             self.tasks[task_id] = task
             for partition, each in committed.items():
-                self._warn_of_gap(partition, each.offset or 0)
+                self._check_range(partition, each.offset or 0)
                 self.by_input[partition] = task
         self._assign_restoring()
 
-    def _warn_of_gap(self, partition: Partition, offset: int) -> None:
-        first, _ = self._offsets.range(partition)
+    def _check_range(self, partition: Partition, offset: int) -> None:
+        first, end = self._offsets.range(partition)
+        if offset > end:
+            raise TopicError(
+                f"the committed offset of {partition} is {offset}, but the topic ends at {end}: it was deleted and made "
+                f"anew. Run 'millpond reset' to begin with the new topic, or restore the old one."
+            )
         if offset < first:
             log.error(
                 "%s: records %d to %d were deleted by the topic's retention before this application processed them; "

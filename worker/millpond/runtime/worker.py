@@ -116,9 +116,14 @@ class Worker:
                     self._run()
                 finally:
                     self._close()
-        except MillpondError:
-            self._become(WorkerState.ERROR)
-            raise
+        except MillpondError as error:
+            if self._stop.is_set() and isinstance(error, BrokerError) and self.state is WorkerState.STARTING:
+                # Told to stop while it waited for the brokers: it had nothing to commit yet.
+                log.info("stopped before the start was through: %s", error)
+                self._become(WorkerState.PENDING_SHUTDOWN)
+            else:
+                self._become(WorkerState.ERROR)
+                raise
         except KafkaException as error:
             self._become(WorkerState.ERROR)
             raise BrokerError(f"Kafka refused to go on: {error.args[0].str()}.") from error
@@ -467,7 +472,7 @@ class Worker:
         took = time.monotonic() - commit.started
         self.metrics.committed(took, len(commit.offsets))
         commit.rows.clear()
-        self._garbage.collect()
+        self._garbage.committed()
         self._listener.committed(CommitStats(took, len(commit.offsets), self.metrics.records_processed))
         now = time.monotonic()
         if now >= self._next_purge and self._plan.repartition:
