@@ -1,0 +1,107 @@
+"""The application these tests kill, in a process of its own: a count by word and window behind a repartition topic.
+
+Each record has a sender as its key and ``<number> <word>`` as its value, numbers being unique. The first sub-topology
+counts records by sender in a key-value store, the second counts them by word and window. Nothing is cached, so each
+record leaves exactly one record in every topic, which makes a lost or doubled one visible wherever it happened.
+
+What the worker tells goes to a file as one JSON object per line, written at once, so that a kill loses none of it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import millpond as mp
+from millpond.runtime.listeners import CommitStats
+from millpond.runtime.states import WorkerState
+
+SENDERS = "senders"
+WORDS = "words"
+WINDOW = timedelta(seconds=1)
+GRACE = timedelta(hours=1)
+
+#: Exit code of a worker that ended with one of millpond's own errors; its sentence is in the evidence.
+REFUSED = 3
+
+
+class CountSender(mp.Processor[str, str, str, str]):
+    """Counts the records of each sender and passes them on."""
+
+    def init(self, context: mp.ProcessorContext[str, str]) -> None:
+        self._context = context
+        self._senders = context.get_state_store(SENDERS)
+
+    def process(self, record: mp.Record[str, str]) -> None:
+        self._senders.put(record.key, (self._senders.get(record.key) or 0) + 1)
+        self._context.forward(record)
+
+
+def topology(source: str, target: str) -> mp.Topology:
+    """The application's topology."""
+    builder = mp.StreamsBuilder()
+    builder.add_state_store(mp.KeyValueStoreBuilder(name=SENDERS, key=mp.String, value=mp.Long))
+    (
+        builder.stream(source, key=mp.String, value=mp.String)
+        .process(CountSender, stores=[SENDERS], key=mp.String, value=mp.String)
+        .group_by(lambda _, value: value.partition(" ")[2], key=mp.String, name=WORDS)
+        .windowed_by(mp.TimeWindows(WINDOW, grace=GRACE))
+        .count(store=WORDS, caching=False)
+        .to_stream()
+        .to(target, key=mp.TimeWindowedSerde(mp.String, WINDOW), value=mp.Long)
+    )
+    return builder.build()
+
+
+class Evidence(mp.WorkerListener):
+    """Writes down what the worker tells."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def tell(self, what: str, **facts: Any) -> None:
+        os.write(self._file, json.dumps({"what": what, "at": time.monotonic(), **facts}).encode() + b"\n")
+
+    def state_changed(self, state: WorkerState) -> None:
+        self.tell("state", state=state.value)
+
+    def restore_started(self, store: str, partition: int, start: int, end: int) -> None:
+        self.tell("restore started", store=store, partition=partition, start=start, end=end)
+
+    def restore_ended(self, store: str, partition: int, records: int) -> None:
+        self.tell("restore ended", store=store, partition=partition, records=records)
+
+    def committed(self, stats: CommitStats) -> None:
+        self.tell("committed", records=stats.records, seconds=stats.seconds)
+
+
+def main(options: dict[str, Any]) -> int:
+    """Run a worker until SIGTERM; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    evidence = Evidence(options["evidence"])
+    evidence.tell("started")
+    if crash := options.get("crash"):
+        from tests.exactly_once import crashing
+
+        crashing.arm(crash["step"], crash["occurrence"])
+    config = mp.Config.of(options["settings"])
+    worker = mp.Worker(
+        topology(options["source"], options["target"]), config, evidence, take_over=options.get("take_over", False)
+    )
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    try:
+        worker.run()
+    except mp.MillpondError as error:
+        evidence.tell("refused", kind=type(error).__name__, sentence=str(error))
+        return REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -1,0 +1,175 @@
+"""Worker processes of `application.py`: started, watched through what they write down, killed by their pid."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.exactly_once import application
+from tests.support.kafka import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+Fact = dict[str, Any]
+
+
+class Run:
+    """One process of a worker, from its start to its end however that came."""
+
+    def __init__(self, command: dict[str, Any], directory: Path, name: str) -> None:
+        self.evidence_file = directory / f"{name}.jsonl"
+        self.log = directory / f"{name}.log"
+        self._whole = 0
+        self._facts: list[Fact] = []
+        environment = {
+            **os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "worker"), str(ROOT))),
+            "PYTHONFAULTHANDLER": "1",
+        }  # fmt: skip
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", application.__name__, json.dumps({**command, "evidence": str(self.evidence_file)})],
+                cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    # What it told.
+
+    def facts(self, what: str | None = None) -> list[Fact]:
+        """What the worker has written down so far."""
+        if self.evidence_file.exists():
+            with self.evidence_file.open("rb") as file:
+                file.seek(self._whole)
+                for line in file:
+                    if line.endswith(b"\n"):
+                        self._whole += len(line)
+                        self._facts.append(json.loads(line))
+        return [fact for fact in self._facts if what is None or fact["what"] == what]
+
+    def states(self) -> list[str]:
+        return [fact["state"] for fact in self.facts("state")]
+
+    def start_up_seconds(self) -> float | None:
+        """From the first line of the program to running; None when it never ran."""
+        running = [fact["at"] for fact in self.facts("state") if fact["state"] == "running"]
+        return running[0] - self.facts("started")[0]["at"] if running else None
+
+    def refusal(self) -> Fact:
+        """The error the worker ended with."""
+        [fact] = self.facts("refused")
+        return fact
+
+    # What happens to it.
+
+    def await_(self, condition: Callable[[Run], object], what: str, timeout_s: float = 30) -> None:
+        """Wait until a condition holds of a living process."""
+
+        def holds() -> bool:
+            if condition(self):
+                return True
+            assert self.process.poll() is None, f"the worker ended ({self.process.returncode}) before: {what}\n{self.tail()}"
+            return False
+
+        try:
+            eventually(holds, what, timeout_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.tail()}") from None
+
+    def await_running(self) -> None:
+        self.await_(lambda run: "running" in run.states(), "the worker runs")
+
+    def await_commits(self, count: int = 1) -> None:
+        """Wait for so many more commits of this process."""
+        wanted = len(self.facts("committed")) + count
+        self.await_(lambda run: len(run.facts("committed")) >= wanted, f"{count} more commits")
+
+    def await_end(self, timeout_s: float = 30) -> int:
+        """The exit code."""
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the worker does not end\n{self.tail()}") from None
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM; the worker must commit and end without an error."""
+        self.signal(signal.SIGTERM)
+        code = self.await_end()
+        assert code == 0, f"the worker ended with {code}\n{self.tail()}"
+
+    def tail(self) -> str:
+        """The end of its log, for a failed test's message."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
+
+
+class Application:
+    """One application: its topics, its settings, and all runs of its workers."""
+
+    def __init__(self, bootstrap_servers: str, app_id: str, source: str, target: str, directory: Path) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.app_id = app_id
+        self.source = source
+        self.target = target
+        self.repartition = f"{app_id}-{application.WORDS}-repartition"
+        self.runs: list[Run] = []
+        self._directory = directory
+
+    def changelog(self, store: str) -> str:
+        return f"{self.app_id}-{store}-changelog"
+
+    def state_directory(self, worker: str = "w0", place: str = "state") -> Path:
+        return self._directory / place / self.app_id / worker
+
+    def start(
+        self,
+        guarantee: str = "exactly_once",
+        worker: str = "w0",
+        place: str = "state",
+        crash: dict[str, Any] | None = None,
+        take_over: bool = False,
+        **settings: Any,
+    ) -> Run:
+        """Start a worker in a process of its own.
+
+        Args:
+            guarantee: the processing guarantee.
+            worker: the worker's id.
+            place: name of its state directory.
+            crash: where to end by itself, see `crashing`.
+            take_over: whether tasks of other workers are taken over.
+            settings: further settings, with `_` for `.`.
+        """
+        every = {
+            "application.id": self.app_id,
+            "bootstrap.servers": self.bootstrap_servers,
+            "worker.id": worker,
+            "state.dir": str(self._directory / place),
+            "processing.guarantee": guarantee,
+            "commit.interval.ms": 100,
+            # What was in the repartition topic is read again at the end.
+            "repartition.purge.interval.ms": "1h",
+            "http.port": -1,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        command = {
+            "settings": every, "source": self.source, "target": self.target, "crash": crash, "take_over": take_over,
+        }  # fmt: skip
+        run = Run(command, self._directory, f"run-{len(self.runs):02}")
+        self.runs.append(run)
+        return run
+
+    def end(self) -> None:
+        """Kill what is still there."""
+        for run in self.runs:
+            if run.process.poll() is None:
+                run.kill()

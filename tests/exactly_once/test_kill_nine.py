@@ -1,0 +1,70 @@
+"""kill -9, again and again, while input flows."""
+
+from __future__ import annotations
+
+import random
+import time
+from itertools import pairwise
+from statistics import median
+
+import pytest
+
+from tests.exactly_once.processes import Application, Run
+from tests.exactly_once.truth import Generator, Truth, await_changelogs, drain, replays, verify_exactly_once
+
+KILLS = 30
+RATE = 1_500
+"""Input records per second."""
+
+
+@pytest.mark.slow
+def test_thirty_kills_while_input_flows_lose_nothing_double_nothing_and_restore_nothing_from_the_beginning(
+    application: Application,
+) -> None:
+    """Killed 30 times at random moments, a windowed count ends with the truth everywhere, one commit replayed at most."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    pick = random.Random(seed)
+    with Generator(application, seed, RATE) as generator:
+        run = application.start()
+        run.await_commits()
+        await_changelogs(application)
+        for kill in range(KILLS):
+            if kill:
+                run = application.start()
+                _await_moment(run, pick)
+            # The kill is to come at no particular moment: only a clock gives such.
+            time.sleep(pick.uniform(0, 0.6))
+            run.kill()
+        run = application.start()
+        run.await_running()
+    truth = Truth(generator.sent)
+    drain(application, truth)
+    run.stop()
+    verify_exactly_once(application, truth, application.state_directory())
+
+    restarts = replays(application)[1:]
+    for of_run in restarts:
+        for replay in of_run:
+            assert replay.start > 0, f"restored from the beginning: {replay}"
+            assert replay.transactions <= 1, f"replayed more than the last commit: {replay}"
+    for before, after in pairwise(restarts):
+        assert [(each.store, each.partition) for each in before] == [(each.store, each.partition) for each in after]
+    start_ups = [seconds for each in application.runs if (seconds := each.start_up_seconds()) is not None]
+    print(
+        f"{len(truth.sent)} records, {KILLS} kills, {len(restarts)} restarts that came to restore; start-up median "
+        f"{median(start_ups):.2f} s, longest {max(start_ups):.2f} s; replays of "
+        f"{sum(bool(replay.rows) for of_run in restarts for replay in of_run)} store partitions, longest "
+        f"{max(replay.rows for of_run in restarts for replay in of_run)} records"
+    )
+
+
+def _await_moment(run: Run, pick: random.Random) -> None:
+    """Wait for the stage of the worker's life in which the kill is to come: at once, restoring, running, committing."""
+    stage = pick.choices(["at once", "restoring", "running", "committed"], [1, 1, 2, 4])[0]
+    if stage == "restoring":
+        run.await_(lambda run: run.facts("restore started"), "the worker restores")
+    elif stage == "running":
+        run.await_running()
+    elif stage == "committed":
+        run.await_commits(pick.randrange(1, 4))
