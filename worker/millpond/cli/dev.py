@@ -105,7 +105,7 @@ def missing_topics(topology: Topology, existing: Mapping[str, int], partitions: 
 
 
 def _create_topics(topology: Topology, config: Config, partitions: int) -> None:
-    admin = AdminClient(dict(config.admin_settings()))
+    admin = AdminClient(dict(config.admin_settings()), logger=log)
     try:
         existing = {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=_TIMEOUT_S).topics.items()}
         missing = missing_topics(topology, existing, partitions)

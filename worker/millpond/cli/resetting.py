@@ -6,6 +6,7 @@ then offsets, then topics, then local state. Doing it again ends the same way.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -35,6 +36,8 @@ from millpond.state.locking import DirectoryLock
 from millpond.topology import Topology
 
 __all__ = ("Inputs", "OffsetMove", "Plan", "Resetter", "internal_topics", "topics_of")
+
+log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 30.0
 _GONE_S = 60.0
@@ -149,13 +152,14 @@ class Resetter:
     consumer: Consumer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.admin = AdminClient(dict(self.config.admin_settings()))
+        self.admin = AdminClient(dict(self.config.admin_settings()), logger=log)
         self.consumer = Consumer(
             dict(
                 self.config.consumer_settings(
                     fixed={"group.id": self.config.application_id, "enable.auto.commit": False}
                 )
-            )
+            ),
+            logger=log,
         )
 
     def close(self) -> None:
@@ -286,7 +290,7 @@ class Resetter:
     def _fence(self, owner: str) -> None:
         """End whatever transaction the owner has open, and keep it from committing another."""
         name = transactional_id(self.config.application_id, owner)
-        producer = Producer(dict(self.config.producer_settings(fixed={"transactional.id": name})))
+        producer = Producer(dict(self.config.producer_settings(fixed={"transactional.id": name})), logger=log)
         self._ask(lambda: producer.init_transactions(_TIMEOUT_S), f"to end the transactions of worker '{owner}'")
 
     def _alter(self, offsets: list[TopicPartition]) -> None:
