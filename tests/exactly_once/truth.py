@@ -24,7 +24,7 @@ from millpond.serdes import Long, String
 from millpond.state import KeyValueStoreBuilder, StateFile, WindowStoreBuilder
 from tests.exactly_once.application import GRACE, SENDERS, WINDOW, WORDS
 from tests.exactly_once.processes import Application
-from tests.support.kafka import Row, eventually, read, read_until
+from tests.support.kafka import Row, committed_offsets, eventually, read, read_until
 
 WINDOW_MS = int(WINDOW.total_seconds() * 1000)
 GRACE_MS = int(GRACE.total_seconds() * 1000)
@@ -147,6 +147,21 @@ def drain(application: Application, truth: Truth) -> None:
     """
     with contextlib.suppress(AssertionError):
         read_until(application.bootstrap_servers, application.target, len(truth.sent), timeout_s=20)
+
+
+def await_caught_up(application: Application) -> None:
+    """Wait until a running worker has committed all it can read."""
+    address = application.bootstrap_servers
+
+    def caught_up() -> bool:
+        for topic in (application.source, application.repartition):
+            last = {row.partition: row.offset + 1 for row in read(address, topic)}
+            committed = committed_offsets(address, application.app_id, topic)
+            if any(committed[partition][0] < end for partition, end in last.items()):
+                return False
+        return True
+
+    eventually(caught_up, "all input is processed and committed", 20)
 
 
 def verify_exactly_once(application: Application, truth: Truth, state: Path) -> None:

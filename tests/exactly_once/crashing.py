@@ -1,0 +1,65 @@
+"""Ends a worker's process at a chosen step of its work, as a kill -9 just there would.
+
+The steps are calls of the clients, of the state file and of the parts of a start; a step is named ``before CALL`` or
+``after CALL``, and with a number it is that call's n-th time in the process. Nothing in millpond knows of this: what
+the runtime calls is wrapped from outside.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+
+from millpond.runtime import clients, task_manager, worker
+from millpond.runtime.restore import ChangelogReader
+from millpond.runtime.task_manager import TaskManager
+from millpond.state import StateFile
+
+#: Exit code of a worker that ended at its step.
+CRASHED = 77
+
+
+def arm(step: str, occurrence: int) -> None:
+    """Let this process end at a step's n-th time."""
+    _, _, call = step.partition(" ")
+    times = itertools.count(1)
+
+    def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def crashing(*args: Any, **keywords: Any) -> Any:
+            now = next(times) == occurrence
+            if now and step.startswith("before"):
+                os._exit(CRASHED)
+            result = original(*args, **keywords)
+            if now:
+                os._exit(CRASHED)
+            return result
+
+        return crashing
+
+    owner: Any
+    match call.split("."):
+        case ["producer", method]:
+            clients.Producer = type("Producer", (Producer,), {method: wrapped(getattr(Producer, method))})  # type: ignore[misc]
+            return
+        case ["consumer", method]:
+            clients.Consumer = type("Consumer", (Consumer,), {method: wrapped(getattr(Consumer, method))})  # type: ignore[misc]
+            return
+        case ["state", method]:
+            owner = StateFile
+        case ["restore", method]:
+            owner, method = ChangelogReader, f"_{method}"
+        case ["tasks", method]:
+            owner = TaskManager
+        case ["worker", method]:
+            owner, method = worker.Worker, f"_{method}"
+        case ["claims", method]:
+            owner = task_manager
+        case _:
+            raise ValueError(f"no such step: {step}")
+    setattr(owner, method, wrapped(getattr(owner, method)))

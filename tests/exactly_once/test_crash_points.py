@@ -1,0 +1,127 @@
+"""A worker that dies at each step of its start, its commits and its restoring, one after the other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from tests.exactly_once.crashing import CRASHED
+from tests.exactly_once.processes import Application
+from tests.exactly_once.truth import (
+    Generator,
+    Truth,
+    await_caught_up,
+    drain,
+    replays,
+    verify_at_least_once,
+    verify_exactly_once,
+)
+
+RATE = 400
+"""Input records per second."""
+
+Point = tuple[str, int]
+"""A step and which time of it."""
+
+#: Of a first start, in their order: each leaves the tasks unowned but the last, which leaves them owned and unused.
+CLAIMING: list[Point] = [
+    ("before claims.swap_owner", 1),
+    ("before producer.init_transactions", 2),
+    ("after producer.init_transactions", 2),
+    ("before producer.send_offsets_to_transaction", 1),
+    ("after producer.send_offsets_to_transaction", 1),
+    ("before producer.commit_transaction", 1),
+    ("after producer.commit_transaction", 1),
+]
+#: Of a worker that owns its tasks: its first transaction announces it, the following are commits.
+COMMITTING: list[Point] = [
+    ("before producer.init_transactions", 1),
+    ("after producer.init_transactions", 1),
+    ("before tasks.announce", 1),
+    ("before producer.commit_transaction", 1),
+    ("after producer.commit_transaction", 1),
+    ("after worker.start_tasks", 1),
+    ("after worker.start_running", 1),
+    ("after producer.begin_transaction", 2),
+    ("before producer.produce", 1),
+    ("after producer.produce", 100),
+    ("after producer.produce", 1_000),
+    ("before worker.begin_commit", 2),
+    ("after worker.begin_commit", 1),
+    ("before producer.flush", 1),
+    ("after producer.flush", 3),
+    ("before producer.send_offsets_to_transaction", 3),
+    ("after producer.send_offsets_to_transaction", 2),
+    ("before producer.commit_transaction", 2),
+    ("before producer.commit_transaction", 4),
+    ("after producer.commit_transaction", 2),
+    ("after producer.commit_transaction", 3),
+    ("before worker.committed", 2),
+]
+#: Right before and after the rows of a commit go into the state file; after "before" there is something to restore.
+WRITING: list[Point] = [("before state.write", 8), ("before state.write", 10), ("after state.write", 9)]
+RESTORING: list[Point] = [("before restore.write", 1), ("after restore.write", 1), ("after restore.write", 2)]
+
+#: At least once has no transactions; the offsets are the consumer's.
+COMMITTING_OFFSETS: list[Point] = [
+    ("before producer.produce", 300),
+    ("after worker.begin_commit", 2),
+    ("before producer.flush", 2),
+    ("after producer.flush", 2),
+    ("before consumer.commit", 1),
+    ("after consumer.commit", 1),
+    ("before consumer.commit", 3),
+    ("after consumer.commit", 3),
+    ("before worker.committed", 1),
+    ("before worker.committed", 3),
+]
+
+
+def _generated(pick: random.Random, steps: Iterable[Point]) -> list[Point]:
+    """All points in some order; those of restoring behind one that leaves something to restore."""
+    after_commit = ("before worker.committed", 1)
+    groups = [[point] for point in (*steps, *WRITING)] + [[after_commit, point] for point in RESTORING]
+    pick.shuffle(groups)
+    return [point for group in groups for point in group]
+
+
+def _crash_at(application: Application, points: Iterable[Point], guarantee: str) -> None:
+    for step, occurrence in points:
+        run = application.start(guarantee, crash={"step": step, "occurrence": occurrence})
+        code = run.await_end()
+        assert code == CRASHED, f"the worker never came to '{step}' number {occurrence} ({code})\n{run.tail()}"
+
+
+@pytest.mark.slow
+def test_a_crash_at_any_step_of_a_transaction_leaves_each_record_counted_once(application: Application) -> None:
+    """Dead at each step of claiming, committing, writing state and restoring in turn, the worker still counts exactly."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    points = CLAIMING + _generated(random.Random(seed), COMMITTING)
+    with Generator(application, seed, RATE) as generator:
+        _crash_at(application, points, "exactly_once")
+        run = application.start()
+        run.await_running()
+    truth = Truth(generator.sent)
+    drain(application, truth)
+    run.stop()
+    verify_exactly_once(application, truth, application.state_directory())
+    for replay in (replay for of_run in replays(application) for replay in of_run):
+        assert replay.transactions <= 1, f"replayed more than the last commit: {replay}"
+
+
+@pytest.mark.slow
+def test_a_crash_at_any_step_of_an_at_least_once_commit_loses_nothing(application: Application) -> None:
+    """Dead at each step of an at-least-once commit in turn, the worker may count twice, but never too little."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    with Generator(application, seed, RATE) as generator:
+        _crash_at(application, _generated(random.Random(seed), COMMITTING_OFFSETS), "at_least_once")
+        run = application.start("at_least_once")
+        run.await_running()
+    truth = Truth(generator.sent)
+    await_caught_up(application)
+    run.stop()
+    verify_at_least_once(application, truth, application.state_directory())
