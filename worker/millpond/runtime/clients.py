@@ -78,7 +78,7 @@ def make_producer(config: Config, owner: str | None, on_error: Callable[[KafkaEr
     """
     defaults: dict[str, Any] = {
         **quick_retries,
-        "linger.ms": 20,
+        "linger.ms": 5,
         "batch.num.messages": 20_000,
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 64 * 1024,

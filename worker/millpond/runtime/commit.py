@@ -240,6 +240,7 @@ class CommitPipeline:
         """Start a commit whose records are with the producer already. Nothing may be in flight."""
         self._commit = commit
         self.phase = Phase.DELIVERING
+        self._collector.hasten()
 
     def advance(self) -> Commit | None:
         """Go as far as possible; returns the commit when it is through.
