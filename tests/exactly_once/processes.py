@@ -70,7 +70,8 @@ class Run:
         def holds() -> bool:
             if condition(self):
                 return True
-            assert self.process.poll() is None, f"the worker ended ({self.process.returncode}) before: {what}\n{self.tail()}"
+            ended = self.process.poll() is not None and not condition(self)
+            assert not ended, f"the worker ended ({self.process.returncode}) before: {what}\n{self.tail()}"
             return False
 
         try:

@@ -78,6 +78,10 @@ class Generator:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the input; all of it is with the broker then."""
         self._done.set()
         self._thread.join()
         assert self._failure is None, f"the input could not be produced: {self._failure}"

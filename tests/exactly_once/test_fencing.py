@@ -1,0 +1,156 @@
+"""Workers that are fenced, stalled, doubled or replaced while input flows."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from millpond.runtime.claims import transactional_id
+from tests.exactly_once.application import REFUSED
+from tests.exactly_once.processes import Application, Run
+from tests.exactly_once.truth import Generator, Truth, drain, verify_exactly_once
+
+RATE = 800
+"""Input records per second."""
+
+TRANSACTION_TIMEOUT_S = 2
+
+
+@pytest.fixture
+def generator(application: Application) -> Iterator[Generator]:
+    """Input that flows as long as the test wants it to."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    with Generator(application, seed, RATE) as made:
+        yield made
+
+
+def _end_and_verify(application: Application, generator: Generator, run: Run, place: str, worker: str = "w0") -> None:
+    """End the input, let `run` finish it, and hold everything against the truth."""
+    generator.stop()
+    truth = Truth(generator.sent)
+    drain(application, truth)
+    run.stop()
+    verify_exactly_once(application, truth, application.state_directory(worker, place))
+
+
+def test_a_fenced_worker_that_still_owns_its_tasks_comes_back_and_goes_on(
+    application: Application, generator: Generator
+) -> None:
+    """Somebody else's init_transactions() aborts the worker's transaction three times; each time it goes on by itself."""
+    run = application.start()
+    for _ in range(3):
+        run.await_commits(2)
+        recoveries = run.states().count("running")
+        intruder = Producer(
+            {
+                "bootstrap.servers": application.bootstrap_servers,
+                "transactional.id": transactional_id(application.app_id, "w0"),
+            }
+        )
+        intruder.init_transactions(30)
+        run.await_(lambda run: run.states().count("running") > recoveries, "the worker runs again")
+        run.await_commits(2)
+    _end_and_verify(application, generator, run, "state")
+
+
+def test_a_worker_stopped_beyond_its_transaction_timeout_recovers_when_it_wakes(
+    application: Application, generator: Generator
+) -> None:
+    """SIGSTOP for longer than transaction.timeout.ms aborts the open transaction; after SIGCONT nothing is lost or doubled."""
+    run = application.start(transaction_timeout_ms=TRANSACTION_TIMEOUT_S * 1000, commit_interval_ms=1_000)
+    for delay_s in (0.2, 0.7):
+        run.await_commits()
+        # Into the next transaction: between two commits the worker tells nothing that could be waited for.
+        threading.Event().wait(delay_s)
+        run.signal(signal.SIGSTOP)
+        # The broker looks for transactions that are too old every 10 s by default, and tells nobody.
+        threading.Event().wait(TRANSACTION_TIMEOUT_S + 10.5)
+        run.signal(signal.SIGCONT)
+        run.await_commits(2)
+    _end_and_verify(application, generator, run, "state")
+
+
+def test_of_two_processes_with_one_worker_id_one_stops_and_says_why(
+    application: Application, generator: Generator
+) -> None:
+    """A second process with the same worker id and another state directory: one of them ends, and the counts are exact."""
+    first = application.start(place="first")
+    first.await_commits()
+    second = application.start(place="second")
+    first.await_(lambda run: run.facts("refused") or second.facts("refused"), "one of the two ends")
+    over, on = (first, second) if first.facts("refused") else (second, first)
+    assert over.await_end() == REFUSED
+    refusal = over.refusal()
+    assert refusal["kind"] == "OwnershipError"
+    assert refusal["sentence"].startswith(f"another process runs as worker 'w0' of '{application.app_id}' ")
+    assert refusal["sentence"].endswith("Give each worker its own 'worker.id'.")
+    on.await_commits(2)
+    _end_and_verify(application, generator, on, "first" if on is first else "second")
+
+
+def test_a_worker_of_another_name_is_refused_and_told_what_to_do(
+    application: Application, generator: Generator
+) -> None:
+    """Tasks that belong to 'w0' are not touched by 'w1', which says how to start instead; 'w0' notices nothing."""
+    owner = application.start()
+    owner.await_commits()
+    other = application.start(worker="w1", place="other")
+    assert other.await_end() == REFUSED
+    refusal = other.refusal()
+    assert refusal["kind"] == "OwnershipError"
+    assert "belong to worker 'w0', and this one is 'w1'" in refusal["sentence"]
+    assert "--worker-id w0" in refusal["sentence"]
+    assert "--take-over" in refusal["sentence"]
+    owner.await_commits(2)
+    assert owner.states().count("running") == 1
+    _end_and_verify(application, generator, owner, "state")
+
+
+def test_a_take_over_from_a_silent_worker_is_exact_and_final(application: Application, generator: Generator) -> None:
+    """'w1' takes over from a stopped 'w0', which finds itself fenced when it wakes, names its successor and ends."""
+    silent = application.start()
+    silent.await_commits(2)
+    silent.signal(signal.SIGSTOP)
+    successor = application.start(worker="w1", place="other", take_over=True)
+    successor.await_commits(3)
+    silent.signal(signal.SIGCONT)
+    assert silent.await_end() == REFUSED
+    refusal = silent.refusal()
+    assert refusal["kind"] == "OwnershipError"
+    assert "was taken over by worker 'w1'" in refusal["sentence"]
+    successor.await_commits(2)
+    assert successor.states().count("running") == 1
+    _end_and_verify(application, generator, successor, "other", "w1")
+
+
+def test_of_two_workers_that_take_over_at_once_one_wins(application: Application, generator: Generator) -> None:
+    """Two successors race for the tasks of a killed worker: at most one gets them, and the counts are exact."""
+    dead = application.start()
+    dead.await_commits(2)
+    dead.kill()
+    rivals = {name: application.start(worker=name, place=name, take_over=True) for name in ("w1", "w2")}
+    for rival in rivals.values():
+        rival.await_(lambda run: run.facts("refused") or run.facts("committed"), "it has the tasks or knows it has not")
+    # Whoever claimed first may itself be taken over, since both were told to take over from anybody.
+    one, other = rivals.values()
+    one.await_(lambda run: run.facts("refused") or other.facts("refused"), "one of the two ends")
+    refused = [name for name, run in rivals.items() if run.facts("refused")]
+    for name in refused:
+        assert rivals[name].await_end() == REFUSED
+        assert rivals[name].refusal()["kind"] == "OwnershipError"
+    winners = rivals.keys() - set(refused)
+    if winners:
+        (winner,) = winners
+        run = rivals[winner]
+    else:
+        # Each can lose to the other's fencing; then nobody has harmed anything, and a start by hand goes on.
+        winner = "w1"
+        run = application.start(worker=winner, place=winner, take_over=True)
+    run.await_commits(2)
+    _end_and_verify(application, generator, run, winner, winner)
