@@ -55,7 +55,9 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="demo.py", description="A year of flights, exactly once, through a kill -9.")
     parser.add_argument("--days", type=int, metavar="N", help="play only the first N days of the year")
-    parser.add_argument("--seconds", type=float, default=20.0, help="play for so long; 0: as fast as it goes (default: 20)")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="play for so long; 0: as fast as it goes (default: 20)"
+    )
     parser.add_argument("--kills", type=int, default=1, metavar="N", help="kill the worker N times (default: 1)")
     return parser.parse_args()
 
@@ -80,6 +82,7 @@ def _demo(display: Display, arguments: argparse.Namespace) -> truth.Comparison:
         flights.start()
         _follow(display, flights, worker, lags, results, arguments.kills)
         display.event(f"all is committed; the worker ended on SIGTERM within {worker.stop():.1f} s")
+        display.progress.worker = "ended"
         results.read_to_end()
         display.progress.results = len(results.records)
         found = truth.compare(truth.compute(rows, data.airlines(), data.planes()), results.records)
@@ -105,22 +108,28 @@ def _follow(
             raise DemoFailed(f"playing failed: {flights.error}")
         if lags.committed > before:
             moved = time.monotonic()
-            if killed is not None:
-                display.event(f"it goes on from the last commit, {moved - killed:.1f} s after the kill", "green")
+            if killed is not None and worker.running:  # not the last commit of the one that was killed
+                replayed = worker.restored()
+                told = "" if replayed is None else f", with {replayed:,} changelog records to replay"
+                display.event(f"it goes on {moved - killed:.1f} s after the kill{told}", "green")
                 killed = None
+                progress.worker = f"pid {worker.pid}"
         elif time.monotonic() - moved > _STALLED_S:
-            raise DemoFailed(f"nothing was committed for {_STALLED_S:.0f} s; the worker's log ends:\n{worker.log_end()}")
+            raise DemoFailed(
+                f"nothing was committed for {_STALLED_S:.0f} s; the worker's log ends:\n{worker.log_end()}"
+            )
         progress.played, progress.day = flights.played, flights.day
-        progress.committed, progress.results, progress.pid = lags.committed, len(results.records), worker.pid
+        progress.committed, progress.results = lags.committed, len(results.records)
         display.update()
         if kill_at and lags.committed >= kill_at[0]:
             kill_at.pop(0)
             pid = worker.pid
             worker.kill()
+            progress.worker = "killed"
             moved = killed = time.monotonic()
             display.event(f"kill -9 {pid}, with {lags.committed:,} of {flights.total:,} records committed", "bold red")
             worker.start()
-            progress.restarts += 1
+            progress.worker, progress.restarts = f"pid {worker.pid}, coming back", progress.restarts + 1
             display.event(f"worker started again, pid {worker.pid}")
 
 

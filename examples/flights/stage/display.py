@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
@@ -31,7 +32,8 @@ class Progress:
     committed: int = 0
     results: int = 0
     restarts: int = 0
-    pid: int = 0
+    worker: str = "starting"
+    """What the worker is doing, in a word or two."""
     day: str = ""
 
     @property
@@ -91,27 +93,36 @@ class Display:
         now = self.progress
         if not now.total:
             return Text(f"{self.seconds:6.1f} s  starting …", style="dim")
-        state = Text("down", style="bold red") if not now.pid else Text(f"pid {now.pid}", style="green")
-        head = Text.assemble(" flights", (" · exactly_once · worker ", "dim"), state, (f" · {self.seconds:.0f} s", "dim"))
+        state = Text(now.worker, style="bold red" if now.worker == "killed" else "green")
+        head = Text.assemble(
+            " flights", (" · exactly_once · worker ", "dim"), state, (f" · {self.seconds:.0f} s", "dim")
+        )
         table = Table.grid(padding=(0, 2))
         table.add_row(" records in", ProgressBar(now.total, now.played, width=32), f"{now.played:>9,}", now.day)
-        table.add_row(" committed", ProgressBar(now.total, now.committed, width=32), f"{now.committed:>9,}", f"lag {now.lag:,}")
+        table.add_row(
+            " committed", ProgressBar(now.total, now.committed, width=32), f"{now.committed:>9,}", f"lag {now.lag:,}"
+        )
         table.add_row(" results", "airport hours, final", f"{now.results:>9,}", f"restarts {now.restarts}")
         return Group(Text(), head, table)
 
     def comparison(self, found: Comparison) -> None:
         """The table of what was read and how it differs, airport by airport."""
         everything = found.total
-        table = Table(box=box.SIMPLE_HEAD, show_footer=True)
+        table = Table(box=box.SIMPLE_HEAD, show_footer=True, padding=(0, 0, 0, 1), pad_edge=False)
         table.add_column("airport", "all", no_wrap=True)
         for heading, footer in zip(_COLUMNS, _figures(everything), strict=True):
             table.add_column(heading, footer, justify="right", no_wrap=True)
         for each in found.airports:
             table.add_row(f"{each.airport} {_NAMES.get(each.airport, '')}".strip(), *_figures(each))
         self.console.print(table)
+        minutes, airline, airport, start_ms = found.longest
+        hour = datetime.fromtimestamp(start_ms / 1000, UTC)
+        self.console.print(
+            f"The longest delay: {minutes:,} minutes, {airline}, {airport}, {hour:%Y-%m-%d %H}h UTC.", soft_wrap=True
+        )
         if found.equal:
             self.console.print(
-                f"Identical: {everything.hours_read:,} results over {everything.flights_read:,} flights, each hour once, "
+                f"IDENTICAL: {everything.hours_read:,} results from {everything.flights_read:,} flights, every hour once, "
                 f"through {self.progress.restarts} kill -9.",
                 style="bold green", soft_wrap=True,
             )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import msgspec
 from confluent_kafka import KafkaError, Message, Producer
@@ -13,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.flights.stage import data
 
-__all__ = ("TOPICS", "Player", "create_topics", "play_tables")
+__all__ = ("TOPICS", "Player", "closing_flight", "create_topics", "flight", "play_tables")
 
 TOPICS = {"airlines": 1, "planes": 1, "flights": 1, "delays-by-airport": 3}
 """Topics and partitions. `flights` has one, which keeps the year in one order. With several, a worker that catches up
@@ -21,7 +20,7 @@ may read a week of one before an hour of another, and windows would need a grace
 """
 
 _NEW_YEAR_MS = 1_356_998_400_000  # 2013-01-01T00:00Z, before the first flight
-_FAR_LATER = datetime(2014, 2, 1, tzinfo=UTC)
+_FAR_LATER = "2014-02-01T00:00:00Z"
 _TIMEOUT_S = 60.0
 _BATCH = 500
 _encode = msgspec.json.encode
@@ -53,9 +52,9 @@ def play_tables(bootstrap_servers: str) -> None:
 class Player(threading.Thread):
     """Sends flights at an even pace, keyed by tail number.
 
-    After the last flight comes one more per airport, far in the future, scheduled for no one: a window closes when
-    stream time passes its end and grace, and stream time moves only with records. What the closing flights open stays
-    open, so that they are in no result.
+    After the last flight comes one more per airport, a month later: a window closes when stream time passes its end and
+    grace, and stream time moves only with records. The windows that these closing flights open stay open, so that they
+    are in no result.
 
     Args:
         bootstrap_servers: the broker.
@@ -89,7 +88,7 @@ class Player(threading.Thread):
         """Play."""
         try:
             self._play()
-        except Exception as error:  # noqa: BLE001 - told to the main thread, which shows it
+        except Exception as error:
             self.error = error
 
     def _play(self) -> None:
@@ -100,17 +99,17 @@ class Player(threading.Thread):
             if self._stop.wait(max(0.0, begun + start * pause - time.monotonic())):
                 return
             for row in rows[start : start + _BATCH]:
-                sender.send("flights", _known(row["tailnum"]), _flight(row))
+                sender.send("flights", _known(row["tailnum"]), flight(row))
             self.played = min(start + _BATCH, len(rows))
             self.day = rows[self.played - 1]["scheduled"][:10]
         for airport in self._airports:
-            closing = {"carrier": "UA", "origin": airport, "scheduled": _FAR_LATER, "delay": None}
-            sender.send("flights", "none", closing)
+            sender.send("flights", "none", closing_flight(airport))
         sender.finish()
         self.played = self.total
 
 
-def _flight(row: data.Row) -> dict[str, object]:
+def flight(row: data.Row) -> dict[str, object]:
+    """A flight's record."""
     delay = _known(row["dep_delay"])
     return {
         "carrier": row["carrier"],
@@ -120,6 +119,11 @@ def _flight(row: data.Row) -> dict[str, object]:
         "scheduled": row["scheduled"],
         "delay": None if delay is None else int(delay),
     }
+
+
+def closing_flight(airport: str) -> dict[str, object]:
+    """The record that lets an airport's stream time pass every hour of the year."""
+    return {"carrier": "UA", "origin": airport, "scheduled": _FAR_LATER, "delay": None}
 
 
 def _known(text: str) -> str | None:

@@ -28,9 +28,6 @@ class WorkerProcess:
     Args:
         bootstrap_servers: the broker.
         directory: for its state and its log; the state outlives the process.
-
-    Attributes:
-        starts: how often it was started.
     """
 
     def __init__(self, bootstrap_servers: str, directory: Path) -> None:
@@ -44,7 +41,7 @@ class WorkerProcess:
         ]
         self.log_file = directory / "worker.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.starts = 0
+        self._log_start = 0
 
     @property
     def pid(self) -> int:
@@ -55,6 +52,7 @@ class WorkerProcess:
         """Start it; returns at once."""
         paths = [str(_ROOT), str(_ROOT / "worker"), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        self._log_start = len(self._log())
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -65,7 +63,6 @@ class WorkerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for the demo, which then stops its worker
             )
-        self.starts += 1
 
     def check(self) -> None:
         """Raise `WorkerEnded` when it is no longer there, with the end of its log."""
@@ -74,7 +71,7 @@ class WorkerProcess:
 
     def log_end(self) -> str:
         """The last lines of its log."""
-        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+        return "\n".join(self._log().splitlines()[-_LOG_LINES:])
 
     def kill(self) -> None:
         """SIGKILL: no chance to commit, to close RocksDB, or to say good-bye."""
@@ -103,7 +100,15 @@ class WorkerProcess:
         self._process = None
         return time.monotonic() - begun
 
-    def restored(self) -> int:
-        """How many changelog records it has had to replay, in all starts together, as its log says."""
-        log = self.log_file.read_text(errors="replace")
-        return sum(map(int, re.findall(r"restored store \S+ partition \d+: (\d+) records", log)))
+    @property
+    def running(self) -> bool:
+        """Whether it has said, since its last start, that it is done with restoring."""
+        return "restoring -> running" in self._log()[self._log_start :]
+
+    def restored(self) -> int | None:
+        """How many changelog records it has had to replay since its last start, None when its log does not say."""
+        told = re.findall(r"restored store \S+ partition \d+: (\d+) records", self._log()[self._log_start :])
+        return sum(map(int, told)) if told else None
+
+    def _log(self) -> str:
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""

@@ -21,7 +21,9 @@ AirportHour = tuple[str, int]
 _HOUR_MS = 3_600_000
 
 
-def compute(rows: Iterable[Row], airlines: Iterable[Row], planes: Iterable[Row]) -> dict[AirportHour, dict[str, object]]:
+def compute(
+    rows: Iterable[Row], airlines: Iterable[Row], planes: Iterable[Row]
+) -> dict[AirportHour, dict[str, object]]:
     """Departures and delays per airport and hour, as the JSON of the output topic has them."""
     names = {row["carrier"]: row["name"] for row in airlines}
     seats = {row["tailnum"]: int(row["seats"]) for row in planes}
@@ -74,6 +76,8 @@ class Comparison:
     """All airports."""
 
     airports: list[AirportDifference] = field(default_factory=list)
+    longest: tuple[int, str, str, int] = (0, "", "", 0)
+    """The longest delay that was read: minutes, airline, airport, start of the hour in epoch milliseconds."""
 
     @property
     def equal(self) -> bool:
@@ -89,9 +93,7 @@ class Comparison:
         return everything
 
 
-def compare(
-    expected: dict[AirportHour, dict[str, object]], records: Iterable[tuple[bytes, bytes]]
-) -> Comparison:
+def compare(expected: dict[AirportHour, dict[str, object]], records: Iterable[tuple[bytes, bytes]]) -> Comparison:
     """Hold the output topic against the truth.
 
     Args:
@@ -102,11 +104,13 @@ def compare(
     by_airport = {airport: AirportDifference(airport) for airport in sorted({airport for airport, _ in expected})}
     for airport, _ in expected:
         by_airport[airport].hours_expected += 1
+    longest = Comparison().longest
     read: Counter[AirportHour] = Counter()
     for key, value in records:
         at = (key[:-8].decode(), int.from_bytes(key[-8:], "big"))
         hour = json.loads(value)
         read[at] += 1
+        longest = max(longest, (*hour["worst"], *at))
         here = by_airport.setdefault(at[0], AirportDifference(at[0]))
         here.hours_read += 1
         here.flights_read += hour["departures"] + hour["cancelled"]
@@ -118,4 +122,4 @@ def compare(
             here.wrong += 1
     for at in expected.keys() - read.keys():
         by_airport[at[0]].missing += 1
-    return Comparison(list(by_airport.values()))
+    return Comparison(list(by_airport.values()), longest)

@@ -20,7 +20,12 @@ class Lags:
 
     def __init__(self, bootstrap_servers: str) -> None:
         # Asks for the group's offsets without being a member of it.
-        settings = {"bootstrap.servers": bootstrap_servers, "group.id": APPLICATION_ID, "enable.auto.commit": False, "log_level": 2}
+        settings = {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": APPLICATION_ID,
+            "enable.auto.commit": False,
+            "log_level": 2,
+        }
         self._consumer = Consumer({**settings, "isolation.level": "read_committed"})
         self._flights = TopicPartition("flights", 0)
         self._airports = TopicPartition(f"{APPLICATION_ID}-delays-repartition", 0)

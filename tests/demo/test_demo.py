@@ -1,0 +1,164 @@
+"""`make demo`: it runs through its kill -9, and it would say so if the output were wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples.flights import demo
+from examples.flights.stage import truth
+
+ROOT = Path(__file__).parents[2]
+
+AIRPORTS = ("EWR", "JFK", "LGA")
+HOUR_MS = 3_600_000
+Hours = dict[tuple[str, int], dict[str, Any]]
+
+
+def run_demo(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
+    """The demo as `make demo` runs it, with this Python."""
+    return subprocess.run(
+        [sys.executable, "examples/flights/demo.py", *arguments],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": "worker"}, capture_output=True, text=True, check=False, **how,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_week_of_flights_comes_through_a_kill_identical() -> None:
+    """The whole demo on a small share of the data: kill -9, restart, comparison, exit status 0, in the README's shape."""
+    done = run_demo("--days", "7", "--seconds", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert shape(done.stdout) == shape(readme_output())
+    assert "IDENTICAL: 373 results from 6,099 flights, every hour once, through 1 kill -9." in done.stdout
+
+
+def test_the_readme_shows_a_run_of_the_whole_year() -> None:
+    """What is pasted there is the output of a run over all flights that ended well."""
+    assert "IDENTICAL: 19,486 results from 336,776 flights, every hour once, through 1 kill -9." in readme_output()
+
+
+def readme_output() -> str:
+    """The demo's output in the README."""
+    found = re.search(r"```text\n(.*? s  Kafka runs on .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert found, "the README shows no output of the demo"
+    return found[1]
+
+
+def shape(output: str) -> list[str]:
+    """Lines without their figures; progress lines, of which there may be any number, are left out."""
+    lines = [line.rstrip() for line in output.splitlines() if line.strip() and "   lag " not in line]
+    shaped = [re.sub(r"[-\d][\d,.:-]*", "N", line) for line in lines]
+    return [re.sub(r" +", " ", re.sub(r"minutes, .*?, \w+,", "minutes, WHO, WHERE,", line)).strip() for line in shaped]
+
+
+def test_the_exit_status_tells_that_the_output_differs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One hour that is missing is enough for status 1 and a verdict in words."""
+    found = truth.compare({("JFK", 0): hour(3)}, [])
+    monkeypatch.setattr(demo, "_demo", lambda *_: found)
+    monkeypatch.setattr(sys, "argv", ["demo.py"])
+    assert demo.main() == 1
+    assert "DIFFERENT" in capsys.readouterr().out
+
+
+def test_what_ends_the_demo_early_is_one_sentence_and_status_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Data that is not installed, for instance, gives no traceback."""
+    monkeypatch.setattr(demo.data.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(demo, "_demo", lambda *_: next(demo.data.flights()))
+    monkeypatch.setattr(sys, "argv", ["demo.py"])
+    assert demo.main() == 2
+    assert capsys.readouterr().out.startswith("demo: the demo's data is missing: install it with")
+
+
+def hour(departures: int, minutes: int = 0) -> dict[str, Any]:
+    """An hour's figures."""
+    return {"departures": departures, "cancelled": 0, "minutes": minutes, "worst": [minutes, "Hawaiian"]}
+
+
+def as_records(hours: Hours) -> list[tuple[bytes, bytes]]:
+    """Hours as the output topic has them."""
+    return [
+        (airport.encode() + start.to_bytes(8, "big"), json.dumps(each).encode())
+        for (airport, start), each in hours.items()
+    ]
+
+
+some_hours = st.dictionaries(
+    st.tuples(st.sampled_from(AIRPORTS), st.integers(0, 50).map(lambda each: each * HOUR_MS)),
+    st.builds(hour, st.integers(1, 60), st.integers(0, 500)),
+    min_size=1,
+)
+
+
+@given(some_hours, st.randoms(use_true_random=False))
+def test_the_same_hours_in_any_order_are_identical(expected: Hours, random: Any) -> None:
+    """The order of results says nothing; each hour must come once and be right."""
+    records = as_records(expected)
+    random.shuffle(records)
+    found = truth.compare(expected, records)
+    assert found.equal
+    assert found.total.hours_read == found.total.hours_expected == len(expected)
+    assert found.total.flights_read == sum(each["departures"] for each in expected.values())
+
+
+@given(some_hours, st.data())
+def test_every_kind_of_difference_is_found(expected: Hours, draw: st.DataObject) -> None:
+    """A missing, wrong, repeated or invented hour is counted under its name, and never passes as identical."""
+    at = draw.draw(st.sampled_from(sorted(expected)))
+    kind = draw.draw(st.sampled_from(["missing", "wrong", "repeated", "invented"]))
+    read = copy.deepcopy(expected)
+    records = as_records(read)
+    if kind == "missing":
+        del read[at]
+        records = as_records(read)
+    elif kind == "wrong":
+        read[at]["departures"] += 1
+        records = as_records(read)
+    elif kind == "repeated":
+        records += as_records({at: expected[at]})
+    else:
+        records += as_records({(at[0], 99 * HOUR_MS): hour(1)})
+    found = truth.compare(expected, records)
+    assert not found.equal
+    total = found.total
+    assert (total.missing, total.wrong, total.repeated) == {
+        "missing": (1, 0, 0), "wrong": (0, 1, 0), "repeated": (0, 0, 1), "invented": (0, 1, 0),
+    }[kind]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_demo_with_its_broker_and_worker(tmp_path: Path) -> None:
+    """An interrupted demo leaves no process and no directory behind, and shows no traceback."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "examples/flights/demo.py", "--days", "2", "--seconds", "60"],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": "worker", "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    pids = []
+    for line in process.stdout:
+        pids += [int(each) for each in re.findall(r"worker started, pid (\d+)", line)]
+        if "playing" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, rest
+    assert "Traceback" not in rest
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert list(tmp_path.iterdir()) == []
