@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -367,6 +368,31 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(small_disk):
         assert offset in (written, written + 1), "the refused commit is there whole or not at all"
         commit(offset + 1)
         assert file.offset("a", 0) == offset + 1
+
+
+@pytest.mark.parametrize("left_kib", [100, 300, 480, 500, 520, 540, 700])
+def test_a_disk_that_fills_while_buffers_are_written_out_is_an_error_and_not_a_hang(small_disk, left_kib):
+    """Whether the log or a write buffer meets the full disk first, the commit ends with the same clear error."""
+    file = StateFile.open(small_disk / "w", helpers.SMALL)
+
+    def commit(number):
+        file.write([("a", 0, rows(50, b"%04d" % number, size=200))], {("a", 0): (number, b"")})
+
+    for number in range(100):
+        commit(number)
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - left_kib * 1024))
+    with pytest.raises(StateError, match="no space left for state"):
+        for number in range(100, 1000):
+            commit(number)
+    written = file.offset("a", 0)
+    file.close()
+
+    filler.unlink()
+    with StateFile.open(small_disk / "w", helpers.SMALL) as file:
+        assert file.set_aside is None
+        assert file.offset("a", 0) in (written, written + 1)
+        assert len(content(file, "a")) == (file.offset("a", 0) + 1) * 50
 
 
 def test_a_memory_backend_never_shows_one_partition_the_rows_of_another():

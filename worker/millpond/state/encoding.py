@@ -74,13 +74,13 @@ def encode_entries(
         if serde.immutable:
             try:
                 data = list(map(serde.serialize, values))
-            except Exception:  # noqa: BLE001 - a serde is user code; the careful way names the value
+            except Exception:
                 data = list(map(_careful(serde), values))
         else:
             data = values
         stored = list(map(add, map(pack_timestamp, timestamps), data)) if timestamped else data
     if topic is not None:
-        out += zip(repeat(topic), data, keys, repeat(partition), _nones, _nones, timestamps)  # noqa: B905 - repeat has no end
+        out += zip(repeat(topic), data, keys, repeat(partition), _nones, _nones, timestamps)
     rows += zip(map(prefix.__add__, keys), stored, strict=True)
 
 

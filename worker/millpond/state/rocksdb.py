@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import shutil
 import struct
+import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import starmap
 from operator import itemgetter
@@ -20,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-from rocksdict import ColumnFamily, Rdict, WriteBatch
+from rocksdict import ColumnFamily, Rdict, WriteBatch, WriteOptions
 
 from millpond.errors import StateCorrupted, StateError
 from millpond.state.backend import Row, Rows, Written
@@ -36,6 +37,9 @@ _FORMAT = "millpond state 1"
 _STORE = "store:"
 _offset = struct.Struct(">q")
 _NO_OFFSET = -1
+_STALLED = "Write stall"
+_SHORTEST_PAUSE_S = 0.0005
+_LONGEST_PAUSE_S = 0.02
 _row_value = itemgetter(1)
 _FILE = re.compile(r"\b0*(\d+)\.sst\b")
 
@@ -73,6 +77,8 @@ class StateFile:
         self.reason = None
         self.rebuilt = {}
         self._tuning = Tuning(options or StateFileOptions())
+        self._impatient = WriteOptions()
+        self._impatient.no_slowdown = True
         self._families: dict[str, Family] = {}
         self._scans: weakref.WeakSet[Scan] = weakref.WeakSet()
         self._written: dict[tuple[str, int], Written] = {}
@@ -275,14 +281,17 @@ class StateFile:
                 the file is opened again.
             StateCorrupted: the database found itself broken.
         """
-        batch = WriteBatch(raw_mode=True)
-        self._fill(batch, groups)
-        if offsets:
-            put = batch.put
-            for (store, partition), (offset, metadata) in offsets.items():
-                value = _offset.pack(_NO_OFFSET if offset is None else offset) + metadata
-                put(_written_key(store, partition), value)
-        self._write(batch)
+        groups = list(groups)
+
+        def fill(batch: WriteBatch) -> None:
+            self._fill(batch, groups)
+            if offsets:
+                put = batch.put
+                for (store, partition), (offset, metadata) in offsets.items():
+                    value = _offset.pack(_NO_OFFSET if offset is None else offset) + metadata
+                    put(_written_key(store, partition), value)
+
+        self._write(fill)
         if offsets:
             self._written.update(offsets)
 
@@ -314,27 +323,57 @@ class StateFile:
 
     def drop(self, store: str, partition: int) -> None:
         """Forget the rows, the offset and the metadata of one partition."""
-        batch = WriteBatch(raw_mode=True)
         low, high = partition_prefix(partition), partition_prefix(partition + 1)
-        batch.delete_range(low, high, self._family(store).handle)
-        batch.delete(_written_key(store, partition))
-        self._write(batch)
+
+        def fill(batch: WriteBatch) -> None:
+            batch.delete_range(low, high, self._family(store).handle)
+            batch.delete(_written_key(store, partition))
+
+        self._write(fill)
         self._written.pop((store, partition), None)
 
-    def _write(self, batch: WriteBatch) -> None:
+    def _write(self, fill: Callable[[WriteBatch], None]) -> None:
+        """Write what `fill` puts into a batch, waiting without holding the interpreter while RocksDB is behind."""
         if isinstance(self._failed, StateCorrupted):
             raise StateCorrupted(str(self._failed), self._failed.store)
         if self._failed is not None:
             raise StateError(str(self._failed))
-        try:
-            self._open_db().write(batch)
-        except Exception as error:
-            # RocksDB may take writes again once there is space; but what this batch had would be missing under them.
+        while True:
+            batch = WriteBatch(raw_mode=True)
+            fill(batch)
             try:
-                self._raise(error)
-            except StateError as failure:
-                self._failed = failure
-                raise
+                self._open_db().write(batch, self._impatient)
+                return
+            except Exception as error:
+                # RocksDB may take writes again once there is space; but what this batch had would be missing under them.
+                try:
+                    if _STALLED not in str(error):
+                        self._raise(error)
+                    self._await_room()
+                except StateError as failure:
+                    self._failed = failure
+                    raise
+
+    def _await_room(self) -> None:
+        """Wait until flushes and compactions have caught up, or have failed.
+
+        RocksDB itself would wait inside `write`, with the interpreter's lock, and for ever when the disk is full.
+        """
+        pause = _SHORTEST_PAUSE_S
+        while self._counter("rocksdb.is-write-stopped") or self._counter("rocksdb.actual-delayed-write-rate"):
+            if self._counter("rocksdb.background-errors"):
+                self._raise(self._background_error())
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _background_error(self) -> Exception:
+        free = _usage(self.path)
+        if free is not None and free.free < 2 * self._tuning.given.write_buffer_bytes:
+            return OSError("No space left on device: a write buffer could not be made a file")
+        return OSError("a flush or compaction failed, see the file LOG beside the database's files")
+
+    def _counter(self, name: str) -> int:
+        return self._open_db().property_int_value(name) or 0
 
     def rebuild(self, store: str) -> None:
         """Drop the store's column family and offsets, whatever condition they are in, and start it empty.
@@ -348,14 +387,16 @@ class StateFile:
             self._drop_family(store)
 
     def _drop_family(self, store: str) -> None:
-        batch = WriteBatch(raw_mode=True)
         keys = [key for key in self._written if key[0] == store]
-        for name, partition in keys:
-            batch.delete(_written_key(name, partition))
+
+        def fill(batch: WriteBatch) -> None:
+            for name, partition in keys:
+                batch.delete(_written_key(name, partition))
+
         try:
             if keys:
                 # First: rows without offsets are restored from the beginning, offsets without rows would be a lie.
-                self._open_db().write(batch)
+                self._write(fill)
             self._families[store].close()
             self._open_db().drop_column_family(_STORE + store)
             self._open_db().create_column_family(_STORE + store, self._tuning.family())
@@ -380,6 +421,9 @@ class StateFile:
         db, self._db = self._db, None
         if db is not None:
             try:
+                if self._failed is not None:
+                    # A flush would wait for the space that there is not.
+                    db.cancel_all_background(True)
                 db.close()
             except Exception:
                 # What could not be flushed is in the write-ahead log, or was refused before and said then.
@@ -438,9 +482,15 @@ def _is_corruption(text: str) -> bool:
     return "Corruption" in text or ("No such file" in text and _FILE.search(text) is not None)
 
 
-def _free(path: Path) -> str:
+def _usage(path: Path) -> shutil._ntuple_diskusage | None:
     try:
-        usage = shutil.disk_usage(path)
+        return shutil.disk_usage(path)
     except OSError:
+        return None
+
+
+def _free(path: Path) -> str:
+    usage = _usage(path)
+    if usage is None:
         return "its free space is unknown"
     return f"{usage.free // _MIB} MiB free of {usage.total // _MIB} MiB"

@@ -16,7 +16,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from millpond.errors import StateError
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
-from millpond.state.encoding import Produced
 from millpond.state.formats import partition_prefix
 from millpond.state.sizing import DICT_SLOT, LIST_SLOT, PAIR, Average
 

@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from millpond.errors import StateCorrupted
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
+from millpond.state.encoding import Produced
 from millpond.state.formats import (
     BUFFER_HEADERS,
     PARTITION_LENGTH,
@@ -23,7 +24,6 @@ from millpond.state.formats import (
     encode_buffer_value,
     partition_prefix,
 )
-from millpond.state.encoding import Produced
 from millpond.state.staging import ChangelogRecord, StagedStore
 
 __all__ = ("Pending", "TimeOrderedBuffer")

@@ -42,7 +42,7 @@ class Tuning:
     """The options of a database and its column families, around one shared cache."""
 
     def __init__(self, given: StateFileOptions) -> None:
-        self._given = given
+        self.given = given
         self._cache = Cache(given.cache_bytes)
         self._buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
             given.write_buffer_bytes, False, self._cache
@@ -51,7 +51,7 @@ class Tuning:
     def database(self) -> Options:
         """For the database, and for the column family of offsets."""
         options = self.family()
-        given = self._given
+        given = self.given
         options.create_if_missing(True)
         options.set_write_buffer_manager(self._buffers)
         options.set_max_background_jobs(given.background_jobs)
@@ -66,7 +66,7 @@ class Tuning:
 
     def family(self) -> Options:
         """For the column family of a store."""
-        given = self._given
+        given = self.given
         options = Options(raw_mode=True)
         table = BlockBasedOptions()
         table.set_block_cache(self._cache)
