@@ -1,11 +1,11 @@
-"""The bench's dealings with the broker: topics of a run and the committed offsets of a group."""
+"""The bench's dealings with the broker: the topics of a run, and the committed offsets of a group."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 _TIMEOUT: Final = 30.0  # seconds for one request
@@ -47,12 +47,35 @@ class Cluster:
         asked = {TopicPartition(topic, partition): latest for partition in range(partitions)}
         return sum(each.result(_TIMEOUT).offset for each in self._admin.list_offsets(asked).values())
 
-    def committed(self, group: str, topic: str, partitions: int) -> int:
-        """The sum of the group's stable committed offsets in `topic`; 0 before the group exists."""
-        asked = [TopicPartition(topic, partition) for partition in range(partitions)]
-        request = ConsumerGroupTopicPartitions(group, asked)
+
+class Group:
+    """The committed offsets of one consumer group, read by a consumer that never joins it.
+
+    The admin client could be asked too, but librdkafka 2.16 crashes when the group's coordinator does not exist yet.
+    """
+
+    def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
+        """Watch `group` on all `partitions` of `topic`."""
+        # read_uncommitted: an answer at once, with the offsets before the open transaction, rather than a wait for its end.
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "isolation.level": "read_uncommitted",
+                "log_level": 0,
+            }
+        )
+        self._asked = [TopicPartition(topic, partition) for partition in range(partitions)]
+
+    def committed(self) -> int:
+        """The sum of the offsets; 0 as long as the broker has no answer."""
         try:
-            answer = self._admin.list_consumer_group_offsets([request])[group].result(_TIMEOUT)
+            answer = self._consumer.committed(self._asked, timeout=_TIMEOUT)
         except KafkaException:
             return 0
-        return sum(max(0, partition.offset) for partition in answer.topic_partitions or ())
+        return sum(max(0, partition.offset) for partition in answer)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._consumer.close()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from bench.cluster import Cluster
+from bench.cluster import Cluster, Group
 from bench.processes import cpu_seconds, peak_memory_mb
 from bench.progress import Drain, Sample, drain
 from bench.sides import Commands, Job, SideName
@@ -40,13 +40,14 @@ def measure(
     """
     cluster.create(job.output, partitions)
     samples: list[Sample] = []
+    group = Group(cluster.bootstrap, job.application, job.input, partitions)
     try:
         with commands.running(side, job) as child:
             committed, news = 0, time.monotonic()
             while committed < records:
                 child.check()
                 now = time.monotonic()
-                seen = cluster.committed(job.application, job.input, partitions)
+                seen = group.committed()
                 if seen > committed:
                     samples.append(Sample(time.monotonic(), seen, cpu_seconds(child.pid)))
                     committed, news = seen, now
@@ -60,4 +61,5 @@ def measure(
         written = cluster.size(job.output, partitions)
         return drain(samples, records, rss_mb=memory, output_records=written)
     finally:
+        group.close()
         cluster.delete([job.output, f"{job.application}-"])
