@@ -55,12 +55,13 @@ def make_consumer(
         "fetch.queue.backoff.ms": 5,
         # Bounds how long a newly assigned partition waits behind the fetch that is on its way.
         "fetch.wait.max.ms": 50,
-        "auto.offset.reset": {"none": "error"}.get(config.auto_offset_reset, config.auto_offset_reset),
     }
     fixed: dict[str, Any] = {
         "group.id": config.application_id,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
+        # Positions are always given; one that is out of range must be seen, not skipped over.
+        "auto.offset.reset": "error",
         "enable.partition.eof": True,
         "isolation.level": "read_committed" if config.exactly_once else "read_uncommitted",
         "error_cb": on_error,

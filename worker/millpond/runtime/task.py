@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Message
@@ -47,6 +47,7 @@ class StreamTask:
         environment: Environment,
         outbox: list[Outgoing] | None = None,
         remembered: Mapping[str, int] | None = None,
+        topics: Collection[str] | None = None,
     ) -> None:
         self.id = TaskId(subtopology.id, partition)
         self.outbox: list[Outgoing] = [] if outbox is None else outbox
@@ -68,8 +69,10 @@ class StreamTask:
         self.inputs: dict[str, RecordQueue] = {}
         self.group = PartitionGroup((), environment.max_task_idle_ms)
         for source in subtopology.sources:
-            for topic in source.topics:
-                self.add_input(source, environment.real_topic(topic))
+            for topic in map(environment.real_topic, source.topics):
+                # Topics that are only merged may differ in partitions: this one need not be in all of them.
+                if topics is None or topic in topics:
+                    self.add_input(source, topic)
 
     def add_input(self, source: SourceNode, topic: str) -> None:
         """Read a real topic as `source`."""

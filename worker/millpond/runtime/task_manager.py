@@ -199,18 +199,20 @@ class TaskManager:
                     remembered[name] = max(value, remembered.get(name, value))
             task = StreamTask(
                 self._subtopologies[task_id.subtopology], task_id.partition, stores, global_stores,
-                self._environment, outbox, remembered,
+                self._environment, outbox, remembered, self._plan.tasks[task_id],
             )  # fmt: skip
             task.resume_at(
-                {partition.topic: (each.offset or 0, each.metadata) for partition, each in committed.items()}
+                {
+                    partition.topic: (self._within_range(partition, each.offset or 0), each.metadata)
+                    for partition, each in committed.items()
+                }
             )
             self.tasks[task_id] = task
-            for partition, each in committed.items():
-                self._check_range(partition, each.offset or 0)
-                self.by_input[partition] = task
+            self.by_input.update(dict.fromkeys(committed, task))
         self._assign_restoring()
 
-    def _check_range(self, partition: Partition, offset: int) -> None:
+    def _within_range(self, partition: Partition, offset: int) -> int:
+        """The offset to go on at: the committed one, unless retention was faster."""
         first, end = self._offsets.range(partition)
         if offset > end:
             raise TopicError(
@@ -222,6 +224,7 @@ class TaskManager:
                 "%s: records %d to %d were deleted by the topic's retention before this application processed them; "
                 "going on at %d", partition, offset, first - 1, first,
             )  # fmt: skip
+        return max(offset, first)
 
     def _stores(self, task: TaskId) -> dict[str, Any]:
         subtopology = self._subtopologies[task.subtopology]

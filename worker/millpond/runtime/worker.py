@@ -167,6 +167,7 @@ class Worker:
             config.application_id,
             topic_config=config.topic,
             additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
+            dead_letter_topic=config.errors_dead_letter_queue_topic_name,
         )
         self._state_file = StateFile(
             config.directory,
@@ -361,7 +362,8 @@ class Worker:
         elif error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
             raise BrokerError(f"no permission to read {partition}: {error.str()}.")
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise BrokerError(f"the offset of {partition} is not in the topic any more: {error.str()}.")
+            # Retention was faster than this application; going back finds where the partition begins now.
+            raise CommitFailed(f"the position in {partition} is not in the topic any more: {error.str()}")
         else:
             log.warning("the consumer reports for %s: %s", partition, error.str())
 
@@ -529,7 +531,6 @@ class Worker:
         deadline = time.monotonic() + self._config.shutdown_timeout_ms / 1000
         try:
             while self._pipeline.phase is not Phase.IDLE and time.monotonic() < deadline:
-                self._consumer.consume(0, 0)
                 self._finish_commit()
             if self._restored_tasks and self._commit_needed() and self._pipeline.phase is Phase.IDLE:
                 self._collector.drain()
