@@ -21,13 +21,14 @@ from millpond.state.formats import split_window_key
 from tests.state import helpers
 
 RETENTION = 150_000
-SIZE = 10_000
+SIZE = 50_000
 SEGMENT = 75_000
 
 keys = st.sampled_from(["", "a", "aa", "ab", "b", "a\0"])
 numbers = st.integers(-(2**40), 2**40)
-starts = st.integers(0, 60).map(lambda window: window * SIZE)
-bounds = st.integers(-5_000, 620_000)
+# Windows from the newest: mostly live ones, some expired, now and then a jump.
+ages = st.sampled_from([0, 0, 0, 1, 1, 2, 2, 3, 4, 6, -1, -1, -4])
+bounds = st.integers(-5_000, 800_000)
 
 Model = dict[tuple[str, int], tuple[int, int]]
 
@@ -76,6 +77,9 @@ class WindowMachine(RuleBasedStateMachine):
             assert self.plain(old) == self.told[windowed]
         self.told[windowed] = self.plain(new)
 
+    def aged(self, age):
+        return max(0, self.observed // SIZE - age) * SIZE
+
     def value(self, number):
         return {"n": number} if self.mutable else number
 
@@ -104,19 +108,22 @@ class WindowMachine(RuleBasedStateMachine):
                 self.now[key, start] = entry
         self.now = self.live()
 
-    @rule(key=keys, start=starts, number=numbers, timestamp=st.integers(0, 2**40))
-    def put(self, key, start, number, timestamp):
+    @rule(key=keys, age=ages, number=numbers, timestamp=st.integers(0, 2**40))
+    def put(self, key, age, number, timestamp):
+        start = self.aged(age)
         self.store.put(key, ValueAndTimestamp(self.value(number), timestamp), start)
         self.put_model(key, start, (number, timestamp))
 
-    @rule(key=keys, start=starts)
-    def delete(self, key, start):
+    @rule(key=keys, age=ages)
+    def delete(self, key, age):
+        start = self.aged(age)
         self.store.put(key, None, start)
         self.put_model(key, start, None)
 
-    @rule(key=keys, start=starts, number=numbers)
-    def aggregate_in_place(self, key, start, number):
+    @rule(key=keys, age=ages, number=numbers)
+    def aggregate_in_place(self, key, age, number):
         """What an operator does; user code may change the old aggregate itself."""
+        start = self.aged(age)
         raw_key = self.store.serialize_key(key)
         old, _ = self.store.entry(raw_key, start)
         assert self.plain(old) == self.live().get((key, start), (None, 0))[0]
@@ -130,8 +137,9 @@ class WindowMachine(RuleBasedStateMachine):
             new["n"] = "changed after it was staged"
         self.put_model(key, start, (number, 5))
 
-    @rule(key=keys, start=starts)
-    def fetch(self, key, start):
+    @rule(key=keys, age=ages)
+    def fetch(self, key, age):
+        start = self.aged(age)
         found = self.store.fetch(key, start)
         found = None if found is None else (self.plain(found.value), found.timestamp)
         assert found == self.live().get((key, start))
@@ -159,15 +167,15 @@ class WindowMachine(RuleBasedStateMachine):
         expected = {at: value for at, value in self.live().items() if first <= at[1] <= last}
         self.check(scan(first, last), expected, reverse)
 
-    @rule(key=keys, start=starts, number=numbers)
-    def put_while_iterating(self, key, start, number):
+    @rule(key=keys, age=ages, number=numbers)
+    def put_while_iterating(self, key, age, number):
         """An iterator shows the store as it was when it was made."""
         expected = self.live()
         found = []
         for row in self.store.all():
             found.append(row)
-            self.put(key, start, number, 1)
-            self.delete(row[0].key, row[0].start_ms)
+            self.put(key, age, number, 1)
+            self.delete(row[0].key, age)
         self.check(found, expected)
 
     @rule()
@@ -204,8 +212,11 @@ class WindowMachine(RuleBasedStateMachine):
         self.store.cache_limit = limit
         self.store.committed()
         self.sealed, self.written = None, False
-        # Whole segments that expired are gone from the backend.
-        oldest = max(0, self.committed[1] - RETENTION) // SEGMENT
+        self.check_expired_rows_are_gone(self.committed[1])
+
+    def check_expired_rows_are_gone(self, observed):
+        """Whole segments that expired are not in the backend."""
+        oldest = max(0, observed - RETENTION) // SEGMENT
         for key, _ in self.place.backend.range("w", b"", None):
             assert split_window_key(key, 12)[1] // SEGMENT >= oldest
 
@@ -246,6 +257,7 @@ class WindowMachine(RuleBasedStateMachine):
                 # Stream time is that of the changelog: a put that expired at once never got there.
                 observed = max(split_window_key(key)[1] for key, *_ in self.changelog)
                 assert store.observed_stream_time == observed
+                self.check_expired_rows_are_gone(observed)
                 assert [w for w in store.all() if w[0].start_ms > self.observed - RETENTION] == list(self.store.all())
             finally:
                 self.place, self.told = previous, told

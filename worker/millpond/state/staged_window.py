@@ -422,7 +422,7 @@ class StagedWindows(StagedStore[K, V]):
         windows = self._windows
         for key in self._uncommitted_rows():
             raw_key, start, _ = split_window_key(key, _ROW_PREFIX_LENGTH)
-            if first <= start <= last and start in windows:
+            if first <= start <= last:
                 staged[key] = windows[start][0][raw_key]
         for start, (entries, dirty, _) in self._touched:
             if first <= start <= last:
