@@ -200,6 +200,34 @@ def environment():
     return {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
 
 
+# Memory.
+
+HOARDER = """
+import os, sys
+from millpond.state import StateFile, StateFileOptions
+
+def resident():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) // 1024
+
+file = StateFile.open(sys.argv[1], StateFileOptions(cache_bytes=8 << 20, write_buffer_bytes=4 << 20))
+before = resident()
+for number in range(80):
+    store = "s%d" % (number % 10)
+    file.write([(store, 0, [(b"\\0\\0\\0\\0" + os.urandom(16), os.urandom(1000)) for _ in range(1000)])])
+for store in file.stores():
+    sum(1 for _ in file.range(store, b"", None))
+print(resident() - before)
+"""
+
+
+def test_memory_is_bounded_by_the_options_whatever_is_written(path):
+    """80 MB in ten stores, written and read back, take no more than a small multiple of the 8 MiB they were given."""
+    child = [sys.executable, "-c", HOARDER, str(path)]
+    grown = int(subprocess.run(child, env=environment(), check=True, capture_output=True).stdout)
+    assert grown < 50, f"the process grew by {grown} MiB"
+
+
 # Locking.
 
 HOLDER = """
