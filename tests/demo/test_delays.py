@@ -59,11 +59,13 @@ def test_a_late_flight_within_grace_counts() -> None:
     with mp.testing.TopologyTestDriver(delays()) as driver:
         airlines = driver.create_input_topic("airlines", key=mp.String, value=mp.Json(Airline))
         flights = driver.create_input_topic("flights", key=mp.String, value=mp.Json(Flight))
-        hours = driver.create_output_topic("delays-by-airport", key=mp.Bytes, value=mp.Json(Hour))
+        windows = mp.TimeWindowedSerde(mp.String, timedelta(hours=1))
+        hours = driver.create_output_topic("delays-by-airport", key=windows, value=mp.Json(Hour))
         airlines.pipe_input("HA", Airline("Hawaiian"))
         for minute, delay in ((5, 30), (62, 0), (50, 0), (75, 0)):  # 50 comes late, within the grace of ten minutes
             flights.pipe_input("N1", Flight("HA", "JFK", six + timedelta(minutes=minute), delay))
-        [hour] = hours.read_values_to_list()
+        [(window, hour)] = hours.read_key_values_to_list()
+        assert (window.key, window.window.start_time) == ("JFK", six)
         assert (hour.departures, hour.mean_delay, hour.worst) == (2, 15.0, (30, "Hawaiian"))
 
 

@@ -30,7 +30,9 @@ def create_topics(bootstrap_servers: str) -> None:
     """Create the topics of the application. They keep records of 2013: by age, Kafka would delete them at once."""
     settings = {"retention.ms": "-1"}
     new = [NewTopic(name, count, 1, config=settings) for name, count in TOPICS.items()]
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})  # kept: its answers do not come once it is collected
+    admin = AdminClient(
+        {"bootstrap.servers": bootstrap_servers, "log_level": 2}
+    )  # kept: its answers do not come once it is collected
     for created in admin.create_topics(new).values():
         created.result(_TIMEOUT_S)
 

@@ -1,0 +1,139 @@
+"""Documentation as something to carry out: its fenced blocks, and the programs its commands start."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.kafka import eventually
+
+__all__ = ("ROOT", "Block", "Shell", "blocks", "commands")
+
+ROOT = Path(__file__).parents[2]
+_FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """A fenced block."""
+
+    language: str
+    text: str
+
+
+def blocks(document: str) -> list[Block]:
+    """The fenced blocks of a document in the repository, in order."""
+    return [Block(*found.groups()) for found in _FENCE.finditer((ROOT / document).read_text())]
+
+
+def commands(document: str) -> list[str]:
+    """The commands of a document's `sh` blocks, in order, with continued lines joined and comments left out."""
+    found = []
+    for language, text in blocks(document):
+        if language == "sh":
+            lines = text.replace("\\\n", " ").splitlines()
+            found += [" ".join(shlex.split(line, comments=True)) for line in lines if line.strip()]
+    return found
+
+
+class Running:
+    """A program in the background, and what it has said."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.said = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as said:
+            for line in said:
+                self.said += line
+
+    def wait_for(self, text: str) -> None:
+        """Wait until it has said something."""
+
+        def said() -> bool:
+            assert self._process.poll() is None, self.said
+            return text in self.said
+
+        eventually(said, f"it says {text!r}", timeout_s=90)
+
+    def stop(self) -> None:
+        """Ctrl-C; it has to end in order."""
+        self._process.send_signal(signal.SIGINT)
+        assert self._process.wait(60) == 0, self.said
+        self._reader.join(10)
+
+    def end(self) -> None:
+        """Whatever state it is in."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(10)
+
+
+class Shell:
+    """Runs `millpond …` and `python …` as in an activated environment.
+
+    Args:
+        directory: the current directory; the repository is on Python's path.
+        replaced: texts of commands that stand for something else here, such as a port that may be taken.
+    """
+
+    def __init__(self, directory: Path, replaced: Mapping[str, str], state: Path) -> None:
+        self._directory = directory
+        self._replaced = replaced
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
+        if cache := os.environ.get("MILLPOND_CACHE"):
+            inherited["MILLPOND_CACHE"] = cache
+        paths = os.pathsep.join(map(str, (ROOT / "worker", ROOT, directory)))
+        self._environment = {**inherited, "PYTHONPATH": paths, "XDG_STATE_HOME": str(state), "PYTHONUNBUFFERED": "1"}
+        self._running: list[Running] = []
+
+    def run(self, command: str) -> str:
+        """Run a command to its end, which has to be a good one; returns what it said."""
+        done = subprocess.run(
+            self._arguments(command), cwd=self._directory, env=self._environment,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
+        return done.stdout
+
+    def start(self, command: str) -> Running:
+        """Start a command that runs until it is stopped."""
+        process = subprocess.Popen(
+            self._arguments(command), cwd=self._directory, env=self._environment,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self._running.append(Running(process))
+        return self._running[-1]
+
+    def stop(self) -> None:
+        """Stop what was started, the latest first."""
+        while self._running:
+            self._running.pop().stop()
+
+    def close(self) -> None:
+        """End what is left, whatever state it is in."""
+        for each in self._running:
+            each.end()
+
+    def replace(self, text: str) -> str:
+        """A text of the documentation as it is meant here."""
+        for word, other in self._replaced.items():
+            text = text.replace(word, other)
+        return text
+
+    def _arguments(self, command: str) -> list[str]:
+        program, *arguments = shlex.split(self.replace(command))
+        programs = {"millpond": [sys.executable, "-m", "millpond.cli"], "python": [sys.executable]}
+        return [*programs.get(program, [program]), *arguments]

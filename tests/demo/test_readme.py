@@ -1,0 +1,217 @@
+"""The README and the first steps are true: their code is the code, and every command in them runs."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.demo import test_delays
+from tests.demo.commands import ROOT, Shell, blocks, commands
+from tests.support import broker as support
+from tests.support import kafka
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("documentation")]  # both use the topics their texts name
+
+README = "README.md"
+FIRST_STEPS = "docs/getting-started.md"
+
+Check = Callable[[str], object]
+
+
+def free_port() -> str:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+@pytest.fixture
+def shells(tmp_path: Path) -> Iterator[Callable[..., Shell]]:
+    opened: list[Shell] = []
+
+    def make(directory: Path, **replaced: str) -> Shell:
+        opened.append(Shell(directory, replaced, tmp_path / "state-home"))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def recipe(command: str) -> str:
+    """What a `make` command would run; the environment counts as made, or it would be made anew."""
+    done = subprocess.run(
+        [*command.split(), "--dry-run", "--old-file=.venv/ready"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def carry_out(document: str, checks: dict[str, Check]) -> None:
+    """Check each command of a document, in its order; one nobody knows how to check fails."""
+    found = commands(document)
+    assert found
+    for command in found:
+        known = [check for start, check in checks.items() if command == start or command.startswith(f"{start} ")]
+        assert known, f"{document} has the command {command!r}, which no test runs"
+        known[-1](command)
+
+
+def test_the_readme_shows_the_demo_itself() -> None:
+    """Its first example is the application that the demo runs, to the last character."""
+    first = next(block for block in blocks(README) if block.language == "python")
+    assert first.text == (ROOT / "examples" / "flights" / "app.py").read_text()
+
+
+def test_the_test_in_the_readme_is_one_of_ours() -> None:
+    """The test shown for the application is in the suite, word for word but for its docstring."""
+    shown = [block.text for block in blocks(README) if block.language == "python"][1]
+    source = inspect.getsource(test_delays.test_a_late_flight_within_grace_counts)
+    assert shown == "".join(line for line in source.splitlines(keepends=True) if '"""' not in line)
+
+
+def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], tmp_path: Path) -> None:
+    """A new user types them one after the other: a broker and a worker, a second worker, its metrics, a reset."""
+    port, metrics = free_port(), free_port()
+    shell = shells(ROOT, **{"9092": port, "9404": metrics, "delays.svg": str(tmp_path / "delays.svg")})
+
+    def make_demo(command: str) -> None:
+        assert "python examples/flights/demo.py" in recipe(command)  # test_demo.py runs the same
+        assert "--kills" in shell.run("python examples/flights/demo.py --help")
+
+    def make_test(command: str) -> None:
+        assert "python -m pytest" in recipe(command)
+        assert "tests/demo/test_readme.py" in shell.run("python -m pytest --collect-only -q tests/demo/test_readme.py")
+
+    def make_lint(command: str) -> None:
+        for line in filter(None, recipe(command).splitlines()):
+            assert shutil.which(Path(line.split()[0]).name, path=str(Path(sys.executable).parent)), line
+
+    def make_bench(command: str) -> None:
+        assert "python -m bench" in recipe(command)
+        assert "usage" in shell.run("python -m bench --help").lower()
+
+    def make_docs(command: str) -> None:
+        assert "sphinx-build" in recipe(command)
+        shell.run(f"python -m sphinx -q -W --keep-going -d {tmp_path}/doctrees docs {tmp_path}/docs")
+        assert "page views" in (tmp_path / "docs" / "getting-started.html").read_text()
+
+    def dev(command: str) -> None:
+        shell.start(command).wait_for("-> running")
+
+    def topology(command: str) -> None:
+        said = shell.run(command)
+        if "--output" in command:
+            assert (tmp_path / "delays.svg").read_text().startswith("<svg")
+        else:
+            assert "Source: KSTREAM-SOURCE-0000000006 (topics: [flights])" in said
+
+    def run(command: str) -> None:
+        shell.start(command).wait_for("-> running")
+
+    def curl(command: str) -> None:
+        with urllib.request.urlopen(shell.replace(command).split()[1], timeout=10) as answer:
+            assert 'millpond_worker_state{application_id="flight-delays",state="running",worker="w0"} 1.0' in (
+                answer.read().decode()
+            )
+
+    def reset(command: str) -> None:
+        assert "dry run" in shell.run(command)
+
+    def settings(command: str) -> None:
+        assert "commit.interval.ms" in shell.run(command)
+
+    carry_out(
+        README,
+        {
+            "make demo": make_demo, "make test": make_test, "make lint": make_lint, "make bench": make_bench,
+            "make docs": make_docs, "make venv": make_venv, "source .venv/bin/activate": activate,
+            "millpond dev": dev, "millpond topology": topology, "millpond run": run, "curl": curl,
+            "millpond reset": reset, "millpond settings": settings,
+        },
+    )  # fmt: skip
+    shell.stop()
+
+
+def test_the_first_steps_lead_to_a_running_application(
+    shells: Callable[..., Shell], broker: support.Broker, tmp_path: Path
+) -> None:
+    """The page's files are saved under their names, and its commands are typed in its order."""
+    home = tmp_path / "home"
+    home.mkdir()
+    port = free_port()
+    shell = shells(home, **{"9092": port})
+    for language, text in blocks(FIRST_STEPS):
+        if language == "python":
+            name, _, code = text.partition("\n")
+            (home / name.removeprefix("# ")).write_text(code)
+        elif language == "toml":
+            (home / "millpond.toml").write_text(text.replace("localhost:9092", broker.bootstrap_servers))
+    settings = (home / "millpond.toml").rename(home / "later.toml")
+    topics = ("views", "views-per-minute")
+
+    def dev(command: str) -> None:
+        shell.start(command).wait_for("-> running")
+
+    def python(command: str) -> None:
+        said = shell.run(command)
+        if "look.py" in command:
+            counts = eval(said)
+            assert {name.split()[0] for name in counts} == {"/", "/about"}
+            assert sum(counts.values()) == 3
+            shell.stop()
+            settings.rename(home / "millpond.toml")
+            for topic in topics:
+                kafka.create_topic(broker.bootstrap_servers, topic, 4)
+
+    def run(command: str) -> None:
+        shell.start(command).wait_for("-> running")
+        shell.stop()
+
+    def reset(command: str) -> None:
+        said = shell.run(command)
+        assert ("dry run" if "--dry-run" in command else "is reset") in said
+
+    try:
+        carry_out(
+            FIRST_STEPS,
+            {
+                "make venv": make_venv, "source .venv/bin/activate": activate, "python": python,
+                "millpond dev": dev, "millpond run": run, "millpond reset": reset,
+            },
+        )  # fmt: skip
+        left = kafka.topic_names(broker.bootstrap_servers, prefix="views-")
+        assert left == {"views-per-minute"}
+    finally:
+        kafka.delete_topics(
+            broker.bootstrap_servers, {*topics, *kafka.topic_names(broker.bootstrap_servers, prefix="views-")}
+        )
+
+
+def make_venv(command: str) -> None:
+    """It would install what the lock names, and millpond with its command."""
+    done = subprocess.run(
+        [*command.split(), "--dry-run", "--always-make"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "-m venv .venv" in done.stdout
+    assert "--require-hashes -r requirements.lock" in done.stdout
+    assert "-e ." in done.stdout
+
+
+def activate(command: str) -> None:
+    """An environment as `make venv` makes it can be activated by this."""
+    with tempfile.TemporaryDirectory() as directory:
+        venv.create(Path(directory) / ".venv", symlinks=True)
+        done = subprocess.run(
+            ["bash", "-c", f"{command} && command -v python"], cwd=directory, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == f"{directory}/.venv/bin/python"
