@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import os
 import re
@@ -15,9 +16,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from examples.flights import demo
-from examples.flights.stage import truth
+from examples.flights.stage import data, truth
+from examples.flights.stage.display import Display, Progress
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +61,7 @@ def readme_output() -> str:
 def shape(output: str) -> list[str]:
     """Lines without their figures; progress lines, of which there may be any number, are left out."""
     lines = [line.rstrip() for line in output.splitlines() if line.strip() and "   lag " not in line]
-    shaped = [re.sub(r"[-\d][\d,.:-]*", "N", line) for line in lines]
+    shaped = [re.sub(r"─+", "─", re.sub(r"[-\d][\d,.:-]*", "N", line)) for line in lines]
     return [re.sub(r" +", " ", re.sub(r"minutes, .*?, \w+,", "minutes, WHO, WHERE,", line)).strip() for line in shaped]
 
 
@@ -77,8 +80,8 @@ def test_what_ends_the_demo_early_is_one_sentence_and_status_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Data that is not installed, for instance, gives no traceback."""
-    monkeypatch.setattr(demo.data.importlib.util, "find_spec", lambda _name: None)
-    monkeypatch.setattr(demo, "_demo", lambda *_: next(demo.data.flights()))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setattr(demo, "_demo", lambda *_: next(data.flights()))
     monkeypatch.setattr(sys, "argv", ["demo.py"])
     assert demo.main() == 2
     assert capsys.readouterr().out.startswith("demo: the demo's data is missing: install it with")
@@ -138,6 +141,31 @@ def test_every_kind_of_difference_is_found(expected: Hours, draw: st.DataObject)
     assert (total.missing, total.wrong, total.repeated) == {
         "missing": (1, 0, 0), "wrong": (0, 1, 0), "repeated": (0, 0, 1), "invented": (0, 1, 0),
     }[kind]  # fmt: skip
+
+
+def test_a_terminal_shows_one_block_that_redraws_itself() -> None:
+    """Progress is drawn with its lag and its restarts, and events stay above it."""
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    with Display(console) as display:
+        display.progress = Progress(total=1000, played=600, committed=450, results=33, restarts=2, worker="pid 7")
+        display.event("something happened")
+        display.progress.day = "2013-07-04"
+    said = screen.getvalue()
+    assert re.search(r"\d s  something happened\n", said)
+    for figure in ("worker pid 7", "600  2013-07-04", "450  lag 150", "33  restarts 2"):
+        assert figure in said
+
+
+def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is redrawn, and no control character is written, where the output goes to a file."""
+    with Display(Console()) as display:
+        display.progress = Progress(total=1000, played=600, committed=450, results=33, restarts=2, day="2013-07-04")
+        display.update()
+        display.update()
+    assert re.fullmatch(
+        r" +0\.\d s  2013-07-04   in 600   committed 450   results 33   lag 150   restarts 2\n", capsys.readouterr().out
+    )
 
 
 @pytest.mark.slow
