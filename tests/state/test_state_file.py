@@ -116,7 +116,8 @@ def test_several_scans_at_once_keep_their_own_bounds(place):
 @pytest.mark.parametrize("place", helpers.BACKENDS)
 def test_dropping_a_partition_leaves_the_others(place):
     """Rows, offset and metadata of one partition of one store go, nothing else."""
-    backend = helpers.BACKENDS[place]().backend
+    chosen = helpers.BACKENDS[place]()
+    backend = chosen.backend
     for store in "ab":
         for partition in (0, 1, 255, 256):
             key = partition.to_bytes(4, "big") + b"k"
@@ -130,7 +131,7 @@ def test_dropping_a_partition_leaves_the_others(place):
     assert (list(backend.range("a", b"", None)), backend.partitions("a")) == ([], [])
     assert backend.partitions("b") == [0, 1, 255, 256]
     assert len(list(backend.range("b", b"", None))) == 4
-    backend.close()
+    chosen.end()
 
 
 def test_offsets_and_metadata_outlive_the_process_together_with_their_rows(path):
