@@ -71,11 +71,22 @@ def make_consumer(
     return Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
 
 
-def make_producer(config: Config, owner: str | None, on_error: Callable[[KafkaError], None]) -> Producer:
+def make_producer(
+    config: Config,
+    owner: str | None,
+    on_error: Callable[[KafkaError], None],
+    *,
+    careful: bool = False,
+    batch_bytes: int | None = None,
+) -> Producer:
     """A producer; transactional under `owner`'s id when the guarantee is exactly once.
 
     Args:
+        config: the worker's configuration.
         owner: whose transactional id to use, None for a producer without transactions.
+        on_error: told of errors that concern no record.
+        careful: each record is a batch of its own, so that a refusal is about one record (see `careful.py`).
+        batch_bytes: the largest batch to send, None for the client's own limit.
     """
     defaults: dict[str, Any] = {
         **quick_retries,
@@ -87,10 +98,14 @@ def make_producer(config: Config, owner: str | None, on_error: Callable[[KafkaEr
         "message.timeout.ms": 0 if owner is None else config.transaction_timeout_ms,
     }
     fixed: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", "error_cb": on_error}
-    if owner is None:
+    if careful:
+        fixed |= {"batch.num.messages": 1, "linger.ms": 0}
+    if batch_bytes is not None:
+        fixed["batch.size"] = batch_bytes
+    if owner is None and not careful:
         # Any record that is lost for good becomes a fatal error: nothing is dropped in silence.
         fixed["enable.gapless.guarantee"] = True
-    else:
+    if owner is not None:
         fixed["transactional.id"] = transactional_id(config.application_id, owner)
         fixed["transaction.timeout.ms"] = config.transaction_timeout_ms
     return Producer(dict(config.producer_settings(defaults=defaults, fixed=fixed)), logger=log)

@@ -13,16 +13,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from millpond.errors import BrokerError
-
 from .context import Outgoing
 
-__all__ = ("OnUnsendable", "RecordCollector")
+__all__ = ("RecordCollector",)
 
 log = logging.getLogger(__name__)
-
-#: Told about a row the client refuses (too large, no such topic): returns to drop it, raises to stop.
-OnUnsendable = Callable[[Outgoing, Exception], None]
 
 _ROOM_WAIT_S = 0.05
 #: Long enough for the client's threads to see that they are to hurry.
@@ -40,14 +35,13 @@ class RecordCollector:
         in_transaction: a transaction is open.
     """
 
-    def __init__(self, producer: Producer, *, transactional: bool, on_unsendable: OnUnsendable) -> None:
+    def __init__(self, producer: Producer, *, transactional: bool) -> None:
         self.producer = producer
         self.outbox: list[Outgoing] = []
         self.acknowledged: dict[Any, int] = {}
         self.sent = 0
         self.in_transaction = False
         self._transactional = transactional
-        self._on_unsendable = on_unsendable
         self._delivery_error: KafkaError | None = None
 
     def drain(self) -> None:
@@ -62,7 +56,11 @@ class RecordCollector:
             self.send(rows)
 
     def send(self, rows: Sequence[Outgoing]) -> None:
-        """Hand `rows` to the producer, waiting for room in its queue where there is none."""
+        """Hand `rows` to the producer, waiting for room in its queue where there is none.
+
+        Raises:
+            KafkaException: the client refuses a record, or failed for good; the rows after it are not sent.
+        """
         self.ensure_transaction()
         self.sent += len(rows)
         produce = self.producer.produce
@@ -75,10 +73,6 @@ class RecordCollector:
                 rows = rows[_taken(rows, remaining) - 1 :]
                 remaining = iter(rows)
                 self.producer.poll(_ROOM_WAIT_S)
-            except KafkaException as error:
-                if _is_fatal(error) or not _concerns_one_record(error):
-                    raise
-                self._on_unsendable(rows[_taken(rows, remaining) - 1], error)
         self.producer.poll(0)
 
     def ensure_transaction(self) -> None:
@@ -102,10 +96,6 @@ class RecordCollector:
 
         return delivered
 
-    def delivery_failed(self, error: KafkaError) -> None:
-        """The client reported an error that loses records (gapless guarantee)."""
-        self._delivery_error = error
-
     def hasten(self) -> None:
         """Have the client send what it holds back for fuller batches. Takes about a millisecond."""
         self.producer.flush(_HASTEN_S)
@@ -114,28 +104,15 @@ class RecordCollector:
         """Whether everything sent so far is acknowledged. Never blocks.
 
         Raises:
-            BrokerError: a record was refused for good.
+            KafkaException: a record was refused, or the producer gave up.
         """
         unsent = self.producer.flush(0)
         if self._delivery_error is not None:
             error, self._delivery_error = self._delivery_error, None
-            raise BrokerError(f"the broker refused a record: {error.str()}.")
+            raise KafkaException(error)
         return not unsent
 
 
 def _taken(rows: Sequence[Outgoing], remaining: Iterator[Outgoing]) -> int:
     """How many rows the iterator has handed out, the refused one included."""
     return len(rows) - remaining.__length_hint__()  # type: ignore[attr-defined, no-any-return]
-
-
-def _is_fatal(error: KafkaException) -> bool:
-    cause = error.args[0]
-    return isinstance(cause, KafkaError) and (cause.fatal() or cause.txn_requires_abort())
-
-
-_ONE_RECORD = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
-
-
-def _concerns_one_record(error: KafkaException) -> bool:
-    cause = error.args[0]
-    return isinstance(cause, KafkaError) and cause.code() in _ONE_RECORD

@@ -34,11 +34,13 @@ class CommitFailed(Exception):  # noqa: N818 - a fact the worker acts on, not an
 
     Attributes:
         fenced: another producer uses this worker's transactional id.
+        cause: what the client said, None when it was not the client.
     """
 
-    def __init__(self, message: str, *, fenced: bool = False) -> None:
+    def __init__(self, message: str, *, fenced: bool = False, cause: KafkaError | None = None) -> None:
         super().__init__(message)
         self.fenced = fenced
+        self.cause = cause
 
 
 class Phase(enum.Enum):
@@ -141,7 +143,7 @@ class TransactionCommitter:
                 self._repeat(lambda: self._producer.commit_transaction(_CALL_TIMEOUT_S))
                 answer = None
             except KafkaException as error:
-                answer = CommitFailed(str(error.args[0]), fenced=is_fenced(error))
+                answer = CommitFailed(str(error.args[0]), fenced=is_fenced(error), cause=error.args[0])
             except Exception as error:  # noqa: BLE001 - the worker's loop must hear of whatever it was
                 answer = CommitFailed(repr(error))
             self._answers.put(answer)

@@ -149,8 +149,23 @@ class Handlers:
             dead_letter_topic=self.dead_letter_topic,
         )
 
-    def handle(self, handler: Handler, context: ErrorContext, error: Exception, task: TaskContext) -> Result:
+    def handle(
+        self,
+        handler: Handler,
+        context: ErrorContext,
+        error: Exception,
+        task: TaskContext,
+        *,
+        may_pass: bool = False,
+    ) -> Result:
         """Ask `handler`; send its dead letters; returns CONTINUE or RETRY.
+
+        Args:
+            handler: whom to ask.
+            context: where it happened.
+            error: what happened.
+            task: whose outbox takes the dead letters.
+            may_pass: trying again may help; where it cannot, RETRY counts as FAIL.
 
         Raises:
             ProcessingFailed: the answer is FAIL, or the handler itself raised.
@@ -167,14 +182,17 @@ class Handlers:
             task.outbox.append(
                 (letter.topic, letter.value, letter.key, -1, None, None, max(letter.timestamp, 0), letter.headers)
             )
-        if response.result is Result.FAIL:
+        if response.result is Result.RETRY and may_pass:
+            log.warning("%s; trying again: %s", where, error, extra={"task": context.task_id})
+            return response.result
+        if response.result is not Result.CONTINUE:
             cause = str(error) if isinstance(error, SerializationError) else f"{type(error).__name__}: {error}"
             raise ProcessingFailed(
                 f"{where}: {cause}. Nothing of it is committed. Fix the cause and restart, or set "
                 f"'{_SETTING[context.kind]}' to 'continue' to drop such records"
                 + ("." if context.dead_letter_topic else " ('errors.dead.letter.queue.topic.name' keeps a copy).")
             ) from error
-        task.dropped += response.result is Result.CONTINUE
+        task.dropped += 1
         log.warning("%s; the record is dropped: %s", where, type(error).__name__, extra={"task": context.task_id})
         return response.result
 

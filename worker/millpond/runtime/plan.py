@@ -68,6 +68,7 @@ def make_plan(
     *,
     topic_config: Mapping[str, str] | None = None,
     additional_retention_ms: int = 86_400_000,
+    dead_letter_topic: str | None = None,
 ) -> Plan:
     """Derive the plan.
 
@@ -77,6 +78,7 @@ def make_plan(
         application_id: prefix of internal topics.
         topic_config: settings for all internal topics.
         additional_retention_ms: added to the retention of window changelogs.
+        dead_letter_topic: where handlers send what they give up on; it has to exist too.
 
     Raises:
         TopicError: a source or sink topic is missing, or topics that a join or merge needs alike differ in partitions.
@@ -87,6 +89,7 @@ def make_plan(
     _derive_repartition(subtopologies, repartition, known)
     _check_copartitions(subtopologies, repartition, known)
     _check_sinks(subtopologies, repartition, existing)
+    _require("dead-letter", {dead_letter_topic} if dead_letter_topic else set(), existing)
 
     def real(name: str) -> str:
         return decorate(application_id, name) if name in repartition else name
@@ -139,9 +142,10 @@ def _require(kind: str, topics: set[str], existing: Mapping[str, int]) -> None:
     if missing:
         several = len(missing) > 1
         named = ", ".join(f"'{topic}'" for topic in missing)
+        where = "'errors.dead.letter.queue.topic.name'" if kind == "dead-letter" else "the topology"
         raise TopicError(
             f"{kind} topic{'s' if several else ''} {named} {'do' if several else 'does'} not exist: create "
-            f"{'them' if several else 'it'} first, or correct the name in the topology."
+            f"{'them' if several else 'it'} first, or correct the name in {where}."
         )
 
 

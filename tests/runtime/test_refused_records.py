@@ -1,0 +1,141 @@
+"""A record that the client or the broker refuses: the production handler decides about it, and nothing else is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+import millpond as mp
+from tests.runtime.running import GUARANTEES, failure_of, run_until
+from tests.support import kafka
+
+LIMIT = 4_000
+CONTINUE = {"production.exception.handler": "continue"}
+
+
+def inflate(source, target):
+    """Multiplies the text of each value by the number behind its colon: `x:5000` becomes 5,000 bytes."""
+    builder = mp.StreamsBuilder()
+    (
+        builder.stream(source, key=mp.String, value=mp.String)
+        .map_values(lambda text: text.partition(":")[0] * int(text.partition(":")[2]), value=mp.String)
+        .to(target)
+    )
+    return builder.build()
+
+
+def numbered(count, large):
+    """Records 0..count-1; those in `large` have a value of `large[number]` bytes after processing."""
+    return [(f"k{each}", f"x:{large.get(each, 10)}", 1_000 + each) for each in range(count)]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("where", ["broker", "client"])
+def test_a_record_too_large_stops_the_worker_by_default(broker, create_topic, app_id, tmp_path, where, guarantee):
+    """Whoever refuses it, the error names source record, size, topic and setting, and it is not committed away."""
+    limit = {"max_message_bytes": str(LIMIT)} if where == "broker" else {}
+    source, target = create_topic("in"), create_topic("out", **limit)
+    size = LIMIT * 2 if where == "broker" else 1_500_000
+    kafka.produce(broker.bootstrap_servers, source, numbered(20, {13: size}))
+    settings = {"processing.guarantee": guarantee}
+    error = failure_of(inflate(source, target), broker.bootstrap_servers, app_id, tmp_path, settings)
+    for part in (f"{source}-0 offset 13", f"{size + 3} bytes", f"'{target}'", "production.exception.handler"):
+        assert part in str(error)
+    assert kafka.committed_offsets(broker.bootstrap_servers, app_id, source)[0][0] <= 13
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("where", ["broker", "client"])
+def test_continue_drops_exactly_the_records_that_are_too_large(
+    broker, create_topic, app_id, tmp_path, where, guarantee
+):
+    """All others are there, exactly once where that is promised, and each dropped one's source is a dead letter."""
+    limit = {"max_message_bytes": str(LIMIT)} if where == "broker" else {}
+    source, target, letters = create_topic("in"), create_topic("out", **limit), create_topic("dead")
+    size = LIMIT * 2 if where == "broker" else 1_500_000
+    large = {13: size, 200: size, 201: size}
+    records = numbered(300, large)
+    servers = broker.bootstrap_servers
+    kafka.produce(servers, source, records)
+    settings = {
+        **CONTINUE, "processing.guarantee": guarantee, "errors.dead.letter.queue.topic.name": letters,
+    }  # fmt: skip
+    rows = run_until(
+        inflate(source, target), servers, app_id, tmp_path, target,
+        lambda _rows: kafka.committed_offsets(servers, app_id, source)[0][0] == len(records), settings,
+    )  # fmt: skip
+    kept = [key.encode() for number, (key, _, _) in enumerate(records) if number not in large]
+    dead = [row.key for row in kafka.read(servers, letters)]
+    wanted = [records[number][0].encode() for number in large]
+    if guarantee == "exactly_once":
+        assert [row.key for row in rows] == kept
+        assert dead == wanted
+    else:
+        assert {row.key for row in rows} == set(kept)
+        assert set(dead) == set(wanted)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_many_small_records_for_a_topic_with_a_small_limit_all_arrive(
+    broker, create_topic, app_id, tmp_path, guarantee
+):
+    """A topic that takes small batches only gets them: no record is at fault, none is dropped, no handler is asked."""
+    source, target = create_topic("in"), create_topic("out", max_message_bytes="70000")
+    records = numbered(3_000, {})
+    records = [(key, "x:500", timestamp) for key, _, timestamp in records]
+    kafka.produce(broker.bootstrap_servers, source, records)
+    rows = run_until(
+        inflate(source, target), broker.bootstrap_servers, app_id, tmp_path, target,
+        lambda rows: len({row.key for row in rows}) == len(records), {"processing.guarantee": guarantee},
+    )  # fmt: skip
+    if guarantee == "exactly_once":
+        assert [row.key.decode() for row in rows] == [key for key, _, _ in records]
+
+
+def test_a_null_key_for_a_compacted_topic_is_the_handlers_to_decide(broker, create_topic, app_id, tmp_path):
+    """The broker accepts no such record: CONTINUE drops it alone, FAIL says why."""
+    source, target = create_topic("in"), create_topic("out", cleanup_policy="compact")
+    kafka.produce(broker.bootstrap_servers, source, [("a", "1"), (None, "2"), ("c", "3")])
+    builder = mp.StreamsBuilder()
+    builder.stream(source, key=mp.String, value=mp.String).to(target)
+    topology = builder.build()
+    error = failure_of(topology, broker.bootstrap_servers, app_id, tmp_path, {"processing.guarantee": "exactly_once"})
+    assert f"{source}-0 offset 1" in str(error)
+    settings = {**CONTINUE, "processing.guarantee": "exactly_once"}
+    rows = run_until(topology, broker.bootstrap_servers, app_id, tmp_path, target, 2, settings)
+    assert [row.key for row in rows] == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_state_too_large_for_its_changelog_stops_whatever_the_handler_says(
+    broker, create_topic, app_id, tmp_path, guarantee
+):
+    """A changelog without the record could not restore the state, so CONTINUE does not apply to it."""
+    source = create_topic("in")
+    servers = broker.bootstrap_servers
+    kafka.create_topic(
+        servers, f"{app_id}-longest-changelog", 1, {"cleanup.policy": "compact", "max.message.bytes": str(LIMIT)}
+    )
+    kafka.produce(servers, source, [("a", "x" * 10), ("a", "x" * LIMIT)])
+    builder = mp.StreamsBuilder()
+    stream = builder.stream(source, key=mp.String, value=mp.String)
+    stream.group_by_key().reduce(lambda old, new: old + new, store="longest")
+    settings = {**CONTINUE, "processing.guarantee": guarantee, "commit.interval.ms": 1_000}
+    error = failure_of(builder.build(), servers, app_id, tmp_path, settings)
+    assert f"'{app_id}-longest-changelog'" in str(error)
+    assert "max.message.bytes" in str(error)
+    assert kafka.committed_offsets(servers, app_id, source)[0][0] <= 1
+
+
+def test_a_topic_named_per_record_that_does_not_exist_is_the_handlers_to_decide(
+    broker, create_topic, app_id, tmp_path
+):
+    """CONTINUE drops the records for it, and only those."""
+    source, target = create_topic("in"), create_topic("out")
+    kafka.produce(broker.bootstrap_servers, source, [("a", "1"), ("nowhere", "2"), ("c", "3")])
+    builder = mp.StreamsBuilder()
+    stream = builder.stream(source, key=mp.String, value=mp.String)
+    stream.to(lambda key, _value, _context: "no-such-topic" if key == "nowhere" else target)
+    error = failure_of(builder.build(), broker.bootstrap_servers, app_id, tmp_path)
+    assert "'no-such-topic' does not exist" in str(error)
+    rows = run_until(builder.build(), broker.bootstrap_servers, app_id, tmp_path, target, 2, CONTINUE)
+    assert {row.key for row in rows} == {b"a", b"c"}

@@ -1,0 +1,224 @@
+"""What is wrong before the first record: topics, the state directory, a broker that is not there yet."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import millpond as mp
+from millpond.broker import EmbeddedBroker
+from millpond.errors import BrokerError, StateDirectoryLocked, TopicError
+from millpond.state import StateFile
+from millpond.state.formats import partition_prefix
+from tests.runtime.running import Running, config, failure_of
+from tests.support import kafka
+
+
+def counting(source, target, store="counts"):
+    """Counts by key into a changelogged store."""
+    builder = mp.StreamsBuilder()
+    (
+        builder.stream(source, key=mp.String, value=mp.String)
+        .group_by_key()
+        .count(store=store)
+        .to_stream()
+        .to(target, key=mp.String, value=mp.Long)
+    )
+    return builder.build()
+
+
+def test_a_missing_source_topic_is_named_before_anything_is_made(broker, app_id, tmp_path):
+    """The error names the topic and the cure; no internal topic is left behind."""
+    error = failure_of(counting("no-such-topic", "no-such-topic"), broker.bootstrap_servers, app_id, tmp_path)
+    assert isinstance(error, TopicError)
+    assert "'no-such-topic' does not exist" in str(error)
+    assert "create it" in str(error)
+    assert not kafka.topic_names(broker.bootstrap_servers, prefix=app_id)
+
+
+def test_topics_to_be_joined_with_different_counts_name_the_node(broker, create_topic, app_id, tmp_path):
+    """The message says which topics, which counts, which node, and how to repartition."""
+    left, right = create_topic("left", 3), create_topic("right", 2)
+    builder = mp.StreamsBuilder()
+    table = builder.table(right, key=mp.String, value=mp.String)
+    stream = builder.stream(left, key=mp.String, value=mp.String)
+    stream.join(table, lambda mine, theirs: mine + theirs).to(left)
+    error = failure_of(builder.build(), broker.bootstrap_servers, app_id, tmp_path)
+    assert isinstance(error, TopicError)
+    text = str(error)
+    for part in (f"'{left}' has 3 partitions", f"'{right}' has 2", "KSTREAM-JOIN-", ".repartition(partitions=3)"):
+        assert part in text
+
+
+def test_an_internal_topic_with_the_wrong_count_is_refused(broker, create_topic, app_id, tmp_path):
+    """The changelog of another shape is neither used nor changed; the message says how to go on."""
+    source = create_topic("in", 2)
+    changelog = f"{app_id}-counts-changelog"
+    kafka.create_topic(broker.bootstrap_servers, changelog, 3)
+    error = failure_of(counting(source, source), broker.bootstrap_servers, app_id, tmp_path)
+    assert isinstance(error, TopicError)
+    assert f"'{changelog}' has 3 partitions, but the topology needs 2" in str(error)
+    assert "millpond reset" in str(error)
+
+
+def test_a_missing_sink_topic_is_named(broker, create_topic, app_id, tmp_path):
+    """The worker does not start, rather than hold records for a topic that never comes."""
+    source = create_topic("in")
+    kafka.produce(broker.bootstrap_servers, source, [("a", "1")])
+    builder = mp.StreamsBuilder()
+    builder.stream(source, key=mp.String, value=mp.String).to("nowhere-to-be-found")
+    error = failure_of(builder.build(), broker.bootstrap_servers, app_id, tmp_path)
+    assert "'nowhere-to-be-found'" in str(error)
+    assert kafka.committed_offsets(broker.bootstrap_servers, app_id, source)[0][0] <= 0
+
+
+def test_a_state_directory_in_use_by_another_process_is_left_alone(broker, create_topic, app_id, tmp_path):
+    """The second worker says who has the directory and how to choose another; the first goes on."""
+    source, target = create_topic("in"), create_topic("out")
+    directory = config(broker.bootstrap_servers, app_id, tmp_path).directory
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(f"""
+                from millpond.state import StateFile
+                with StateFile({str(directory)!r}):
+                    print("held", flush=True)
+                    input()
+            """),
+        ],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": _worker_root()},
+    )  # fmt: skip
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        error = failure_of(counting(source, target), broker.bootstrap_servers, app_id, tmp_path)
+        assert isinstance(error, StateDirectoryLocked)
+        assert str(holder.pid) in str(error)
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert holder.wait(20) == 0
+    with Running(counting(source, target), broker.bootstrap_servers, app_id, tmp_path) as running:
+        running.wait_running()
+
+
+def _worker_root():
+    return os.path.dirname(os.path.dirname(mp.__file__))
+
+
+def test_a_broker_that_is_down_at_the_start_is_waited_for(tmp_path, app_id, caplog):
+    """The worker says that it waits, and starts when the broker comes; without one it ends after task.timeout.ms."""
+    caplog.set_level(logging.WARNING, "millpond")
+    with EmbeddedBroker(tmp_path / "broker") as own:
+        servers = own.bootstrap_servers
+        kafka.create_topic(servers, "in")
+        kafka.create_topic(servers, "out")
+        own.stop()
+        running = Running(counting("in", "out"), servers, app_id, tmp_path / "state").start()
+        running.wait(lambda: "waiting for Kafka" in caplog.text, "the worker says what it waits for")
+        assert servers in caplog.text
+        assert not running.ended
+        own.start()
+        kafka.produce(servers, "in", [("a", "1")])
+        running.wait(lambda: kafka.read(servers, "out"), "the output is there")
+        running.stop()
+        own.stop()
+        error = failure_of(counting("in", "out"), servers, app_id, tmp_path / "state", {"task.timeout.ms": 1_500})
+        assert isinstance(error, BrokerError)
+        assert "bootstrap.servers" in str(error)
+
+
+def test_stop_while_waiting_for_a_broker_ends_at_once(app_id, tmp_path):
+    """SIGTERM's stop() is not kept waiting by a cluster that never answers, and is no error."""
+    running = Running(counting("in", "out"), "127.0.0.1:1", app_id, tmp_path, {"task.timeout.ms": 600_000}).start()
+    running.wait(lambda: running.state.value == "starting", "the worker starts")
+    running.stop(timeout_s=10)
+    assert running.state.value == "not_running"
+
+
+def test_a_committed_offset_beyond_the_topic_is_refused_and_not_guessed(broker, create_topic, app_id, tmp_path):
+    """A source topic made anew is shorter than the committed offset: the worker says so and touches nothing."""
+    source, target = create_topic("in"), create_topic("out")
+    servers = broker.bootstrap_servers
+    kafka.produce(servers, source, [("a", str(each)) for each in range(10)])
+    with Running(counting(source, target), servers, app_id, tmp_path) as running:
+        running.wait(
+            lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 10, "everything is committed"
+        )
+    kafka.delete_topics(servers, [source])
+    kafka.eventually(lambda: source not in kafka.topic_names(servers), "the topic is gone")
+    kafka.create_topic(servers, source)
+    kafka.produce(servers, source, [("b", "1")])
+    error = failure_of(counting(source, target), servers, app_id, tmp_path)
+    assert f"{source}-0" in str(error)
+    assert "10" in str(error)
+    assert "millpond reset" in str(error)
+
+
+def test_records_deleted_before_they_were_read_are_reported_with_their_offsets(
+    broker, create_topic, app_id, tmp_path, caplog
+):
+    """A committed offset that retention has overtaken goes on at the first record kept, and says what is missing."""
+    caplog.set_level(logging.ERROR, "millpond")
+    source, target = create_topic("in"), create_topic("out")
+    servers = broker.bootstrap_servers
+    kafka.produce(servers, source, [("a", str(each)) for each in range(10)])
+    with Running(counting(source, target), servers, app_id, tmp_path) as running:
+        running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 10, "all is committed")
+    kafka.produce(servers, source, [("a", str(each)) for each in range(10)])
+    _delete_before(servers, source, 15)
+    with Running(counting(source, target), servers, app_id, tmp_path) as running:
+        running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 20, "all is committed")
+    assert "records 10 to 14" in caplog.text
+    rows = kafka.read(servers, target)
+    assert int.from_bytes(rows[-1].value, "big") == 15
+
+
+def _delete_before(servers, topic, offset):
+    from confluent_kafka import TopicPartition
+
+    client = kafka.admin(servers)
+    for future in client.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result(30)
+
+
+def _full_disk(path):
+    """A small tmpfs at `path`, or skip with the reason."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(path)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+
+
+def test_a_full_disk_stops_the_worker_and_loses_nothing(broker, create_topic, app_id, tmp_path):
+    """The error says where space is missing; with more space the next start has every record, exactly once."""
+    source, target = create_topic("in"), create_topic("out")
+    servers = broker.bootstrap_servers
+    small = tmp_path / "small"
+    small.mkdir()
+    kafka.produce(servers, source, [(f"{each:06d}" + "k" * 1_000, "v") for each in range(12_000)])
+    _full_disk(small)
+    settings = {"processing.guarantee": "exactly_once", "rocksdb.write.buffer.bytes": 1024 * 1024}
+    try:
+        error = failure_of(counting(source, target), servers, app_id, small, settings)
+        assert "no space left" in str(error)
+        assert str(small) in str(error)
+        subprocess.run(["mount", "-o", "remount,size=200m", str(small)], check=True)
+        with Running(counting(source, target), servers, app_id, small, settings) as running:
+            running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 12_000, "all is committed")
+            running.wait_running()
+        with StateFile(config(servers, app_id, small).directory) as state:
+            rows = sum(1 for _ in state.range("counts", partition_prefix(0), partition_prefix(1)))
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    assert rows == 12_000
+    output = kafka.read(servers, target)
+    assert len(output) == 12_000
+    assert {row.value for row in output} == {(1).to_bytes(8, "big")}
