@@ -1,7 +1,7 @@
 """Ends a worker's process at a chosen step of its work, as a kill -9 just there would.
 
 The steps are calls of the clients, of the state file and of the parts of a start; a step is named ``before CALL`` or
-``after CALL``, and with a number it is that call's n-th time in the process. Nothing in millpond knows of this: what
+``after CALL``, and with a number it is that call's n-th time in the process; "after" counts calls that raise nothing. Nothing in millpond knows of this: what
 the runtime calls is wrapped from outside.
 """
 
@@ -26,17 +26,17 @@ CRASHED = 77
 
 def arm(step: str, occurrence: int) -> None:
     """Let this process end at a step's n-th time."""
-    _, _, call = step.partition(" ")
+    when, _, call = step.partition(" ")
+    before = when == "before"
     times = itertools.count(1)
 
     def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def crashing(*args: Any, **keywords: Any) -> Any:
-            now = next(times) == occurrence
-            if now and step.startswith("before"):
+            if before and next(times) == occurrence:
                 os._exit(CRASHED)
             result = original(*args, **keywords)
-            if now:
+            if not before and next(times) == occurrence:
                 os._exit(CRASHED)
             return result
 

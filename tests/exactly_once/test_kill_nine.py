@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from itertools import pairwise
 from statistics import median
 
 import pytest
@@ -48,8 +47,6 @@ def test_thirty_kills_while_input_flows_lose_nothing_double_nothing_and_restore_
         for replay in of_run:
             assert replay.start > 0, f"restored from the beginning: {replay}"
             assert replay.transactions <= 1, f"replayed more than the last commit: {replay}"
-    for before, after in pairwise(restarts):
-        assert [(each.store, each.partition) for each in before] == [(each.store, each.partition) for each in after]
     start_ups = [seconds for each in application.runs if (seconds := each.start_up_seconds()) is not None]
     print(
         f"{len(truth.sent)} records, {KILLS} kills, {len(restarts)} restarts that came to restore; start-up median "

@@ -19,7 +19,7 @@ from millpond.errors import BrokerError, OwnershipError
 from .commit import Offsets, is_fenced, topic_partitions
 from .ownership import CommittedOffset, OffsetMetadata, Partition, decode_metadata
 
-__all__ = ("OffsetStore", "UNOWNED", "swap_owner", "transactional_id")
+__all__ = ("OffsetStore", "UNOWNED", "initialised", "swap_owner", "transactional_id")
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 UNOWNED = "unowned"
 
 _TRY_S = 10.0
+#: While the broker ends a transaction that was left open, it turns its successor away. The client would come back after
+#: a fixed half second; a new client need not wait so long, provided that the old one is gone before it comes back.
+_FIRST_INIT_S = 0.05
+_LONGEST_INIT_S = 0.4
 
 
 def transactional_id(application_id: str, worker: str) -> str:
@@ -99,11 +103,42 @@ _PASSING = frozenset(
 )
 
 
+def initialised(make: Callable[[], Producer], stopping: Callable[[], bool], patience_s: float) -> Producer:
+    """A producer that has its transactional id to itself: who used it before is fenced, what was left open is aborted.
+
+    Args:
+        make: makes the producer; asked again when an open transaction is in the way.
+        stopping: asked while waiting; True gives up.
+        patience_s: how long to try, in seconds.
+
+    Raises:
+        BrokerError: the broker refuses, or does not answer in time.
+    """
+    deadline = time.monotonic() + patience_s
+    producer = make()
+    wait = _FIRST_INIT_S
+    while True:
+        try:
+            producer.init_transactions(wait)
+            return producer
+        except KafkaException as error:
+            cause = error.args[0]
+            if stopping() or not cause.retriable() or time.monotonic() >= deadline:
+                raise BrokerError(f"cannot begin transactions: {cause.str()}. Check the brokers.") from error
+            if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS:
+                producer = make()
+                wait = min(wait * 2, _LONGEST_INIT_S)
+            else:
+                if wait == _TRY_S:
+                    log.warning("the broker does not answer (%s); trying again", cause.str())
+                wait = _TRY_S
+
+
 def swap_owner(producer: Producer, group: Any, store: OffsetStore, offsets: Offsets, expected: str | None) -> None:
     """Commit `offsets` with new owners under the transactional id of the expected owner.
 
     Args:
-        producer: made with the expected owner's transactional id; it is initialised here, which fences that owner.
+        producer: initialised with the expected owner's transactional id, so that owner is fenced.
         group: the consumer's group metadata.
         store: reads the committed offsets, after the fencing.
         offsets: the same offsets, with metadata that names the new owners.
@@ -114,7 +149,6 @@ def swap_owner(producer: Producer, group: Any, store: OffsetStore, offsets: Offs
         KafkaException: the broker refused for another reason.
     """
     try:
-        producer.init_transactions(60)
         for partition, committed in store.read(list(offsets)).items():
             if committed.metadata.owner != expected:
                 raise OwnershipError(

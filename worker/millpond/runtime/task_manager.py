@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from millpond.errors import OwnershipError, StateCorrupted, TopicError
 from millpond.state import MemoryBackend, StateFile
 from millpond.topology import SourceNode, Subtopology, TaskId, Topology
 
 from .claims import OffsetStore, claimed, swap_owner
-from .commit import topic_partitions
+from .commit import is_fenced, topic_partitions
 from .config import Config
 from .context import Outgoing
 from .environment import Environment
@@ -92,7 +92,7 @@ class TaskManager:
         """Make every task this worker's own, by the rules of `ownership`.
 
         Args:
-            producer_of: makes a producer with an owner's transactional id; None under at_least_once.
+            producer_of: makes a producer with an owner's transactional id and initialises it; None under at_least_once.
             take_over: whether tasks of other workers are taken over.
 
         Raises:
@@ -121,13 +121,26 @@ class TaskManager:
         self.read_committed()
 
     def announce(self, producer: Producer) -> None:
-        """Write this worker's new epoch beside the offsets of all its tasks, in a transaction of its own."""
+        """Write this worker's new epoch beside the offsets of all its tasks, in a transaction of its own.
+
+        Raises:
+            OwnershipError: another process uses this worker's transactional id.
+        """
         everything = {partition: each for task in self._committed.values() for partition, each in task.items()}
         if everything:
             group = self._consumer.consumer_group_metadata()
-            producer.begin_transaction()
-            producer.send_offsets_to_transaction(topic_partitions(self._own(everything)), group, 60)
-            producer.commit_transaction(60)
+            try:
+                producer.begin_transaction()
+                producer.send_offsets_to_transaction(topic_partitions(self._own(everything)), group, 60)
+                producer.commit_transaction(60)
+            except KafkaException as error:
+                if is_fenced(error):
+                    raise OwnershipError(
+                        f"another process runs as worker '{self._config.worker_id}' of "
+                        f"'{self._config.application_id}' (it fenced this one while it started). Give each worker its "
+                        f"own 'worker.id'."
+                    ) from error
+                raise
             self.read_committed()
 
     def check_still_mine(self) -> None:
