@@ -20,6 +20,8 @@ from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCor
 from millpond.state import StateFile, StateFileOptions
 from millpond.topology import Topology
 
+from .backpressure import BackPressure
+from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
 from .claims import OffsetStore, initialised
 from .clients import make_consumer, make_producer
 from .cluster import Cluster
@@ -27,7 +29,6 @@ from .collector import RecordCollector
 from .commit import Commit, CommitFailed, CommitPipeline, OffsetCommitter, OffsetSink, Phase, TransactionCommitter
 from .commit import is_fenced
 from .config import Config
-from .context import Outgoing
 from .environment import Environment
 from .garbage import GarbageCollector
 from .handlers import Handlers
@@ -92,7 +93,8 @@ class Worker:
         self._next_commit = 0.0
         self._next_purge = 0.0
         self._since_measured = 0
-        self._detached: dict[Partition, StreamTask] = {}
+        self._back_pressure: BackPressure
+        self._refusals = Refusals()
         self._fatal: KafkaError | None = None
         self.last_turn = time.monotonic()
 
@@ -213,6 +215,7 @@ class Worker:
             None if config.exactly_once else on_commit,
             self._client_error,
         )
+        self._back_pressure = BackPressure(self._consumer, config.buffered_records_per_partition)
         if not config.exactly_once:
             offset_committer = OffsetCommitter(self._consumer)
             self._offset_sink = offset_committer
@@ -227,12 +230,16 @@ class Worker:
         config, manager = self._config, self._manager
 
         def made() -> Producer:
-            return make_producer(config, config.worker_id if config.exactly_once else None, self._client_error)
+            return make_producer(
+                config,
+                config.worker_id if config.exactly_once else None,
+                self._client_error,
+                careful=self._refusals.careful,
+                batch_bytes=self._refusals.batch_bytes,
+            )
 
         producer = self._initialised(made) if config.exactly_once else made()
-        self._collector = RecordCollector(
-            producer, transactional=config.exactly_once, on_unsendable=self._unsendable
-        )
+        self._collector = self._careful(producer) or RecordCollector(producer, transactional=config.exactly_once)
         self.metrics.collector = self._collector
         if config.exactly_once:
             self._offset_sink = TransactionCommitter(producer, self._consumer, lambda: None)
@@ -253,6 +260,17 @@ class Worker:
         manager.create(self._collector.outbox)
         self._next_commit = time.monotonic() + config.commit_interval_ms / 1000
         self._next_purge = time.monotonic() + config.repartition_purge_interval_ms / 1000
+
+    def _careful(self, producer: Producer) -> CarefulCollector | None:
+        if not self._refusals.careful:
+            return None
+        return CarefulCollector(
+            producer,
+            transactional=self._config.exactly_once,
+            refusals=self._refusals,
+            handlers=self._environment.handlers,
+            contexts=lambda: [task.context for task in self._manager.tasks.values()],
+        )
 
     def _initialised(self, made: Callable[[], Producer]) -> Producer:
         return initialised(made, self._stop.is_set, self._config.task_timeout_ms / 1000)
@@ -294,8 +312,33 @@ class Worker:
             if self._manager.reader.complete and not self._global_ends:
                 self._start_running()
             return
+        collector = self._collector
+        if isinstance(collector, CarefulCollector):
+            self._turn_carefully(collector)
+            return
         self._process()
         self._commit(time.monotonic())
+
+    def _turn_carefully(self, collector: CarefulCollector) -> None:
+        """A few records, their reports, a commit: until all is through that was on its way at the first refusal."""
+        if not collector.settle():
+            return
+        if self._pipeline.phase is Phase.IDLE:
+            if self._refusals.behind(self._positions()):
+                self._process()
+                if not collector.settle():
+                    return
+            elif not self._commit_needed():
+                self._refusals.over()
+                self._go_back()
+                return
+            self._next_commit = 0.0
+        self._commit(time.monotonic())
+
+    def _positions(self) -> dict[Partition, int]:
+        return {
+            partition: task.inputs[partition.topic].position for partition, task in self._manager.by_input.items()
+        }
 
     def _poll(self, now: float) -> list[Message]:
         consumer = self._consumer
@@ -331,9 +374,7 @@ class Worker:
         task = self._manager.by_input.get(partition) if self._restored_tasks else None
         if task is not None:
             task.add(partition.topic, messages)
-            queue = task.inputs[partition.topic]
-            if queue.buffered > self._config.buffered_records_per_partition and len(task.inputs) > 1:
-                self._detach(partition, task)
+            self._back_pressure.added(partition, task)
             return
         for updater in self._manager.globals:
             if updater.topic == partition.topic:
@@ -362,31 +403,16 @@ class Worker:
         else:
             log.warning("the consumer reports for %s: %s", partition, error.str())
 
-    # Back-pressure: the client's pause() costs a second on resume, leaving and re-entering costs milliseconds.
-
-    def _detach(self, partition: Partition, task: StreamTask) -> None:
-        if partition not in self._detached:
-            self._consumer.incremental_unassign([TopicPartition(partition.topic, partition.partition)])
-            self._detached[partition] = task
-
-    def _reattach(self) -> None:
-        for partition, task in list(self._detached.items()):
-            queue = task.inputs[partition.topic]
-            if queue.buffered <= self._config.buffered_records_per_partition:
-                del self._detached[partition]
-                self._consumer.incremental_assign(
-                    [TopicPartition(partition.topic, partition.partition, queue.fetch_position)]
-                )
-
     def _process(self) -> None:
         now_ms = self._environment.now_ms()
         started = time.monotonic()
         processed = 0
+        limit = CAREFUL_RECORDS if self._refusals.careful else POLL_RECORDS
         for task in self._tasks:
-            processed += task.process(POLL_RECORDS, now_ms)
+            processed += task.process(limit, now_ms)
             task.punctuate(now_ms)
-        if self._detached:
-            self._reattach()
+        if self._back_pressure:
+            self._back_pressure.reattach()
         if processed:
             self.metrics.processed(processed, time.monotonic() - started)
             self._garbage.processed(processed)
@@ -490,17 +516,6 @@ class Worker:
         else:
             log.warning("Kafka client: %s", error.str())
 
-    def _unsendable(self, row: Outgoing, error: Exception) -> None:
-        """A record the client refuses: the production handler decides (KIP-210)."""
-        cause = error.args[0] if error.args else error
-        topic, value, key = row[0], row[1], row[2]
-        size = len(value or b"") + len(key or b"")
-        described = BrokerError(f"a record of {size} bytes for topic '{topic}' was refused: {cause}")
-        task = self._tasks[0]
-        handlers = self._environment.handlers
-        context = handlers.describe("Producing", topic, task.context, (key, None, row[6]))
-        handlers.handle(handlers.production, context, described, task.context)
-
     def _recover(self, error: Exception) -> None:
         """A transaction was aborted or its end is unknown: go back to what is committed."""
         fenced = (isinstance(error, CommitFailed) and error.fenced) or (
@@ -511,11 +526,17 @@ class Worker:
             error,
         )  # fmt: skip
         self.metrics.recoveries += 1
+        cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
+        if isinstance(cause, KafkaError) and refuses(cause) and self._tasks:
+            self._refusals.met(cause, self._positions())
+        self._go_back(fenced=fenced)
+
+    def _go_back(self, *, fenced: bool = False) -> None:
         self._offset_sink.close()
         self._collector.producer.purge()
         self._become(WorkerState.STARTING)
         self._restored_tasks = False
-        self._detached.clear()
+        self._back_pressure.clear()
         self._tasks = []
         self._consumer.unassign()
         self._manager.drop_all()
