@@ -122,7 +122,9 @@ class Refusals:
         if self._too_large and not self._found:
             # No single record was too large, so the batch was: the topic takes less than the client sends at once.
             self.batch_bytes = max(_SMALLEST_BATCH, (self.batch_bytes or _LARGEST_BATCH) // 4)
-            log.info("a topic takes smaller batches only: sending at most %d bytes at once from now on", self.batch_bytes)
+            log.info(
+                "a topic takes smaller batches only: sending at most %d bytes at once from now on", self.batch_bytes
+            )
         self.careful = False
         self._known.clear()
         self._until.clear()

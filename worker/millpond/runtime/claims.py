@@ -11,15 +11,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from millpond.errors import BrokerError, OwnershipError
 
 from .commit import Offsets, is_fenced, topic_partitions
 from .ownership import CommittedOffset, OffsetMetadata, Partition, decode_metadata
 
-__all__ = ("OffsetStore", "UNOWNED", "initialised", "swap_owner", "transactional_id")
+__all__ = ("UNOWNED", "OffsetStore", "initialised", "swap_owner", "transactional_id")
 
 log = logging.getLogger(__name__)
 

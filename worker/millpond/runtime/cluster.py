@@ -26,7 +26,9 @@ _TRY_S = 5.0
 class Cluster:
     """The admin side of one Kafka cluster."""
 
-    def __init__(self, settings: Mapping[str, str | int | float], *, patience: timedelta, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, settings: Mapping[str, str | int | float], *, patience: timedelta, stopping: Callable[[], bool]
+    ) -> None:
         """Connect lazily.
 
         Args:

@@ -29,7 +29,7 @@ Offsets = Mapping[Partition, tuple[int, OffsetMetadata]]
 _CALL_TIMEOUT_S = 5.0
 
 
-class CommitFailed(Exception):  # noqa: N818 - a fact the worker acts on, not an error of the user's
+class CommitFailed(Exception):
     """A commit did not happen, or nobody knows whether it did.
 
     Attributes:
@@ -144,7 +144,7 @@ class TransactionCommitter:
                 answer = None
             except KafkaException as error:
                 answer = CommitFailed(str(error.args[0]), fenced=is_fenced(error), cause=error.args[0])
-            except Exception as error:  # noqa: BLE001 - the worker's loop must hear of whatever it was
+            except Exception as error:
                 answer = CommitFailed(repr(error))
             self._answers.put(answer)
             self._on_done()
@@ -188,7 +188,7 @@ class OffsetCommitter:
             return False
         if answer is True:
             return True
-        assert isinstance(answer, KafkaError)  # noqa: S101
+        assert isinstance(answer, KafkaError)
         if answer.retriable() or answer.code() in _PASSING:
             log.warning("the broker did not take the offsets (%s); trying again", answer.str())
             self._answer = None

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from millpond.errors import BrokerError, MillpondError, OwnershipError, ProcessingFailed, StateError, TopologyError
-from millpond.serdes import Serde
 from millpond.topology import Body, ProcessorNode, SinkNode, SourceNode
 
 from .context import TaskContext
@@ -88,7 +87,7 @@ class NodeBinding:
         """Count a record that an operator's own rules drop."""
         self.task.dropped += 1
 
-    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001
+    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:
         """Call `callback(now)` every `interval_ms` of wall-clock or stream time; its errors go to the handler."""
 
         def guarded(now_ms: int) -> None:
@@ -96,7 +95,7 @@ class NodeBinding:
                 callback(now_ms)
             except MillpondError:
                 raise
-            except Exception as error:  # noqa: BLE001 - user code
+            except Exception as error:
                 self.failed(error, None, None, now_ms)
 
         return self._hooks.schedule(interval_ms, wall_clock, guarded)
@@ -133,7 +132,7 @@ class TaskHooks:
         self.memories[name] = value
         return self._remembered.get(name)
 
-    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001
+    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:
         """First stream-time firing aligned to 0, first wall-clock firing one interval from now."""
         if wall_clock:
             return self.wall_clock.schedule(self._task.now_ms() + interval_ms, interval_ms, callback)
@@ -146,7 +145,7 @@ def fan_out(children: tuple[Forward, ...]) -> Forward:
         return _nothing
     if len(children) == 1:
         return children[0]
-    if len(children) == 2:  # noqa: PLR2004
+    if len(children) == 2:
         first, second = children
 
         def both(*record: Any) -> None:

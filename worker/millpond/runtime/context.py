@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import Message
 
 from millpond.topology import TaskId
 
-__all__ = ("Outgoing", "TaskContext", "wall_clock_ms")
+__all__ = ("Outgoing", "TaskContext", "headers_of", "wall_clock_ms")
 
 Headers = list[tuple[str, bytes | None]]
 
 #: A record on its way out, in the order of `Producer.produce`'s positional arguments:
 #: (topic, value, key, partition or -1, on_delivery, None, timestamp[, headers]).
 Outgoing = tuple[Any, ...]
+
+
+def headers_of(message: Message) -> Headers | None:
+    """A consumed record's headers; the client gives them as a list."""
+    return cast("Headers | None", message.headers())
 
 
 def wall_clock_ms() -> int:

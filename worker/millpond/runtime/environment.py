@@ -71,11 +71,11 @@ class Environment:
         Raises:
             TopologyError: neither the node nor the configuration names one.
         """
-        return _resolve(serde, self.default_key, node, "key").for_topic(topic, True)  # noqa: FBT003
+        return _resolve(serde, self.default_key, node, "key").for_topic(topic, True)
 
     def value_serde(self, serde: Serde[Any] | None, node: str, topic: str) -> Serde[Any]:
         """As `key_serde`, for values."""
-        return _resolve(serde, self.default_value, node, "value").for_topic(topic, False)  # noqa: FBT003
+        return _resolve(serde, self.default_value, node, "value").for_topic(topic, False)
 
 
 def _resolve(serde: Serde[Any] | None, default: Serde[Any] | None, node: str, part: str) -> Serde[Any]:

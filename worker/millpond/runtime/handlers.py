@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from millpond.errors import ProcessingFailed, SerializationError
 
-from .context import TaskContext
+from .context import TaskContext, headers_of
 
 __all__ = (
     "ErrorContext",
@@ -144,7 +144,7 @@ class Handlers:
             raw_key=_raw(message.key()),
             raw_value=_raw(message.value()),
             timestamp=message.timestamp()[1],
-            headers=list(message.headers() or ()),
+            headers=list(headers_of(message) or ()),
             record=record,
             dead_letter_topic=self.dead_letter_topic,
         )

@@ -184,7 +184,9 @@ class WorkerMetrics:
 
     def _store_families(self, tasks: list[Any]) -> Iterator[Metric]:
         staged = self._gauge("millpond_store_staged_bytes", "State staged for the next commit.", "task", "store")
-        cached = self._gauge("millpond_store_cache_bytes", "Entries held in memory, staged ones included.", "task", "store")
+        cached = self._gauge(
+            "millpond_store_cache_bytes", "Entries held in memory, staged ones included.", "task", "store"
+        )
         for task in tasks:
             for name, store in task.stores.items():
                 labels = [*self._labels.values(), str(task.id), name]
@@ -222,5 +224,5 @@ class _Scrape(Collector):
 class _Quiet(WSGIRequestHandler):
     """Does not write a line per request."""
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         log.debug(format, *args)

@@ -126,9 +126,7 @@ def _source_partitions(
     return known
 
 
-def _check_sinks(
-    subtopologies: list[Subtopology], repartition: Mapping[str, Any], existing: Mapping[str, int]
-) -> None:
+def _check_sinks(subtopologies: list[Subtopology], repartition: Mapping[str, Any], existing: Mapping[str, int]) -> None:
     """Records for a topic that does not exist would wait for it, and hold up every commit.
 
     Topics that a function names per record are looked up when their first record comes.
@@ -160,9 +158,7 @@ def _derive_repartition(
     while unknown:
         resolved = []
         for name in unknown:
-            upstream = {
-                topic for each in subtopologies if name in each.sink_topics for topic in each.source_topics
-            }
+            upstream = {topic for each in subtopologies if name in each.sink_topics for topic in each.source_topics}
             counts = [known[topic] for topic in upstream if topic in known]
             if counts and all(topic in known or topic == name for topic in upstream):
                 known[name] = max(counts)
@@ -206,9 +202,7 @@ def _mismatch(subtopology: Subtopology, topics: list[str], known: Mapping[str, i
 
 def _meeting_point(subtopology: Subtopology, topics: set[str]) -> str | None:
     """The first processor that records of all the topics reach."""
-    reached: dict[str, set[str]] = {
-        source.name: set(source.topics) & topics for source in subtopology.sources
-    }
+    reached: dict[str, set[str]] = {source.name: set(source.topics) & topics for source in subtopology.sources}
     store_topics: dict[str, set[str]] = {}
     for node in subtopology.processors:
         found = set().union(*(reached.get(parent, set()) for parent in node.parents))
@@ -221,9 +215,7 @@ def _meeting_point(subtopology: Subtopology, topics: set[str]) -> str | None:
     return None
 
 
-def _changelogs(
-    subtopology: Subtopology, internal: frozenset[str], application_id: str
-) -> Iterator[tuple[str, Any]]:
+def _changelogs(subtopology: Subtopology, internal: frozenset[str], application_id: str) -> Iterator[tuple[str, Any]]:
     for store in subtopology.stores:
         topic = changelog_topic(subtopology, store.name, internal, application_id)
         if topic is not None and topic not in subtopology.source_topics:
@@ -250,6 +242,6 @@ def _resolved(subtopology: Subtopology, existing: Mapping[str, int], application
                     f"no topic matches the pattern '{pattern.pattern}' of source '{source.name}': create one first, or "
                     f"correct the pattern."
                 )
-            source = replace(source, topics=topics)  # noqa: PLW2901
+            source = replace(source, topics=topics)
         sources.append(source)
     return replace(subtopology, sources=tuple(sources))

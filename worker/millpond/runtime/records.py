@@ -27,7 +27,7 @@ Deserialize = Callable[[Any], Any]
 
 def _offset_of(message: Message) -> int:
     offset = message.offset()
-    assert offset is not None  # noqa: S101 - the client only leaves it out on errors
+    assert offset is not None
     return offset
 
 
@@ -70,14 +70,21 @@ class Decoder:
     With `trust_timestamps` the extractor is asked about negative timestamps only.
     """
 
-    __slots__ = ("_deserialize_key", "_deserialize_value", "_dropped", "_extract", "_on_bad_record", "_trust_timestamps")
+    __slots__ = (
+        "_deserialize_key",
+        "_deserialize_value",
+        "_dropped",
+        "_extract",
+        "_on_bad_record",
+        "_trust_timestamps",
+    )
 
     def __init__(
         self,
         deserialize_key: Deserialize,
         deserialize_value: Deserialize,
         extract: ExtractTimestamp,
-        trust_timestamps: bool,  # noqa: FBT001
+        trust_timestamps: bool,
         on_bad_record: OnBadRecord,
         dropped: OnDropped,
     ) -> None:
@@ -106,7 +113,7 @@ class Decoder:
             try:
                 keys = list(map(self._deserialize_key, raw_keys))
                 values = list(map(self._deserialize_value, raw_values))
-            except Exception:  # noqa: BLE001 - whatever it was, the careful path below finds the record it belongs to
+            except Exception:
                 pass
             else:
                 return Chunk(messages, keys, values, timestamps, next_offset)
@@ -131,11 +138,11 @@ class Decoder:
                 key = None if raw_key is None else self._deserialize_key(raw_key)
                 part = "value"
                 value = None if raw_value is None else self._deserialize_value(raw_value)
-            except Exception as error:  # noqa: BLE001 - a serde is user code: anything may come
+            except Exception as error:
                 self._on_bad_record(BadRecord(message, error, part))
                 continue
             if timestamp < 0 or not self._trust_timestamps:
-                timestamp = self._extract(message, key, value, partition_time)  # noqa: PLW2901
+                timestamp = self._extract(message, key, value, partition_time)
             if timestamp < 0:
                 self._dropped()
                 continue

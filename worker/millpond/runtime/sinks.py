@@ -46,9 +46,7 @@ def bind_sink(sink: SinkNode, task: TaskContext, environment: Environment) -> Fo
     return _chosen(_topic_of(sink.topic, task), sink, task, environment, failed)
 
 
-def _plain(
-    topic: str, key_serde: Serde[Any], value_serde: Serde[Any], task: TaskContext, failed: Forward
-) -> Forward:
+def _plain(topic: str, key_serde: Serde[Any], value_serde: Serde[Any], task: TaskContext, failed: Forward) -> Forward:
     serialize_key = key_serde.serialize
     serialize_value = value_serde.serialize
     append = task.outbox.append
@@ -57,7 +55,7 @@ def _plain(
         try:
             raw_key = None if key is None else serialize_key(key)
             raw_value = None if value is None else serialize_value(value)
-        except Exception as error:  # noqa: BLE001 - a serde is user code
+        except Exception as error:
             failed(error, key, value, timestamp)
             return
         headers = task.headers
@@ -87,7 +85,7 @@ def _partial(
         try:
             raw_key = None if key is None else serialize_key(key)
             raw_value = None if value is None else serialize_value(value)
-        except Exception as error:  # noqa: BLE001 - a serde is user code
+        except Exception as error:
             failed(error, key, value, timestamp)
             return
         partition = ANY if raw_key is None else murmur2(partition_by(raw_key), count)
@@ -125,7 +123,7 @@ def _chosen(
             raw_key = None if key is None else key_serde.serialize(key)
             raw_value = None if value is None else value_serde.serialize(value)
             partitions = (ANY,) if choose is None else choose(key, value, raw_key)
-        except Exception as error:  # noqa: BLE001 - serdes, extractors and partitioners are user code
+        except Exception as error:
             failed(error, key, value, timestamp)
             return
         headers = task.headers

@@ -9,7 +9,7 @@ from confluent_kafka import Message
 from millpond.errors import ProcessingFailed
 from millpond.topology import ConsumerRecordView, FailOnInvalidTimestamp, SourceNode
 
-from .context import TaskContext
+from .context import TaskContext, headers_of
 from .environment import Environment
 from .handlers import Handlers
 from .records import BadRecord, Decoder, ExtractTimestamp
@@ -56,10 +56,10 @@ def _extraction(extractor: Any, node: str, task: TaskContext) -> ExtractTimestam
     """Wraps a TimestampExtractor; without one a negative timestamp stops the task (FailOnInvalidTimestamp)."""
 
     def extract(message: Message, key: Any, value: Any, partition_time: int) -> int:
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
         timestamp = message.timestamp()[1]
         if extractor is not None:
-            record = ConsumerRecordView(key, value, timestamp, topic, partition, offset, message.headers())
+            record = ConsumerRecordView(key, value, timestamp, topic, partition, offset, headers_of(message))
             try:
                 return int(extractor.extract(record, partition_time))
             except Exception as error:

@@ -84,8 +84,7 @@ class TaskManager:
         }
         everything = self._offsets.read([partition for partitions in inputs.values() for partition in partitions])
         self._committed = {
-            task: {partition: everything[partition] for partition in partitions}
-            for task, partitions in inputs.items()
+            task: {partition: everything[partition] for partition in partitions} for task, partitions in inputs.items()
         }
 
     def claim_all(self, producer_of: ProducerOf | None, *, take_over: bool) -> None:
@@ -260,9 +259,7 @@ class TaskManager:
         """As `backend_of`, for a store instance."""
         return self._backend_of_store[store.name]
 
-    def _restore(
-        self, subtopology: Subtopology, store: Any, backend: Any, source: Partition, task: TaskId
-    ) -> None:
+    def _restore(self, subtopology: Subtopology, store: Any, backend: Any, source: Partition, task: TaskId) -> None:
         first, end = self._offsets.range(source)
         committed = self._committed[task].get(source)
         if committed is not None:
@@ -282,7 +279,7 @@ class TaskManager:
 
     def rebuild_corrupted(self, error: StateCorrupted) -> None:
         """Forget the local rows of a corrupted store; the next `create` restores it from its changelog."""
-        assert error.store is not None  # noqa: S101
+        assert error.store is not None
         log.error("%s Rebuilding store %s from its changelog.", error, error.store)
         self._state_file.rebuild(error.store)
 

@@ -26,8 +26,16 @@ from .claims import OffsetStore, initialised
 from .clients import make_consumer, make_producer
 from .cluster import Cluster
 from .collector import RecordCollector
-from .commit import Commit, CommitFailed, CommitPipeline, OffsetCommitter, OffsetSink, Phase, TransactionCommitter
-from .commit import is_fenced
+from .commit import (
+    Commit,
+    CommitFailed,
+    CommitPipeline,
+    OffsetCommitter,
+    OffsetSink,
+    Phase,
+    TransactionCommitter,
+    is_fenced,
+)
 from .config import Config
 from .environment import Environment
 from .garbage import GarbageCollector
@@ -336,9 +344,7 @@ class Worker:
         self._commit(time.monotonic())
 
     def _positions(self) -> dict[Partition, int]:
-        return {
-            partition: task.inputs[partition.topic].position for partition, task in self._manager.by_input.items()
-        }
+        return {partition: task.inputs[partition.topic].position for partition, task in self._manager.by_input.items()}
 
     def _poll(self, now: float) -> list[Message]:
         consumer = self._consumer
@@ -384,7 +390,7 @@ class Worker:
 
     def _event(self, message: Message) -> None:
         error = message.error()
-        assert error is not None  # noqa: S101
+        assert error is not None
         partition = Partition(message.topic() or "", message.partition() or 0)
         if error.code() == KafkaError._PARTITION_EOF:
             self._global_ends.discard(partition)
@@ -393,7 +399,11 @@ class Worker:
                 task.inputs[partition.topic].reached_end(int(message.offset() or 0))
             else:
                 self._manager.reader.reached_end(partition, int(message.offset() or 0))
-        elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        elif error.code() in (
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError._UNKNOWN_TOPIC,
+            KafkaError._UNKNOWN_PARTITION,
+        ):
             raise BrokerError(f"{partition} is gone: was the topic deleted while the application ran?")
         elif error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
             raise BrokerError(f"no permission to read {partition}: {error.str()}.")
@@ -549,25 +559,28 @@ class Worker:
         """Commit what is processed, within the deadline."""
         deadline = time.monotonic() + self._config.shutdown_timeout_ms / 1000
         try:
-            while self._pipeline.phase is not Phase.IDLE and time.monotonic() < deadline:
-                self._finish_commit()
-            if self._restored_tasks and self._commit_needed() and self._pipeline.phase is Phase.IDLE:
+            idle = self._finish_commit(deadline)
+            if idle and self._restored_tasks and self._commit_needed():
                 self._collector.drain()
                 self._begin_commit()
-                while self._pipeline.phase is not Phase.IDLE and time.monotonic() < deadline:
-                    self._finish_commit()
+                idle = self._finish_commit(deadline)
         except (CommitFailed, KafkaException, OwnershipError) as error:
             log.warning("the last commit failed (%s); the next start processes its records again", error)
             return
-        if self._pipeline.phase is not Phase.IDLE:
+        if not idle:
             log.warning("no answer to the last commit within the deadline; the next start finds out")
 
-    def _finish_commit(self) -> None:
-        done = self._pipeline.advance()
-        if done is not None:
-            self._committed(done)
-        else:
-            self._consumer.poll(_IN_FLIGHT_WAIT_S)
+    def _finish_commit(self, deadline: float) -> bool:
+        """Wait for the commit in flight; whether none is left."""
+        while self._pipeline.phase is not Phase.IDLE:
+            done = self._pipeline.advance()
+            if done is not None:
+                self._committed(done)
+            elif time.monotonic() >= deadline:
+                return False
+            else:
+                self._consumer.poll(_IN_FLIGHT_WAIT_S)
+        return True
 
     def _close(self) -> None:
         self._manager.drop_all()

@@ -224,7 +224,7 @@ class TopologyTestDriver:
             key=record.key,
             value=record.value,
             timestamp=(TIMESTAMP_CREATE_TIME, record.timestamp),
-            headers=record.headers or None,
+            headers=[*record.headers] if record.headers else None,
         )
         if topic in self._globals:
             self._globals[topic].apply(Partition(topic, 0), [message])
@@ -297,4 +297,3 @@ def _whole(topology: Topology) -> Subtopology:
         stores=tuple(store for part in parts for store in part.stores),
         changelogs={store: topic for part in parts for store, topic in part.changelogs.items()},
     )
-

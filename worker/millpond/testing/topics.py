@@ -73,7 +73,7 @@ class TestInputTopic(Generic[K, V]):
         self._auto_advance_ms = auto_advance_ms
 
     @overload
-    def pipe_input(self, value: V | None | Record[K, V], /) -> None: ...
+    def pipe_input(self, value: V | Record[K, V] | None, /) -> None: ...
     @overload
     def pipe_input(
         self, key: K | None, value: V | None, /, timestamp: Instant | None = None, headers: Headers | None = None
@@ -106,7 +106,10 @@ class TestInputTopic(Generic[K, V]):
         )
 
     def pipe_key_value_list(
-        self, records: Iterable[tuple[K | None, V | None]], start: Instant | None = None, advance: timedelta | None = None
+        self,
+        records: Iterable[tuple[K | None, V | None]],
+        start: Instant | None = None,
+        advance: timedelta | None = None,
     ) -> None:
         """Pipe pairs; with `start` the first gets that time, and each next one is `advance` later."""
         step = (advance or timedelta()) // _MILLISECOND
@@ -178,7 +181,9 @@ class TestOutputTopic(Generic[K, V]):
         """
         pairs = self.read_key_values_to_list()
         if any(key is None for key, _ in pairs):
-            raise ValueError(f"topic '{self.name}' has records without a key: read them with read_key_values_to_list().")
+            raise ValueError(
+                f"topic '{self.name}' has records without a key: read them with read_key_values_to_list()."
+            )
         return dict(pairs)
 
     def read_values_to_list(self) -> list[V]:
