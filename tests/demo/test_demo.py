@@ -169,8 +169,11 @@ def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_demo_with_its_broker_and_worker(tmp_path: Path) -> None:
-    """An interrupted demo leaves no process and no directory behind, and shows no traceback."""
+@pytest.mark.parametrize(("signal_sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_demo_takes_its_broker_and_its_worker_along(
+    tmp_path: Path, signal_sent: signal.Signals, status: int
+) -> None:
+    """It leaves no process and no directory behind, and shows no traceback."""
     process = subprocess.Popen(
         [sys.executable, "-u", "examples/flights/demo.py", "--days", "2", "--seconds", "60"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": "worker", "TMPDIR": str(tmp_path)},
@@ -182,9 +185,9 @@ def test_ctrl_c_ends_the_demo_with_its_broker_and_worker(tmp_path: Path) -> None
         pids += [int(each) for each in re.findall(r"worker started, pid (\d+)", line)]
         if "playing" in line:
             break
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal_sent)
     rest, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, rest
+    assert process.returncode == status, rest
     assert "Traceback" not in rest
     for pid in pids:
         with pytest.raises(ProcessLookupError):
