@@ -6,7 +6,7 @@ This runs once per changed key and commit, so it is done with C loops over whole
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import repeat
 from operator import add, itemgetter
 from typing import Any
@@ -28,8 +28,8 @@ _NOTHING = type(None)
 
 
 def encode_entries(
-    entries: Mapping[bytes, Entry],
     raw_keys: Sequence[bytes],
+    found: Sequence[Entry],
     *,
     serde: Serde[Any],
     timestamped: bool,
@@ -43,8 +43,8 @@ def encode_entries(
     """Append one changelog record (when `topic` is given) and one row for each key.
 
     Args:
-        entries: (value, timestamp) by raw key; the value is an object when the serde is immutable, else bytes.
-        raw_keys: which of them.
+        raw_keys: the keys.
+        found: (value, timestamp) of each; the value is an object when the serde is immutable, else bytes.
         serde: of the values.
         timestamped: whether rows begin with the timestamp.
         topic: the changelog.
@@ -57,7 +57,6 @@ def encode_entries(
     Raises:
         SerializationError: a value cannot be encoded.
     """
-    found = [entries[raw_key] for raw_key in raw_keys]
     values = list(map(_value, found))
     timestamps = list(map(_timestamp, found))
     keys = [raw_key + suffix for raw_key in raw_keys] if suffix else raw_keys

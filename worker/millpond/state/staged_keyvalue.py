@@ -6,9 +6,9 @@ An entry is a tuple (value, timestamp); (None, timestamp) is a deletion or a key
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
@@ -21,7 +21,15 @@ from millpond.state.formats import (
     unpack_timestamp,
 )
 from millpond.state.merge import merge
-from millpond.state.staging import ABSENT, ChangelogRecord, Headers, StagedStore, StoreContext
+from millpond.state.staging import (
+    ABSENT,
+    ChangelogRecord,
+    Headers,
+    StagedStore,
+    StoreContext,
+    changed_since_flush,
+    tell_changes,
+)
 
 __all__ = ("StagedKeyValues",)
 
@@ -179,16 +187,16 @@ class StagedKeyValues(StagedStore[K, V]):
         if self.caching:
             self._flush_forwarding(out)
         else:
-            self._entry_size.sample(self._sampled(self._dirty))
-            rows = self._encode(out, self._dirty)
+            raw_keys = list(self._dirty)
             self._dirty.clear()
-            self._row_size.sample(rows)
+            self._encode(out, raw_keys, list(map(self._entries.__getitem__, raw_keys)))
 
-    def _encode(self, out: list[Produced], keys: Iterable[bytes]) -> Rows:
+    def _encode(self, out: list[Produced], raw_keys: list[bytes], found: list[Entry]) -> None:
         rows = self._flushed
+        self._entry_size.sample(zip(raw_keys, found, strict=True))
         encode_entries(
-            self._entries,
-            list(keys),
+            raw_keys,
+            found,
             serde=self.value_serde,
             timestamped=self.timestamped,
             topic=self.changelog_topic,
@@ -198,33 +206,23 @@ class StagedKeyValues(StagedStore[K, V]):
             out=out,
             rows=rows,
         )
-        return rows
+        self._row_size.sample(rows)
 
     def _flush_forwarding(self, out: list[Produced]) -> None:
-        # What the listener puts downstream must not meet a dict that is being iterated.
-        changes = cast(dict[bytes, tuple[K, Any]], self._dirty.copy())
+        changes, found = changed_since_flush(self._dirty, self._entries)
         headers = self._dirty_headers.copy()
-        self._dirty.clear()
         self._dirty_headers.clear()
-        entries, listener, context = self._entries, self._listener, self._context
-        immutable, decode = self.value_serde.immutable, self.value_serde.deserialize
-        # Created and deleted between two flushes: nobody has to know.
-        told = [raw_key for raw_key, (_, old) in changes.items() if old is not None or entries[raw_key][0] is not None]
-        self._entry_size.sample(self._sampled(changes))
-        self._row_size.sample(self._encode(out, told))
-        if listener is None:
-            return
-        for raw_key in told:
-            key, old = changes[raw_key]
-            new, timestamp = entries[raw_key]
-            if not immutable:
-                new = None if new is None else decode(new)
-                old = None if old is None else decode(old)
-            if context is not None:
-                context.headers = headers.get(raw_key)
-            listener(key, new, old, timestamp)
-        if context is not None:
-            context.headers = None
+        self._encode(out, list(changes), found)
+        if self._listener is not None:
+            serde = self.value_serde
+            tell_changes(
+                self._listener,
+                self._context,
+                changes.values(),
+                found,
+                map(headers.get, changes) if headers else None,
+                None if serde.immutable else serde.deserialize,
+            )
 
     def revert(self) -> None:
         """Go back to what the backend has: staged, flushed and sealed writes are forgotten."""
@@ -274,10 +272,6 @@ class StagedKeyValues(StagedStore[K, V]):
 
     def _some_entries(self) -> Iterable[object]:
         return self._entries.items()
-
-    def _sampled(self, keys: Mapping[bytes, object]) -> Iterator[object]:
-        entries = self._entries
-        return ((key, entries[key]) for key in keys)
 
     # Reading in order.
 

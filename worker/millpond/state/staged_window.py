@@ -32,7 +32,15 @@ from millpond.state.formats import (
     window_suffix,
 )
 from millpond.state.merge import merge
-from millpond.state.staging import ABSENT, ChangelogRecord, Headers, StagedStore, StoreContext
+from millpond.state.staging import (
+    ABSENT,
+    ChangelogRecord,
+    Headers,
+    StagedStore,
+    StoreContext,
+    changed_since_flush,
+    tell_changes,
+)
 
 __all__ = ("StagedWindows",)
 
@@ -261,21 +269,20 @@ class StagedWindows(StagedStore[K, V]):
             if self.caching:
                 self._flush_forwarding(out, start, entries, dirty, headers)
             else:
-                self._encode(out, start, entries, dirty)
+                raw_keys = list(dirty)
                 dirty.clear()
+                self._encode(out, start, raw_keys, list(map(entries.__getitem__, raw_keys)))
         self._row_size.sample(self._flushed[written : written + 16])
         # What is put from now on, and moves stream time, is for the next commit.
         self._sweep(self._flushed)
         self._flushed_metadata = self._encode_metadata()
-        if self.caching and touched and self._context is not None:
-            self._context.headers = None
 
-    def _encode(self, out: list[Produced], start: int, entries: dict[bytes, Entry], keys: Iterable[bytes]) -> None:
+    def _encode(self, out: list[Produced], start: int, raw_keys: list[bytes], found: list[Entry]) -> None:
         if self._expired(start):
             return
         encode_entries(
-            entries,
-            list(keys),
+            raw_keys,
+            found,
             serde=self.value_serde,
             timestamped=self.timestamped,
             topic=self.changelog_topic,
@@ -294,25 +301,19 @@ class StagedWindows(StagedStore[K, V]):
         dirty: Dirty,
         headers: dict[tuple[int, bytes], Headers],
     ) -> None:
-        changes: dict[bytes, Any] = dirty.copy()
-        dirty.clear()
-        # Created and deleted between two flushes: nobody has to know.
-        told = [raw_key for raw_key, (_, old) in changes.items() if old is not None or entries[raw_key][0] is not None]
-        self._encode(out, start, entries, told)
-        listener, context = self._listener, self._context
-        if listener is None:
-            return
-        end = min(start + self.window_size_ms, _MAX_LONG)
-        immutable, decode = self.value_serde.immutable, self.value_serde.deserialize
-        for raw_key in told:
-            key, old = changes[raw_key]
-            new, timestamp = entries[raw_key]
-            if not immutable:
-                new = None if new is None else decode(new)
-                old = None if old is None else decode(old)
-            if context is not None:
-                context.headers = headers.get((start, raw_key))
-            listener(Windowed(key, start, end), new, old, timestamp)
+        changes, found = changed_since_flush(dirty, entries)
+        self._encode(out, start, list(changes), found)
+        if self._listener is not None:
+            end = min(start + self.window_size_ms, _MAX_LONG)
+            serde = self.value_serde
+            tell_changes(
+                self._listener,
+                self._context,
+                [(Windowed(key, start, end), old) for key, old in changes.values()],
+                found,
+                [headers.get((start, raw_key)) for raw_key in changes] if headers else None,
+                None if serde.immutable else serde.deserialize,
+            )
 
     def seal(self) -> Rows:
         """The rows flushed since the last seal, and the deletion of the segments that expired until that flush."""

@@ -38,6 +38,53 @@ ABSENT: tuple[None, int] = (None, -1)
 DEFAULT_CACHE_LIMIT = 10 * 1024 * 1024
 
 
+def changed_since_flush(dirty: dict[bytes, Any], entries: dict[bytes, Any]) -> tuple[dict[bytes, Any], list[Any]]:
+    """Empty `dirty` (raw key -> (key, old)); what is worth telling of it, and the entry of each.
+
+    What was created and deleted between two flushes nobody has to know. The copies let listeners put into the store.
+    """
+    changes = dirty.copy()
+    dirty.clear()
+    found = list(map(entries.__getitem__, changes))
+    if any(entry[0] is None for entry in found):
+        changes = {
+            raw: change for raw, change in changes.items() if change[1] is not None or entries[raw][0] is not None
+        }
+        found = list(map(entries.__getitem__, changes))
+    return changes, found
+
+
+def tell_changes(
+    listener: FlushListener,
+    context: StoreContext | None,
+    changes: Iterable[tuple[Any, Any]],
+    found: Iterable[tuple[Any, int]],
+    headers: Iterable[Headers | None] | None,
+    decode: Callable[[bytes], Any] | None,
+) -> None:
+    """Call the listener for each change.
+
+    Args:
+        listener: whom to tell.
+        context: takes the headers a change is forwarded with.
+        changes: (key, old value) of each.
+        found: (new value, timestamp) of each.
+        headers: of each, None when none has any.
+        decode: for values that are kept as bytes.
+    """
+    if decode is not None:
+        changes = [(key, None if old is None else decode(old)) for key, old in changes]
+        found = [(None if new is None else decode(new), timestamp) for new, timestamp in found]
+    if headers is None or context is None:
+        for (key, old), (new, timestamp) in zip(changes, found, strict=True):
+            listener(key, new, old, timestamp)
+        return
+    for (key, old), (new, timestamp), of_record in zip(changes, found, headers, strict=True):
+        context.headers = of_record
+        listener(key, new, old, timestamp)
+    context.headers = None
+
+
 class StoreContext(Protocol):
     """What a store asks of its task."""
 
