@@ -61,6 +61,8 @@ _IN_FLIGHT_WAIT_S = 0.001
 _OUTBOX_LIMIT = 100_000
 #: Staged state is measured after this many records.
 _MEASURE_EVERY = 2_000
+#: How long a fenced worker leaves its transactional id to whoever fenced it.
+_RIVAL_WAIT_S = 0.3
 
 _topic = Message.topic
 _partition = Message.partition
@@ -352,6 +354,10 @@ class Worker:
             time.sleep(_IN_FLIGHT_WAIT_S)
             return []
         messages: list[Message] = consumer.consume(POLL_RECORDS, 0)
+        if not messages and self._pipeline.phase is Phase.DELIVERING:
+            # Nothing else to do: wait for the deliveries, which makes the client hurry.
+            self._collector.hasten()
+            return consumer.consume(POLL_RECORDS, 0)
         if messages:
             return messages
         wait = min(self._config.poll_ms / 1000, max(0.0, self._next_commit - now) if self._commit_needed() else 1.0)
@@ -528,15 +534,16 @@ class Worker:
 
     def _recover(self, error: Exception) -> None:
         """A transaction was aborted or its end is unknown: go back to what is committed."""
+        cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
         fenced = (isinstance(error, CommitFailed) and error.fenced) or (
-            isinstance(error, KafkaException) and is_fenced(error)
+            # A fatal error says no more what it was once it was told.
+            isinstance(error, KafkaException) and (is_fenced(error) or cause.code() == KafkaError._FATAL)
         )
         log.warning(
             "%s (%s); going back to the last commit", "fenced by another producer" if fenced else "a commit failed",
             error,
         )  # fmt: skip
         self.metrics.recoveries += 1
-        cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
         if isinstance(cause, KafkaError) and refuses(cause) and self._tasks:
             self._refusals.met(cause, self._positions())
         self._go_back(fenced=fenced)
@@ -551,7 +558,9 @@ class Worker:
         self._consumer.unassign()
         self._manager.drop_all()
         if fenced:
-            # Looked up before the transactional id is taken back: whoever has the tasks now is not to be disturbed.
+            # Whoever did it gets the time to write whose the tasks are: two that take the id from each other at once
+            # would go on doing so. Then that is looked up before the id is taken back.
+            self._stop.wait(_RIVAL_WAIT_S)
             self._manager.check_still_mine()
         self._start_tasks(first=False)
 

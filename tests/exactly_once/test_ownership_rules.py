@@ -1,0 +1,228 @@
+"""The pure rules of ownership, held against a model of the broker: who may run a task, whatever happened before."""
+
+from __future__ import annotations
+
+import base64
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from millpond.runtime.claims import claimed
+from millpond.runtime.ownership import (
+    Claim,
+    CommittedOffset,
+    OffsetMetadata,
+    Partition,
+    claim_of,
+    decode_metadata,
+    encode_metadata,
+    tasks_by_claim,
+)
+from millpond.topology import TaskId
+
+_int64 = st.integers(-(2**63), 2**63 - 1)
+_names = st.text(min_size=1, max_size=20)
+_metadata = st.builds(
+    OffsetMetadata,
+    owner=st.none() | _names,
+    epoch=st.integers(0, 2**63 - 1),
+    partition_time=_int64,
+    processors=st.dictionaries(_names, _int64, max_size=4),
+)
+_workers = st.sampled_from(["w0", "w1", "w2", "unowned"])
+_partitions = st.builds(Partition, st.sampled_from(["a", "b"]), st.integers(0, 3))
+_committed = st.builds(
+    CommittedOffset,
+    st.none() | st.integers(0, 1_000),
+    st.builds(OffsetMetadata, owner=st.none() | _workers, epoch=st.integers(0, 5), partition_time=st.integers(-1, 100)),
+)
+_task = st.dictionaries(_partitions, _committed, max_size=4)
+_tasks = st.dictionaries(st.builds(TaskId, st.integers(0, 3), st.integers(0, 3)), _task, max_size=6)
+
+
+@given(_metadata)
+def test_metadata_survives_the_broker(metadata: OffsetMetadata) -> None:
+    """What is committed beside an offset reads back as it was."""
+    assert decode_metadata(encode_metadata(metadata)) == metadata
+
+
+@given(st.none() | st.text() | st.binary().map(lambda data: base64.b64encode(data).decode()))
+def test_metadata_of_others_makes_nobody_an_owner(text: str | None) -> None:
+    """Whatever other clients wrote beside an offset is read without an error and names no owner unless it is ours."""
+    metadata = decode_metadata(text)
+    assert metadata.owner is None or encode_metadata(metadata)
+
+
+@given(_int64, st.binary(max_size=20))
+def test_kafka_streams_partition_time_is_taken_over(time_ms: int, rest: bytes) -> None:
+    """Offsets that Kafka Streams committed keep their partition time, and belong to nobody."""
+    for version in (1, 2):
+        text = base64.b64encode(struct.pack(">bq", version, time_ms) + rest).decode()
+        assert decode_metadata(text) == OffsetMetadata(partition_time=time_ms)
+
+
+@given(_workers, _task)
+def test_a_task_that_names_another_worker_anywhere_is_not_touched(worker: str, partitions: dict) -> None:
+    """One partition in another's name makes the task foreign; one in ours, and none in another's, makes it ours."""
+    claim, owner = claim_of(worker, partitions)
+    owners = {each.metadata.owner for each in partitions.values()} - {None}
+    if owners - {worker}:
+        assert claim is Claim.FOREIGN
+        assert owner in owners - {worker}
+    elif owners:
+        assert (claim, owner) == (Claim.RESUME, worker)
+    else:
+        assert (claim, owner) == (Claim.CLAIM, None)
+
+
+@given(_workers, _tasks)
+def test_every_task_is_sorted_once(worker: str, committed: dict) -> None:
+    """Tasks to resume, to claim and of each other owner are together all tasks, none of them twice."""
+    resume, unowned, foreign = tasks_by_claim(worker, committed)
+    sorted_tasks = [*resume, *unowned, *(task for tasks in foreign.values() for task in tasks)]
+    assert sorted(sorted_tasks) == sorted(committed)
+    assert worker not in foreign
+    for owner, tasks in foreign.items():
+        assert all(owner in {each.metadata.owner for each in committed[task].values()} for task in tasks)
+
+
+@given(_task, _names, st.integers(1, 100), st.integers(0, 1_000))
+def test_a_claim_changes_the_owner_and_nothing_else(committed: dict, worker: str, epoch: int, first: int) -> None:
+    """Offsets, partition times and the processors' metadata pass through a claim; what had no offset gets its start."""
+    made = claimed(committed, lambda _: first, worker, epoch)
+    assert made.keys() == committed.keys()
+    for partition, (offset, metadata) in made.items():
+        before = committed[partition]
+        assert offset == (first if before.offset is None else before.offset)
+        assert (metadata.owner, metadata.epoch) == (worker, epoch)
+        assert metadata.partition_time == before.metadata.partition_time
+        assert metadata.processors == before.metadata.processors
+
+
+class OwnershipProtocol(RuleBasedStateMachine):
+    """Processes that start, commit, stall and take over in any order, on a broker that only knows producer epochs.
+
+    The broker is modelled by what the protocol relies on: a transactional id belongs to the process that initialised
+    it last, and a commit under it of anybody else fails. Each process is stopped between any two steps of a start.
+    """
+
+    tasks = (TaskId(0, 0), TaskId(0, 1))
+
+    @initialize()
+    def begin(self) -> None:
+        self.holder: dict[str, int] = {}
+        self.committed = {task: {Partition("in", task.partition): CommittedOffset(None, OffsetMetadata())} for task in self.tasks}
+        self.processes: list[dict] = []
+        self.progress = dict.fromkeys(self.tasks, 0)
+
+    def _all(self) -> dict[Partition, CommittedOffset]:
+        return {partition: each for task in self.committed.values() for partition, each in task.items()}
+
+    def _write(self, process: dict, under: str, offsets: dict) -> bool:
+        """A transaction: goes through only for who holds the transactional id."""
+        if self.holder.get(under) != process["pid"]:
+            return False
+        for task in self.tasks:
+            for partition in self.committed[task]:
+                if partition in offsets:
+                    self.committed[task][partition] = CommittedOffset(*offsets[partition])
+        return True
+
+    @rule(worker=st.sampled_from(["w0", "w1"]), take_over=st.booleans())
+    def start(self, worker: str, take_over: bool) -> None:
+        """A process initialises its own id."""
+        process = {"pid": len(self.processes), "worker": worker, "step": "read", "take_over": take_over}
+        self.holder[worker] = process["pid"]
+        self.processes.append(process)
+
+    def _some(self, data: st.DataObject, step: str) -> dict:
+        return data.draw(st.sampled_from([each for each in self.processes if each["step"] == step]))
+
+    def _has(self, step: str) -> bool:
+        return any(each["step"] == step for each in self.processes)
+
+    @precondition(lambda self: self._has("read"))
+    @rule(data=st.data())
+    def read(self, data: st.DataObject) -> None:
+        """It reads the metadata, and ends, fences the owners it takes over from, or goes on."""
+        process = self._some(data, "read")
+        _, unowned, foreign = tasks_by_claim(process["worker"], self.committed)
+        if foreign and not process["take_over"]:
+            process["step"] = "over"
+            return
+        process["epoch"] = max(each.metadata.epoch for each in self._all().values()) + 1
+        process["claims"] = ([("unowned", unowned)] if unowned else []) + list(foreign.items())
+        process["step"] = "fence" if process["claims"] else "announce"
+
+    @precondition(lambda self: self._has("fence"))
+    @rule(data=st.data())
+    def fence(self, data: st.DataObject) -> None:
+        """It initialises the previous owner's id, then looks whether that one owns the tasks still."""
+        process = self._some(data, "fence")
+        owner, tasks = process["claims"][0]
+        self.holder[owner] = process["pid"]
+        expected = None if owner == "unowned" else owner
+        owners = {each.metadata.owner for task in tasks for each in self.committed[task].values()}
+        process["step"] = "swap" if owners == {expected} else "over"
+        process["read"] = {partition: each for task in tasks for partition, each in self.committed[task].items()}
+
+    @precondition(lambda self: self._has("swap"))
+    @rule(data=st.data())
+    def swap(self, data: st.DataObject) -> None:
+        """It commits the offsets with itself as the owner, under the previous owner's id."""
+        process = self._some(data, "swap")
+        owner, _ = process["claims"].pop(0)
+        offsets = claimed(process["read"], lambda _: 0, process["worker"], process["epoch"])
+        if not self._write(process, owner, offsets):
+            process["step"] = "over"
+        else:
+            process["step"] = "fence" if process["claims"] else "announce"
+
+    @precondition(lambda self: self._has("announce"))
+    @rule(data=st.data())
+    def announce(self, data: st.DataObject) -> None:
+        """It writes its epoch under its own id, and runs from the committed offsets."""
+        process = self._some(data, "announce")
+        mine = {
+            partition: each for partition, each in self._all().items() if each.metadata.owner == process["worker"]
+        }
+        written = self._write(process, process["worker"], claimed(mine, lambda _: 0, process["worker"], process["epoch"]))
+        self._resume(process, going=written)
+
+    def _resume(self, process: dict, *, going: bool) -> None:
+        process["step"] = "run" if going else "over"
+        process["at"] = {partition: each.offset for partition, each in self._all().items()}
+
+    @precondition(lambda self: self._has("run"))
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        """A running process commits one more record of each task, or finds itself fenced and looks whose they are."""
+        process = self._some(data, "run")
+        offsets = {
+            partition: (offset + 1, OffsetMetadata(process["worker"], process["epoch"]))
+            for partition, offset in process["at"].items()
+        }
+        if self._write(process, process["worker"], offsets):
+            for task in self.tasks:
+                self.progress[task] += 1
+            process["at"] = {partition: offset for partition, (offset, _) in offsets.items()}
+            return
+        self.holder[process["worker"]] = process["pid"]
+        mine = all(
+            (each.metadata.owner, each.metadata.epoch) == (process["worker"], process["epoch"])
+            for each in self._all().values()
+        )
+        self._resume(process, going=mine)
+
+    @invariant()
+    def each_record_is_committed_once(self) -> None:
+        """Offsets never go back, and are what all commits together made of them."""
+        if hasattr(self, "progress"):
+            for task, partitions in self.committed.items():
+                for each in partitions.values():
+                    assert (each.offset or 0) == self.progress[task]
+
+
+test_offsets_move_once_per_record_however_processes_interleave = OwnershipProtocol.TestCase
