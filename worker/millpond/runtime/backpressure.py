@@ -5,6 +5,8 @@ The client's pause() costs a second on resume; leaving the partition and coming 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from confluent_kafka import Consumer, TopicPartition
 
 from .ownership import Partition
@@ -26,18 +28,25 @@ class BackPressure:
         self._limit = limit
         self._detached: dict[Partition, StreamTask] = {}
 
-    def __len__(self) -> int:
-        return len(self._detached)
+    def balance(self, tasks: Iterable[StreamTask]) -> None:
+        """After processing: leave partitions that have more waiting than they may, come back to those with room.
 
-    def added(self, partition: Partition, task: StreamTask) -> None:
-        """Records came for the partition: leave it when that is more than it may have waiting."""
-        queue = task.inputs[partition.topic]
-        if queue.buffered > self._limit and len(task.inputs) > 1 and partition not in self._detached:
+        What is processed as it comes is never waiting, so only a task that waits for one of its inputs is concerned.
+        """
+        for task in tasks:
+            if len(task.inputs) > 1:
+                for topic, queue in task.inputs.items():
+                    if queue.buffered > self._limit:
+                        self._leave(Partition(topic, task.id.partition), task)
+        if self._detached:
+            self._come_back()
+
+    def _leave(self, partition: Partition, task: StreamTask) -> None:
+        if partition not in self._detached:
             self._consumer.incremental_unassign([TopicPartition(partition.topic, partition.partition)])
             self._detached[partition] = task
 
-    def reattach(self) -> None:
-        """Come back to the partitions that have room again, where their reading ended."""
+    def _come_back(self) -> None:
         for partition, task in list(self._detached.items()):
             queue = task.inputs[partition.topic]
             if queue.buffered <= self._limit:

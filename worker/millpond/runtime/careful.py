@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millpond.errors import BrokerError
 
-from .collector import RecordCollector
+from .collector import RecordCollector, timestamped
 from .context import Outgoing, TaskContext
 from .handlers import Handlers, Result
 from .ownership import Partition
@@ -189,7 +189,7 @@ class CarefulCollector(RecordCollector):
         self.producer.poll(0)
 
     def _send_one(self, row: Outgoing) -> None:
-        reported = (*row[:4], self._report(row), *row[5:])
+        reported = timestamped((*row[:4], self._report(row), *row[5:]))
         while True:
             try:
                 self.producer.produce(*reported)

@@ -12,11 +12,13 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from .claims import transactional_id
+from .client_log import Unrepeated
 from .config import Config
 
-__all__ = ("make_consumer", "make_producer", "quick_retries")
+__all__ = ("log", "make_consumer", "make_producer", "quick_retries")
 
 log = logging.getLogger(__name__)
+log.addFilter(Unrepeated())
 
 #: Reconnects, metadata and retries within tens of milliseconds rather than hundreds.
 quick_retries: dict[str, Any] = {

@@ -9,13 +9,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import starmap
+from operator import itemgetter
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from .context import Outgoing
 
-__all__ = ("RecordCollector",)
+__all__ = ("RecordCollector", "timestamped")
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,9 @@ _ROOM_WAIT_S = 0.05
 #: Long enough for the client's threads to see that they are to hurry.
 _HASTEN_S = 0.001
 _DELIVERY_SLOT = 4
+_TIMESTAMP_SLOT = 6
+_FIRST_MS = 1
+_timestamp = itemgetter(_TIMESTAMP_SLOT)
 
 
 class RecordCollector:
@@ -63,6 +67,8 @@ class RecordCollector:
         """
         self.ensure_transaction()
         self.sent += len(rows)
+        if not all(map(_timestamp, rows)):
+            rows = list(map(timestamped, rows))
         produce = self.producer.produce
         remaining = iter(rows)
         while True:
@@ -90,7 +96,9 @@ class RecordCollector:
     def _tracker(self, key: Any) -> Callable[[KafkaError | None, Message], None]:
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                self.acknowledged[key] = int(message.offset() or 0) + 1
+                offset = message.offset()
+                if offset is not None:  # a broker that had it already does not always say where
+                    self.acknowledged[key] = offset + 1
             else:
                 self._delivery_error = error
 
@@ -111,6 +119,11 @@ class RecordCollector:
             error, self._delivery_error = self._delivery_error, None
             raise KafkaException(error)
         return not unsent
+
+
+def timestamped(row: Outgoing) -> Outgoing:
+    """The row, at 1 ms where it was at 0: the client takes 0 for "now", and "now" would move stream time by decades."""
+    return row if row[_TIMESTAMP_SLOT] else (*row[:_TIMESTAMP_SLOT], _FIRST_MS, *row[_TIMESTAMP_SLOT + 1 :])
 
 
 def _taken(rows: Sequence[Outgoing], remaining: Iterator[Outgoing]) -> int:

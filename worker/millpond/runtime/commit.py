@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 Offsets = Mapping[Partition, tuple[int, OffsetMetadata]]
 
 _CALL_TIMEOUT_S = 5.0
+#: The client's calls do not always keep to their timeout when a broker dies under them: after this long one is given up.
+_STUCK_S = 7.0
 
 
 class CommitFailed(Exception):
@@ -111,6 +113,7 @@ class TransactionCommitter:
         self._jobs: SimpleQueue[list[TopicPartition] | None] = SimpleQueue()
         self._answers: SimpleQueue[CommitFailed | None] = SimpleQueue()
         self._closing = False
+        self._called_at: float | None = None
         threading.Thread(target=self._work, name="millpond-commit", daemon=True).start()
 
     def start(self, offsets: Offsets) -> None:
@@ -120,6 +123,9 @@ class TransactionCommitter:
     def done(self) -> bool:
         """Whether the transaction is committed."""
         if self._answers.empty():
+            called_at = self._called_at
+            if called_at is not None and time.monotonic() - called_at > _STUCK_S:
+                raise CommitFailed("the client does not come back from the commit, and its outcome is unknown")
             return False
         failure = self._answers.get()
         if failure is not None:
@@ -151,6 +157,7 @@ class TransactionCommitter:
 
     def _repeat(self, call: Callable[[], None]) -> None:
         while True:
+            self._called_at = time.monotonic()
             try:
                 call()
             except KafkaException as error:
@@ -160,6 +167,8 @@ class TransactionCommitter:
                 log.warning("the broker does not answer the commit (%s); trying again", cause.str())
             else:
                 return
+            finally:
+                self._called_at = None
 
 
 class OffsetCommitter:

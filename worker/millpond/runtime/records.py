@@ -1,8 +1,8 @@
 """Records between the consumer and the sub-topology: decoded chunks, one queue per input partition.
 
 A chunk is what one poll returned for one partition, decoded column by column: C loops over whole batches
-instead of work per record. A bad record leaves its chunk through the deserialization handler; its offset
-still counts as consumed.
+instead of work per record. A bad record goes to the deserialization handler when its turn comes, and not before: what
+the handler sends is committed with the offset that passes the record, or it would be sent again after a restart.
 """
 
 from __future__ import annotations
@@ -31,30 +31,40 @@ def _offset_of(message: Message) -> int:
     return offset
 
 
-class Chunk:
-    """Decoded records of one partition, as parallel columns, and where the partition goes on after them."""
-
-    __slots__ = ("end", "has_headers", "keys", "messages", "next_offset", "start", "timestamps", "values")
-
-    def __init__(
-        self, messages: Sequence[Message], keys: list[Any], values: list[Any], timestamps: list[int], next_offset: int
-    ) -> None:
-        self.messages = messages
-        self.keys = keys
-        self.values = values
-        self.timestamps = timestamps
-        self.next_offset = next_offset
-        self.has_headers = any(map(_headers, messages))
-        self.start = 0
-        self.end = len(messages)
-
-
 class BadRecord(NamedTuple):
     """A record that could not be decoded, as the deserialization handler sees it."""
 
     message: Message
     error: Exception
     part: str
+
+
+class Chunk:
+    """Decoded records of one partition, as parallel columns, and where the partition goes on after them.
+
+    Bad records are kept beside the columns, each with the index of the record it stood before.
+    """
+
+    __slots__ = ("bad", "end", "has_headers", "keys", "messages", "next_offset", "start", "timestamps", "values")
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        keys: list[Any],
+        values: list[Any],
+        timestamps: list[int],
+        next_offset: int,
+        bad: deque[tuple[int, BadRecord]] | None = None,
+    ) -> None:
+        self.messages = messages
+        self.keys = keys
+        self.values = values
+        self.timestamps = timestamps
+        self.next_offset = next_offset
+        self.bad = bad
+        self.has_headers = any(map(_headers, messages))
+        self.start = 0
+        self.end = len(messages)
 
 
 #: Tells what becomes of a bad record: returns to drop it, raises to stop.
@@ -240,10 +250,15 @@ class RecordQueue:
             self.position = _offset_of(chunk.messages[end])
 
     def reached_end(self, offset: int) -> None:
-        """The broker has nothing after `offset`: what lies between is the end of transactions."""
-        self.at_end = not self.chunks
-        if self.at_end and offset > self.position:
-            self.position = self.fetch_position = offset
+        """The broker has nothing after `offset`, whether or not what came before it is processed yet.
+
+        Between the last record and the end may lie the ends of transactions: they count as read.
+        """
+        if offset >= self.fetch_position:
+            self.at_end = True
+            self.fetch_position = offset
+            if not self.chunks:
+                self.position = offset
 
     def clear(self, position: int) -> None:
         """Forget what is buffered; go on at `position`."""

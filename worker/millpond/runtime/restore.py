@@ -90,6 +90,7 @@ class ChangelogReader:
         if restoration is None or restoration.done:
             return restoration is not None
         if restoration.bounded:
+            beyond = int(messages[-1].offset() or 0) + 1
             messages = [message for message in messages if int(message.offset() or 0) < restoration.end]
         for first in range(0, len(messages), _RESTORE_BATCH):
             batch = messages[first : first + _RESTORE_BATCH]
@@ -102,6 +103,9 @@ class ChangelogReader:
             self._write(restoration, restoration.store.restore(changes))
             restoration.restored += len(batch)
         self._on_progress(restoration)
+        if restoration.bounded:
+            # Its input may go on for long, and need not be read to its end.
+            self.reached_end(partition, beyond)
         return True
 
     def reached_end(self, partition: Partition, offset: int) -> Restoration | None:
@@ -109,7 +113,8 @@ class ChangelogReader:
         restoration = self.restorations.get(partition)
         if restoration is None or restoration.done or offset < restoration.end:
             return None
-        restoration.position = max(restoration.position, offset)
+        # What lies beyond a bounded end is not in the store: it is for the task to process.
+        restoration.position = max(restoration.position, restoration.end if restoration.bounded else offset)
         if restoration.position > restoration.start:
             self._write(restoration, [])
         self._finish(restoration)

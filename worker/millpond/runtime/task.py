@@ -7,6 +7,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from millpond.errors import StateError
 from millpond.topology import SourceNode, Subtopology, TaskId
 
 from .compile import compile_graph
@@ -18,6 +19,8 @@ from .records import Chunk, RecordQueue
 from .sources import make_decoder
 
 __all__ = ("CommitRows", "StreamTask")
+
+_MOST_FLUSHES = 100
 
 #: Changelog rows of one store, as `RecordCollector` sends them: (store, rows).
 CommitRows = tuple[Any, list[Outgoing]]
@@ -192,13 +195,20 @@ class StreamTask:
         """Flush caches and buffers in topology order: output goes to the outbox, changelog rows are returned."""
         rows: list[CommitRows] = []
         context = self.context
-        for store in self.stores.values():
-            changes: list[Outgoing] = []
-            store.flush(changes)
-            context.headers = None
-            if changes:
-                rows.append((store, changes))
-        return rows
+        # What a cache forwards may be put into a store that comes before it, where processors share one: once more then.
+        for _ in range(_MOST_FLUSHES):
+            for store in self.stores.values():
+                changes: list[Outgoing] = []
+                store.flush(changes)
+                context.headers = None
+                if changes:
+                    rows.append((store, changes))
+            if not any(map(_dirty_bytes, self.stores.values())):
+                return rows
+        raise StateError(
+            f"the stores of task {self.id} change for ever when they are flushed: a processor writes into a store "
+            f"whose changes it is told of. Give one of the two a store of its own."
+        )
 
     def staged_bytes(self) -> int:
         """Estimate of what waits for a commit, in bytes."""
@@ -219,6 +229,10 @@ class StreamTask:
         for closer in self._hooks.closers:
             closer()
         self._hooks.closers.clear()
+
+
+def _dirty_bytes(store: Any) -> int:
+    return int(store.dirty_bytes())
 
 
 def _staged_bytes(store: Any) -> int:

@@ -386,7 +386,6 @@ class Worker:
         task = self._manager.by_input.get(partition) if self._restored_tasks else None
         if task is not None:
             task.add(partition.topic, messages)
-            self._back_pressure.added(partition, task)
             return
         for updater in self._manager.globals:
             if updater.topic == partition.topic:
@@ -427,8 +426,7 @@ class Worker:
         for task in self._tasks:
             processed += task.process(limit, now_ms)
             task.punctuate(now_ms)
-        if self._back_pressure:
-            self._back_pressure.reattach()
+        self._back_pressure.balance(self._tasks)
         if processed:
             self.metrics.processed(processed, time.monotonic() - started)
             self._garbage.processed(processed)
