@@ -16,7 +16,11 @@ from tests.exactly_once.truth import PARTITIONS
 def application(broker: Any, create_topic: Any, app_id: str, tmp_path: Path) -> Iterator[Application]:
     """An application with topics of its own; its processes end with the test."""
     made = Application(
-        broker.bootstrap_servers, app_id, create_topic("source", PARTITIONS), create_topic("target", PARTITIONS), tmp_path
+        broker.bootstrap_servers,
+        app_id,
+        create_topic("source", PARTITIONS),
+        create_topic("target", PARTITIONS),
+        tmp_path,
     )
     yield made
     made.end()

@@ -45,11 +45,11 @@ def arm(step: str, occurrence: int) -> None:
     owner: Any
     match call.split("."):
         case ["producer", method]:
-            clients.Producer = type("Producer", (Producer,), {method: wrapped(getattr(Producer, method))})  # type: ignore[misc]
-            return
+            owner = type("Producer", (Producer,), {})
+            setattr(clients, "Producer", owner)
         case ["consumer", method]:
-            clients.Consumer = type("Consumer", (Consumer,), {method: wrapped(getattr(Consumer, method))})  # type: ignore[misc]
-            return
+            owner = type("Consumer", (Consumer,), {})
+            setattr(clients, "Consumer", owner)
         case ["state", method]:
             owner = StateFile
         case ["restore", method]:

@@ -79,8 +79,9 @@ class Run:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.tail()}") from None
 
-    def await_running(self) -> None:
-        self.await_(lambda run: "running" in run.states(), "the worker runs")
+    def await_running(self, times: int = 1) -> None:
+        """Wait until it runs, for so many times in this process."""
+        self.await_(lambda run: run.states().count("running") >= times, f"the worker runs for the {times}. time")
 
     def await_commits(self, count: int = 1) -> None:
         """Wait for so many more commits of this process."""

@@ -14,6 +14,7 @@ from tests.exactly_once.truth import (
     Truth,
     await_caught_up,
     drain,
+    new_seed,
     replays,
     verify_at_least_once,
     verify_exactly_once,
@@ -97,8 +98,7 @@ def _crash_at(application: Application, points: Iterable[Point], guarantee: str)
 @pytest.mark.slow
 def test_a_crash_at_any_step_of_a_transaction_leaves_each_record_counted_once(application: Application) -> None:
     """Dead at each step of claiming, committing, writing state and restoring in turn, the worker still counts exactly."""
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
+    seed = new_seed()
     points = CLAIMING + _generated(random.Random(seed), COMMITTING)
     with Generator(application, seed, RATE) as generator:
         _crash_at(application, points, "exactly_once")
@@ -115,8 +115,7 @@ def test_a_crash_at_any_step_of_a_transaction_leaves_each_record_counted_once(ap
 @pytest.mark.slow
 def test_a_crash_at_any_step_of_an_at_least_once_commit_loses_nothing(application: Application) -> None:
     """Dead at each step of an at-least-once commit in turn, the worker may count twice, but never too little."""
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
+    seed = new_seed()
     with Generator(application, seed, RATE) as generator:
         _crash_at(application, _generated(random.Random(seed), COMMITTING_OFFSETS), "at_least_once")
         run = application.start("at_least_once")

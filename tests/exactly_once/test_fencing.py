@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 from collections.abc import Iterator
 
@@ -13,7 +12,7 @@ from millpond.runtime.claims import initialised, transactional_id
 from millpond.runtime.clients import quick_retries
 from tests.exactly_once.application import REFUSED
 from tests.exactly_once.processes import Application, Run
-from tests.exactly_once.truth import Generator, Truth, drain, verify_exactly_once
+from tests.exactly_once.truth import Generator, Truth, drain, new_seed, verify_exactly_once
 from tests.support.kafka import end_offsets, eventually
 
 RATE = 800
@@ -25,9 +24,7 @@ TRANSACTION_TIMEOUT_MS = 2_000
 @pytest.fixture
 def generator(application: Application) -> Iterator[Generator]:
     """Input that flows as long as the test wants it to."""
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
-    with Generator(application, seed, RATE) as made:
+    with Generator(application, new_seed(), RATE) as made:
         yield made
 
 
@@ -68,9 +65,9 @@ def test_a_fenced_worker_that_still_owns_its_tasks_comes_back_and_goes_on(
     run = application.start()
     for _ in range(3):
         run.await_commits(2)
-        recoveries = run.states().count("running")
+        runs = run.states().count("running")
         initialised(lambda: _producer_of(application, "w0"), lambda: False, 30)
-        run.await_(lambda run: run.states().count("running") > recoveries, "the worker runs again")
+        run.await_running(runs + 1)
         run.await_commits(2)
     _end_and_verify(application, generator, run, "state")
 
@@ -90,7 +87,7 @@ def test_a_worker_stopped_beyond_its_transaction_timeout_recovers_when_it_wakes(
     # The broker looks for transactions that are too old every ten seconds.
     eventually(lambda: not _has_open_transaction(application), "the broker aborts the transaction", 30)
     run.signal(signal.SIGCONT)
-    run.await_(lambda run: run.states().count("running") == 2, "the worker runs again")
+    run.await_running(2)
     run.await_commits(2)
     _end_and_verify(application, generator, run, "state")
 

@@ -9,10 +9,19 @@ from statistics import median
 import pytest
 
 from tests.exactly_once.processes import Application, Run
-from tests.exactly_once.truth import Generator, Truth, await_changelogs, drain, replays, verify_exactly_once
+from tests.exactly_once.truth import (
+    Generator,
+    Truth,
+    await_changelogs,
+    drain,
+    new_seed,
+    replays,
+    tell,
+    verify_exactly_once,
+)
 
 KILLS = 30
-RATE = 1_500
+RATE = 3_000
 """Input records per second."""
 
 
@@ -21,8 +30,7 @@ def test_thirty_kills_while_input_flows_lose_nothing_double_nothing_and_restore_
     application: Application,
 ) -> None:
     """Killed 30 times at random moments, a windowed count ends with the truth everywhere, one commit replayed at most."""
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
+    seed = new_seed()
     pick = random.Random(seed)
     with Generator(application, seed, RATE) as generator:
         run = application.start()
@@ -33,7 +41,7 @@ def test_thirty_kills_while_input_flows_lose_nothing_double_nothing_and_restore_
                 run = application.start()
                 _await_moment(run, pick)
             # The kill is to come at no particular moment: only a clock gives such.
-            time.sleep(pick.uniform(0, 0.6))
+            time.sleep(pick.uniform(0, 0.9))
             run.kill()
         run = application.start()
         run.await_running()
@@ -48,7 +56,7 @@ def test_thirty_kills_while_input_flows_lose_nothing_double_nothing_and_restore_
             assert replay.start > 0, f"restored from the beginning: {replay}"
             assert replay.transactions <= 1, f"replayed more than the last commit: {replay}"
     start_ups = [seconds for each in application.runs if (seconds := each.start_up_seconds()) is not None]
-    print(
+    tell(
         f"{len(truth.sent)} records, {KILLS} kills, {len(restarts)} restarts that came to restore; start-up median "
         f"{median(start_ups):.2f} s, longest {max(start_ups):.2f} s; replays of "
         f"{sum(bool(replay.rows) for of_run in restarts for replay in of_run)} store partitions, longest "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,8 +114,10 @@ class OwnershipProtocol(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.holder: dict[str, int] = {}
-        self.committed = {task: {Partition("in", task.partition): CommittedOffset(None, OffsetMetadata())} for task in self.tasks}
-        self.processes: list[dict] = []
+        self.committed = {
+            task: {Partition("in", task.partition): CommittedOffset(None, OffsetMetadata())} for task in self.tasks
+        }
+        self.processes: list[dict[str, Any]] = []
         self.progress = dict.fromkeys(self.tasks, 0)
 
     def _all(self) -> dict[Partition, CommittedOffset]:
@@ -133,7 +136,7 @@ class OwnershipProtocol(RuleBasedStateMachine):
     @rule(worker=st.sampled_from(["w0", "w1"]), take_over=st.booleans())
     def start(self, worker: str, take_over: bool) -> None:
         """A process initialises its own id."""
-        process = {"pid": len(self.processes), "worker": worker, "step": "read", "take_over": take_over}
+        process: dict[str, Any] = {"pid": len(self.processes), "worker": worker, "step": "read", "take_over": take_over}
         self.holder[worker] = process["pid"]
         self.processes.append(process)
 
@@ -185,10 +188,10 @@ class OwnershipProtocol(RuleBasedStateMachine):
     def announce(self, data: st.DataObject) -> None:
         """It writes its epoch under its own id, and runs from the committed offsets."""
         process = self._some(data, "announce")
-        mine = {
-            partition: each for partition, each in self._all().items() if each.metadata.owner == process["worker"]
-        }
-        written = self._write(process, process["worker"], claimed(mine, lambda _: 0, process["worker"], process["epoch"]))
+        mine = {partition: each for partition, each in self._all().items() if each.metadata.owner == process["worker"]}
+        written = self._write(
+            process, process["worker"], claimed(mine, lambda _: 0, process["worker"], process["epoch"])
+        )
         self._resume(process, going=written)
 
     def _resume(self, process: dict, *, going: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -36,6 +37,19 @@ _JITTER_MS = 700
 _TICK_S = 0.02
 _long = struct.Struct(">q")
 _start_and_sequence = struct.Struct(">qi")
+
+
+def new_seed() -> int:
+    """A seed for a test's random choices, told on its output."""
+    seed = random.SystemRandom().randrange(2**32)
+    tell(f"seed {seed}")
+    return seed
+
+
+def tell(text: str) -> None:
+    """Say something on the test's output, which a failed test shows."""
+    sys.stdout.write(f"{text}\n")
+
 
 WindowedWord = tuple[str, int]
 """A word and the start of a window, epoch ms."""
@@ -292,7 +306,11 @@ def verify_at_least_once(application: Application, truth: Truth, state: Path) ->
     last = {
         windowed_key(row.key or b""): _long.unpack(row.value or b"")[0] for row in read(address, application.target)
     }
-    for name, found, wanted in (("senders", senders, truth.senders), ("words", words, truth.words)):
+    stores: list[tuple[str, dict[Any, int], dict[Any, int]]] = [
+        (SENDERS, senders, truth.senders),
+        (WORDS, words, truth.words),
+    ]
+    for name, found, wanted in stores:
         assert found.keys() == wanted.keys(), name
         short = {key: (count, wanted[key]) for key, count in found.items() if count < wanted[key]}
         assert not short, f"{len(short)} {name} count too little: {_some(short)}"
@@ -350,9 +368,7 @@ def replays(application: Application) -> list[list[Replay]]:
             start, end = fact["start"], fact["end"]
             inside = [offset for offset in offsets[fact["store"], fact["partition"]] if start <= offset < end]
             gaps = sum(after != before + 1 for before, after in pairwise(inside))
-            of_run.append(
-                Replay(fact["store"], fact["partition"], start, end, len(inside), gaps + 1 if inside else 0)
-            )
+            of_run.append(Replay(fact["store"], fact["partition"], start, end, len(inside), gaps + 1 if inside else 0))
         if of_run:
             found.append(of_run)
     return found

@@ -532,16 +532,16 @@ class Worker:
 
     def _recover(self, error: Exception) -> None:
         """A transaction was aborted or its end is unknown: go back to what is committed."""
-        cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
         fenced = (isinstance(error, CommitFailed) and error.fenced) or (
             # A fatal error says no more what it was once it was told.
-            isinstance(error, KafkaException) and (is_fenced(error) or cause.code() == KafkaError._FATAL)
+            isinstance(error, KafkaException) and (is_fenced(error) or error.args[0].code() == KafkaError._FATAL)
         )
         log.warning(
             "%s (%s); going back to the last commit", "fenced by another producer" if fenced else "a commit failed",
             error,
         )  # fmt: skip
         self.metrics.recoveries += 1
+        cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
         if isinstance(cause, KafkaError) and refuses(cause) and self._tasks:
             self._refusals.met(cause, self._positions())
         self._go_back(fenced=fenced)
