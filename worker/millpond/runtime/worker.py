@@ -23,6 +23,7 @@ from millpond.topology import Topology
 from .backpressure import BackPressure
 from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
 from .claims import OffsetStore, initialised
+from .clients import log as client_log
 from .clients import make_consumer, make_producer
 from .cluster import Cluster
 from .collector import RecordCollector
@@ -53,8 +54,11 @@ __all__ = ("Worker",)
 
 log = logging.getLogger(__name__)
 
-#: Records per poll; a turn of the loop takes milliseconds.
+#: The most records per poll and per task in a turn of the loop, which then takes milliseconds.
 POLL_RECORDS = 2_000
+#: A turn takes fewer records when these take longer: commits, time and `stop()` are looked at between turns.
+_LONGEST_TURN_S = 0.25
+_FIRST_TURN_RECORDS = 100
 #: While a commit is in flight, its end is looked for at least this often.
 _IN_FLIGHT_WAIT_S = 0.001
 #: Processing pauses when this many rows wait for the next transaction.
@@ -63,6 +67,16 @@ _OUTBOX_LIMIT = 100_000
 _MEASURE_EVERY = 2_000
 #: How long a fenced worker leaves its transactional id to whoever fenced it.
 _RIVAL_WAIT_S = 0.3
+
+#: A topic may be gone, or be too new for a broker to know it.
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+
+_UNREADABLE = frozenset(
+    {
+        KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED, KafkaError.INVALID_MSG,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+    }
+)  # fmt: skip
 
 _topic = Message.topic
 _partition = Message.partition
@@ -103,9 +117,12 @@ class Worker:
         self._next_commit = 0.0
         self._next_purge = 0.0
         self._since_measured = 0
+        self._turn_records = _FIRST_TURN_RECORDS
+        self._behind = False
         self._back_pressure: BackPressure
         self._refusals = Refusals()
         self._fatal: KafkaError | None = None
+        self._doubtful = False
         self.last_turn = time.monotonic()
 
     # Life -----------------------------------------------------------------------------------------------------
@@ -263,11 +280,20 @@ class Worker:
             manager.check_still_mine()
         self._become(WorkerState.RESTORING)
         self._restored_tasks = False
-        wanted = manager.create_globals()
-        if wanted:
-            self._consumer.incremental_assign(wanted)
-        self._global_ends = {(each.topic, each.partition) for each in wanted}
-        manager.create(self._collector.outbox)
+        while True:
+            try:
+                wanted = manager.create_globals()
+                if wanted:
+                    self._consumer.incremental_assign(wanted)
+                self._global_ends = {(each.topic, each.partition) for each in wanted}
+                manager.create(self._collector.outbox)
+                break
+            except StateCorrupted as error:
+                if error.store is None:
+                    raise
+                self._consumer.unassign()
+                manager.drop_all()
+                manager.rebuild_corrupted(error)
         self._next_commit = time.monotonic() + config.commit_interval_ms / 1000
         self._next_purge = time.monotonic() + config.repartition_purge_interval_ms / 1000
 
@@ -312,9 +338,8 @@ class Worker:
     def _turn(self) -> None:
         now = time.monotonic()
         self.last_turn = now
-        if self._fatal is not None:
-            fatal, self._fatal = self._fatal, None
-            raise KafkaException(fatal)
+        if self._fatal is not None or self._doubtful:
+            self._look_into_errors()
         messages = self._poll(now)
         if messages:
             self._dispatch(messages)
@@ -353,12 +378,13 @@ class Worker:
         if len(self._collector.outbox) > _OUTBOX_LIMIT:
             time.sleep(_IN_FLIGHT_WAIT_S)
             return []
-        messages: list[Message] = consumer.consume(POLL_RECORDS, 0)
+        limit = self._turn_limit()
+        messages: list[Message] = consumer.consume(limit, 0)
         if not messages and self._pipeline.phase is Phase.DELIVERING:
             # Nothing else to do: wait for the deliveries, which makes the client hurry.
             self._collector.hasten()
-            return consumer.consume(POLL_RECORDS, 0)
-        if messages:
+            return consumer.consume(limit, 0)
+        if messages or self._behind:
             return messages
         wait = min(self._config.poll_ms / 1000, max(0.0, self._next_commit - now) if self._commit_needed() else 1.0)
         if self._pipeline.phase is not Phase.IDLE:
@@ -368,8 +394,11 @@ class Worker:
             wait = min(wait, max(0.0, (min(due) - self._environment.now_ms()) / 1000))
         messages = consumer.consume(1, wait)
         if messages:
-            messages += consumer.consume(POLL_RECORDS - 1, 0)
+            messages += consumer.consume(POLL_RECORDS - 1, 0) if self._turn_records == POLL_RECORDS else []
         return messages
+
+    def _turn_limit(self) -> int:
+        return min(CAREFUL_RECORDS, self._turn_records) if self._refusals.careful else self._turn_records
 
     def _dispatch(self, messages: list[Message]) -> None:
         ends: list[Message] = []
@@ -404,17 +433,16 @@ class Worker:
                 task.inputs[partition.topic].reached_end(int(message.offset() or 0))
             else:
                 self._manager.reader.reached_end(partition, int(message.offset() or 0))
-        elif error.code() in (
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError._UNKNOWN_TOPIC,
-            KafkaError._UNKNOWN_PARTITION,
-        ):
-            raise BrokerError(f"{partition} is gone: was the topic deleted while the application ran?")
+        elif error.code() in _GONE:
+            self._doubtful = True
         elif error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
             raise BrokerError(f"no permission to read {partition}: {error.str()}.")
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             # Retention was faster than this application; going back finds where the partition begins now.
             raise CommitFailed(f"the position in {partition} is not in the topic any more: {error.str()}")
+        elif error.code() in _UNREADABLE:
+            # The client goes on after what it cannot read.
+            raise BrokerError(f"records of {partition} cannot be read: {error.str()}. Nothing of them is committed.")
         else:
             log.warning("the consumer reports for %s: %s", partition, error.str())
 
@@ -422,16 +450,28 @@ class Worker:
         now_ms = self._environment.now_ms()
         started = time.monotonic()
         processed = 0
-        limit = CAREFUL_RECORDS if self._refusals.careful else POLL_RECORDS
+        limit = self._turn_limit()
+        self._behind = False
         for task in self._tasks:
-            processed += task.process(limit, now_ms)
+            done = task.process(limit, now_ms)
+            processed += done
+            self._behind = self._behind or done >= limit
             task.punctuate(now_ms)
         self._back_pressure.balance(self._tasks)
         if processed:
-            self.metrics.processed(processed, time.monotonic() - started)
+            took = time.monotonic() - started
+            if took > _LONGEST_TURN_S:
+                self._turn_records = max(1, int(min(limit, processed) * _LONGEST_TURN_S / took))
+            else:
+                self._turn_records = min(POLL_RECORDS, self._turn_records * 2)
+            self.metrics.processed(processed, took)
             self._garbage.processed(processed)
             self._since_measured += processed
-        if self._pipeline.phase is Phase.IDLE:
+        if self._pipeline.phase is Phase.IDLE or (
+            # Without transactions output need not wait for the next one; and the answer to the commit that is in flight
+            # comes through the consumer, which is left alone while the outbox is full.
+            self._pipeline.phase is Phase.COMMITTING and not self._config.exactly_once
+        ):
             self._collector.drain()
 
     # Commit ---------------------------------------------------------------------------------------------------
@@ -481,13 +521,14 @@ class Worker:
         rows = []
         manager, config = self._manager, self._config
         for task in self._tasks:
+            task.context.commit_requested = False
             if not task.commit_needed:
                 continue
             self._send_changes(task)
             rows += [(store, store.seal(), store.metadata()) for store in task.stores.values()]
             offsets.update(task.positions(config.worker_id, manager.epoch))
             task.commit_needed = False
-            task.context.commit_requested = False
+            task.context.commit_requested = False  # what a flush asked for is in this commit
         self._collector.drain()
         self._collector.ensure_transaction()
         self._pipeline.begin(Commit(offsets, rows))
@@ -527,8 +568,30 @@ class Worker:
     def _client_error(self, error: KafkaError) -> None:
         if error.fatal():
             self._fatal = error
+        elif error.code() in _GONE:
+            self._doubtful = True
         else:
-            log.warning("Kafka client: %s", error.str())
+            client_log.warning("Kafka client: %s", error.str())
+
+    def _look_into_errors(self) -> None:
+        """What the clients reported beside records.
+
+        Raises:
+            KafkaException: a client gave up.
+            BrokerError: a topic was deleted.
+        """
+        if self._fatal is not None:
+            fatal, self._fatal = self._fatal, None
+            raise KafkaException(fatal)
+        self._doubtful = False
+        existing = self._cluster.topics()
+        wanted = {*self._plan.partitions, *(topic.name for topic in self._plan.internal)}
+        gone = sorted(topic for topic in wanted if topic not in existing)
+        if gone:
+            raise BrokerError(
+                f"topic '{gone[0]}' is gone: it was deleted while the application ran. Make it again, and if its "
+                f"records were lost with it, run 'millpond reset' first."
+            )
 
     def _recover(self, error: Exception) -> None:
         """A transaction was aborted or its end is unknown: go back to what is committed."""
@@ -551,6 +614,8 @@ class Worker:
         self._collector.producer.purge()
         self._become(WorkerState.STARTING)
         self._restored_tasks = False
+        self._behind = False
+        self._fatal = None  # of the producer that is given up
         self._back_pressure.clear()
         self._tasks = []
         self._consumer.unassign()

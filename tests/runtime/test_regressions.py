@@ -1,0 +1,153 @@
+"""Sequences of events after which something was lost, doubled or stood still once."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+import millpond as mp
+from millpond.runtime.claims import OffsetStore
+from millpond.runtime.ownership import Partition
+from tests.runtime.running import GUARANTEES, Running, run_until
+from tests.support import kafka
+
+CONTINUE = {"deserialization.exception.handler": "continue"}
+
+
+def long(number):
+    """A value as the Long serde writes it."""
+    return number.to_bytes(8, "big", signed=True)
+
+
+def test_a_dead_letter_is_sent_once_though_its_record_waits_behind_another_input(
+    broker, create_topic, app_id, tmp_path
+):
+    """A bad record behind a record that waits is not handled before its turn, however often the worker starts."""
+    left, right = create_topic("left", 2), create_topic("right", 2)
+    target, letters = create_topic("out"), create_topic("dead")
+    builder = mp.StreamsBuilder()
+    table = builder.table(right, key=mp.String, value=mp.Long)
+    builder.stream(left, key=mp.String, value=mp.Long).left_join(table, lambda one, _: one).to(target, key=mp.String, value=mp.Long)
+    topology = builder.build()
+    settings = {
+        **CONTINUE,
+        "processing.guarantee": "exactly_once",
+        "errors.dead.letter.queue.topic.name": letters,
+        "max.task.idle.ms": 3_600_000,
+    }
+    servers = broker.bootstrap_servers
+    kafka.produce(servers, left, [("a", long(1), 10, 0), ("a", b"bad", 11, 0), ("a", long(2), 12, 0)])
+    for start in (1, 2):
+        # The other task commits meanwhile.
+        kafka.produce(servers, left, [("b", long(start), 10 * start, 1)])
+        kafka.produce(servers, right, [("b", long(start), 10 * start, 1)])
+        with Running(topology, servers, app_id, tmp_path, settings) as running:
+            running.wait_running()
+            committed = lambda start=start: kafka.committed_offsets(servers, app_id, left)[1][0] >= start  # noqa: E731
+            running.wait(committed, "the other task commits")
+    kafka.produce(servers, right, [("a", long(0), 13, 0)])
+    with Running(topology, servers, app_id, tmp_path, settings) as running:
+        done = lambda: kafka.committed_offsets(servers, app_id, left)[0][0] >= 2  # noqa: E731
+        running.wait(done, "the bad record is passed")
+    assert len(kafka.read(servers, letters)) == 1
+
+
+def test_a_write_that_a_flush_causes_in_an_earlier_store_is_committed_with_it(broker, create_topic, app_id, tmp_path):
+    """What a cache forwards into a store that was flushed before it is in the changelog when the offsets are."""
+    source, target = create_topic("in"), create_topic("out")
+
+    class Touch(mp.Processor):
+        def init(self, context):
+            self.context, self.store = context, context.get_state_store("shared")
+
+        def process(self, record):
+            self.context.forward(record)
+
+    class Note(Touch):
+        def process(self, record):
+            self.store.put(record.key, record.value)
+            self.context.forward(record)
+
+    builder = mp.StreamsBuilder()
+    builder.add_state_store(mp.key_value_store("shared", key=mp.String, value=mp.Long))
+    (
+        builder.stream(source, key=mp.String, value=mp.Long)
+        .process(Touch, stores=["shared"])
+        .group_by_key(key=mp.String, value=mp.Long)
+        .count()
+        .to_stream()
+        .process(Note, stores=["shared"])
+        .to(target, key=mp.String, value=mp.Long)
+    )
+    servers = broker.bootstrap_servers
+    kafka.produce(servers, source, [("a", long(1), 1_000)])
+    settings = {"processing.guarantee": "exactly_once"}
+    run_until(builder.build(), servers, app_id, tmp_path, target, 1, settings)
+    assert kafka.committed_offsets(servers, app_id, source)[0][0] >= 1
+    assert [row.value for row in kafka.read(servers, f"{app_id}-shared-changelog")] == [long(1)]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_record_at_the_epoch_keeps_out_of_the_present(broker, create_topic, app_id, tmp_path, guarantee):
+    """Timestamp 0 goes through outputs and repartition topics without becoming the wall clock and making others late."""
+    source, target = create_topic("in"), create_topic("out")
+    builder = mp.StreamsBuilder()
+    (
+        builder.stream(source, key=mp.String, value=mp.Long)
+        .select_key(lambda key, _: key)
+        .repartition(partitions=1, key=mp.String, value=mp.Long)
+        .to(target, key=mp.String, value=mp.Long)
+    )
+    kafka.produce(broker.bootstrap_servers, source, [("a", long(1), 5)])
+    settings = {
+        "processing.guarantee": guarantee,
+        "default.timestamp.extractor": ZeroTime(),
+    }
+    rows = run_until(builder.build(), broker.bootstrap_servers, app_id, tmp_path, target, 1, settings)
+    assert [row.timestamp for row in rows] == [1]
+
+
+class ZeroTime(mp.TimestampExtractor):
+    """Everything happened at the epoch."""
+
+    def extract(self, record, partition_time):
+        """Zero, or what millpond made of it."""
+        return min(record.timestamp, 1) if record.timestamp < 5 else 0
+
+
+def test_far_more_output_than_fits_does_not_stop_a_commit_without_transactions(
+    broker, create_topic, app_id, tmp_path
+):
+    """Under at_least_once the answer to a commit is heard though the outbox is over its limit."""
+    source, target = create_topic("in"), create_topic("out")
+    builder = mp.StreamsBuilder()
+    (
+        builder.stream(source, key=mp.String, value=mp.Long)
+        .flat_map_values(lambda value: [value] * (60_000 if value else 1))
+        .to(target, key=mp.String, value=mp.Long)
+    )
+    servers = broker.bootstrap_servers
+    settings = {"processing.guarantee": "at_least_once", "commit.interval.ms": 1}
+    with Running(builder.build(), servers, app_id, tmp_path, settings) as running:
+        running.wait_running()
+        count = 0
+        for _ in range(6):
+            for value in (0, 1, 1, 0):
+                kafka.produce(servers, source, [("a", long(value))])
+                count += 1
+        running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] >= count, "all is committed")
+
+
+def test_an_offset_that_cannot_be_read_is_not_taken_for_one_that_was_never_committed():
+    """An error beside a single partition's offset is an error: the task would else begin anew, or be claimed."""
+    refused = TopicPartition("t", 0)
+    answer = SimpleNamespace(
+        topic="t", partition=0, offset=-1001, metadata=None, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    )
+    consumer = SimpleNamespace(committed=lambda wanted, timeout: [answer])
+    store = OffsetStore(consumer, threading.Event().is_set, 1.0)
+    with pytest.raises(mp.MillpondError, match="committed offsets"):
+        store.read([Partition(refused.topic, refused.partition)])
