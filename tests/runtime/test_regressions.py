@@ -42,7 +42,7 @@ def test_a_dead_letter_is_sent_once_though_its_record_waits_behind_another_input
     kafka.produce(servers, left, [("a", long(1), 10, 0), ("a", b"bad", 11, 0), ("a", long(2), 12, 0)])
     for start in (1, 2):
         # The other task commits meanwhile.
-        kafka.produce(servers, left, [("b", long(start), 10 * start, 1)])
+        kafka.produce(servers, left, [("b", long(start), 10 * start - 5, 1)])
         kafka.produce(servers, right, [("b", long(start), 10 * start, 1)])
         with Running(topology, servers, app_id, tmp_path, settings) as running:
             running.wait_running()
@@ -72,7 +72,7 @@ def test_a_write_that_a_flush_causes_in_an_earlier_store_is_committed_with_it(br
             self.context.forward(record)
 
     builder = mp.StreamsBuilder()
-    builder.add_state_store(mp.key_value_store("shared", key=mp.String, value=mp.Long))
+    builder.add_state_store(mp.KeyValueStoreBuilder(name="shared", key=mp.String, value=mp.Long))
     (
         builder.stream(source, key=mp.String, value=mp.Long)
         .process(Touch, stores=["shared"])

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from millpond import serdes
-from millpond.errors import StateCorrupted
+from millpond.errors import StateError
 from millpond.state import MemoryBackend, RecordContext, TimeOrderedBufferBuilder
 from tests.state import helpers
 
@@ -212,7 +212,7 @@ def test_a_changelog_of_an_older_format_is_refused_by_name():
     """Versions 0 to 2 were written before Kafka 2.5.1; guessing would be worse than saying so."""
     buffer = build(MemoryBackend())
     for headers in (None, [], [("v", b"\x02")]):
-        with pytest.raises(StateCorrupted, match=r"changelog of 'b'.*version 3"):
+        with pytest.raises(StateError, match=r"changelog of 'b'.*version 3"):
             buffer.restore([(b"a", b"\0" * 40, 1, headers)])
 
 

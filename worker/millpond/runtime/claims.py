@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 UNOWNED = "unowned"
 
 _TRY_S = 10.0
+_PAUSE_S = 0.02
 #: While the broker ends a transaction that was left open, it turns its successor away. The client would come back after
 #: a fixed half second; a new client need not wait so long, provided that the old one is gone before it comes back. The
 #: wait is short for another reason too: an owner that lives begins anew a tenth of a second after it was fenced.
@@ -54,7 +55,16 @@ class OffsetStore:
         if not partitions:
             return {}
         wanted = [TopicPartition(each.topic, each.partition) for each in partitions]
-        found = self._patiently(lambda: self._consumer.committed(wanted, timeout=_TRY_S), "the committed offsets")
+
+        def ask() -> list[TopicPartition]:
+            answer = self._consumer.committed(wanted, timeout=_TRY_S)
+            for each in answer:
+                # Without its error such a partition would look like one that was never committed.
+                if each.error is not None:
+                    raise KafkaException(each.error)
+            return answer
+
+        found = self._patiently(ask, "the committed offsets")
         return {
             Partition(each.topic, each.partition): CommittedOffset(
                 None if each.offset == OFFSET_INVALID else each.offset, decode_metadata(each.metadata)
@@ -84,6 +94,7 @@ class OffsetStore:
                 passing = cause.retriable() or cause.code() in _PASSING
                 if self._stopping() or not passing or time.monotonic() >= deadline:
                     raise BrokerError(f"cannot read {what}: {cause.str()}. Check that the brokers are up.") from error
+                time.sleep(_PAUSE_S)  # some errors come at once
 
 
 _PASSING = frozenset(

@@ -56,6 +56,10 @@ class GlobalStateUpdater:
         """Process the records and write them with their position."""
         context = self.context
         chunk = self._decoder.decode(messages, context.stream_time)
+        for _, bad in chunk.bad or ():
+            self._decoder.on_bad_record(bad)
+        # There is no transaction to send dead letters in.
+        context.outbox.clear()
         entry = self._entry
         for message, key, value, timestamp in zip(
             chunk.messages, chunk.keys, chunk.values, chunk.timestamps, strict=True
@@ -63,8 +67,10 @@ class GlobalStateUpdater:
             context.message = message
             context.timestamp = timestamp
             context.stream_time = max(context.stream_time, timestamp)
+            context.headers = message.headers()  # type: ignore[assignment]
             entry(key, value, timestamp)
         context.message = None
+        context.headers = None
         self.positions[partition.partition] = chunk.next_offset
         self.write()
 

@@ -85,8 +85,8 @@ class Decoder:
         "_deserialize_value",
         "_dropped",
         "_extract",
-        "_on_bad_record",
-        "_trust_timestamps",
+        "on_bad_record",
+        "trust_timestamps",
     )
 
     def __init__(
@@ -101,25 +101,25 @@ class Decoder:
         self._deserialize_key = deserialize_key
         self._deserialize_value = deserialize_value
         self._extract = extract
-        self._trust_timestamps = trust_timestamps
-        self._on_bad_record = on_bad_record
+        self.trust_timestamps = trust_timestamps
+        self.on_bad_record = on_bad_record
         self._dropped = dropped
 
     def decode(self, messages: Sequence[Message], partition_time: int) -> Chunk:
-        """Decode `messages` (one partition, in offset order).
+        """Decode `messages` (one partition, in offset order); nobody is asked about bad records yet.
 
         Args:
             messages: at least one message, none with an error.
             partition_time: the highest timestamp seen in this partition so far, -1 when none was.
 
         Raises:
-            MillpondError: the handler decided to stop at a bad record.
+            ProcessingFailed: the timestamp extractor failed.
         """
         next_offset = _offset_of(messages[-1]) + 1
         raw_keys = list(map(_key, messages))
         raw_values = list(map(_value, messages))
         timestamps: list[int] = list(map(_second, map(_timestamp, messages)))
-        if self._trust_timestamps and all(raw_keys) and all(raw_values) and min(timestamps) >= 0:
+        if self.trust_timestamps and all(raw_keys) and all(raw_values) and min(timestamps) >= 0:
             try:
                 keys = list(map(self._deserialize_key, raw_keys))
                 values = list(map(self._deserialize_value, raw_values))
@@ -139,6 +139,7 @@ class Decoder:
         next_offset: int,
     ) -> Chunk:
         kept: list[Message] = []
+        bad: deque[tuple[int, BadRecord]] = deque()
         keys: list[Any] = []
         values: list[Any] = []
         times: list[int] = []
@@ -149,9 +150,9 @@ class Decoder:
                 part = "value"
                 value = None if raw_value is None else self._deserialize_value(raw_value)
             except Exception as error:
-                self._on_bad_record(BadRecord(message, error, part))
+                bad.append((len(kept), BadRecord(message, error, part)))
                 continue
-            if timestamp < 0 or not self._trust_timestamps:
+            if timestamp < 0 or not self.trust_timestamps:
                 timestamp = self._extract(message, key, value, partition_time)
             if timestamp < 0:
                 self._dropped()
@@ -161,7 +162,7 @@ class Decoder:
             keys.append(key)
             values.append(value)
             times.append(timestamp)
-        return Chunk(kept, keys, values, times, next_offset)
+        return Chunk(kept, keys, values, times, next_offset, bad or None)
 
 
 class RecordQueue:
@@ -178,6 +179,7 @@ class RecordQueue:
     """
 
     __slots__ = (
+        "_decoded_time",
         "at_end",
         "buffered",
         "chunks",
@@ -199,19 +201,41 @@ class RecordQueue:
         self.position = -1
         self.fetch_position = -1
         self.partition_time = -1
+        self._decoded_time = -1
         self.at_end = False
         self.idle_since_ms: int | None = None
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Take what one poll returned."""
-        chunk = self.decoder.decode(messages, self.partition_time)
+        """Take what one poll returned.
+
+        Raises:
+            ProcessingFailed: a bad record is next in line, and the handler decided to stop at it.
+        """
+        decoder = self.decoder
+        chunk = decoder.decode(messages, max(self.partition_time, self._decoded_time))
         self.fetch_position = chunk.next_offset
         self.at_end = False
+        if chunk.bad is not None:
+            self._queue_bad(chunk)
+        if not decoder.trust_timestamps:
+            self._decoded_time = max(self._decoded_time, max(chunk.timestamps, default=-1))
         if chunk.end:
             self.chunks.append(chunk)
             self.buffered += chunk.end
         elif not self.chunks:
             self.position = chunk.next_offset
+
+    def _queue_bad(self, chunk: Chunk) -> None:
+        """Bad records before the chunk's first good one: next in line, or behind what is buffered."""
+        bad = chunk.bad
+        while bad and bad[0][0] == 0:
+            _, record = bad.popleft()
+            if self.chunks:
+                last = self.chunks[-1]
+                last.bad = deque() if last.bad is None else last.bad
+                last.bad.append((last.end, record))
+            else:
+                self.decoder.on_bad_record(record)
 
     def head_timestamp(self) -> int:
         """The timestamp of the next record; the queue must not be empty."""
@@ -228,6 +252,8 @@ class RecordQueue:
         chunk = self.chunks[0]
         start = chunk.start
         end = min(chunk.end, start + limit)
+        if chunk.bad:
+            end = min(end, chunk.bad[0][0])
         if bound is not None:
             timestamps = chunk.timestamps
             index = start + 1
@@ -237,11 +263,17 @@ class RecordQueue:
         return end
 
     def advance(self, end: int) -> None:
-        """Records of the head chunk before `end` are processed."""
+        """Records of the head chunk before `end` are processed; bad ones that follow are handled.
+
+        Raises:
+            ProcessingFailed: the handler decided to stop at a bad record.
+        """
         chunk = self.chunks[0]
         start = chunk.start
         self.partition_time = max(self.partition_time, max(chunk.timestamps[start:end]))
         self.buffered -= end - start
+        while chunk.bad and chunk.bad[0][0] <= end:
+            self.decoder.on_bad_record(chunk.bad.popleft()[1])
         if end == chunk.end:
             self.chunks.popleft()
             self.position = _offset_of(self.chunks[0].messages[0]) if self.chunks else self.fetch_position
@@ -265,5 +297,6 @@ class RecordQueue:
         self.chunks.clear()
         self.buffered = 0
         self.position = self.fetch_position = position
+        self._decoded_time = -1
         self.at_end = False
         self.idle_since_ms = None

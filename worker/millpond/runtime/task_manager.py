@@ -12,7 +12,7 @@ from millpond.errors import OwnershipError, StateCorrupted, TopicError
 from millpond.state import MemoryBackend, StateFile
 from millpond.topology import SourceNode, Subtopology, TaskId, Topology
 
-from .claims import OffsetStore, claimed, swap_owner
+from .claims import UNOWNED, OffsetStore, claimed, swap_owner
 from .commit import is_fenced, topic_partitions
 from .config import Config
 from .context import Outgoing
@@ -112,11 +112,14 @@ class TaskManager:
             self._commit_directly()
             return
         group = self._consumer.consumer_group_metadata()
-        for owner_id, tasks in [("unowned", unowned), *foreign.items()]:
-            if tasks:
-                expected = None if owner_id == "unowned" else owner_id
-                wanted = {partition: each for task in tasks for partition, each in self._committed[task].items()}
-                swap_owner(producer_of(owner_id), group, self._offsets, self._own(wanted), expected)
+        # By partition: a task whose inputs changed with the topology may have some that nobody owns, or another does.
+        by_owner: dict[str | None, dict[Partition, CommittedOffset]] = {}
+        for task in [*unowned, *(task for tasks in foreign.values() for task in tasks)]:
+            for partition, each in self._committed[task].items():
+                if each.metadata.owner != worker:
+                    by_owner.setdefault(each.metadata.owner, {})[partition] = each
+        for previous, wanted in by_owner.items():
+            swap_owner(producer_of(previous or UNOWNED), group, self._offsets, self._own(wanted), previous)
         self.read_committed()
 
     def announce(self, producer: Producer) -> None:
@@ -167,7 +170,10 @@ class TaskManager:
     def _commit_directly(self) -> None:
         everything = {partition: each for task in self._committed.values() for partition, each in task.items()}
         if everything:
-            self._consumer.commit(offsets=topic_partitions(self._own(everything)), asynchronous=False)
+            answer = self._consumer.commit(offsets=topic_partitions(self._own(everything)), asynchronous=False)
+            for each in answer or ():
+                if each.error is not None:
+                    raise KafkaException(each.error)
             self.read_committed()
 
     def _own(self, committed: Mapping[Partition, CommittedOffset]) -> dict[Partition, tuple[int, OffsetMetadata]]:
@@ -317,7 +323,8 @@ class TaskManager:
     def drop_all(self) -> None:
         """Forget all tasks and what they did not commit."""
         for task in self.tasks.values():
-            task.revert()
+            # Stores are closed rather than reverted: the one may have to read a file that is broken, the other not.
+            task.outbox.clear()
             task.close()
             for store in task.stores.values():
                 store.close()

@@ -384,7 +384,7 @@ class Worker:
             # Nothing else to do: wait for the deliveries, which makes the client hurry.
             self._collector.hasten()
             return consumer.consume(limit, 0)
-        if messages or self._behind:
+        if messages or (self._behind and not self._refusals.careful):
             return messages
         wait = min(self._config.poll_ms / 1000, max(0.0, self._next_commit - now) if self._commit_needed() else 1.0)
         if self._pipeline.phase is not Phase.IDLE:
@@ -394,10 +394,13 @@ class Worker:
             wait = min(wait, max(0.0, (min(due) - self._environment.now_ms()) / 1000))
         messages = consumer.consume(1, wait)
         if messages:
-            messages += consumer.consume(POLL_RECORDS - 1, 0) if self._turn_records == POLL_RECORDS else []
+            messages += consumer.consume(max(1, limit - 1), 0)
         return messages
 
     def _turn_limit(self) -> int:
+        """The most records to poll, and to process per task, in this turn."""
+        if not self._restored_tasks:
+            return POLL_RECORDS
         return min(CAREFUL_RECORDS, self._turn_records) if self._refusals.careful else self._turn_records
 
     def _dispatch(self, messages: list[Message]) -> None:
@@ -461,8 +464,8 @@ class Worker:
         if processed:
             took = time.monotonic() - started
             if took > _LONGEST_TURN_S:
-                self._turn_records = max(1, int(min(limit, processed) * _LONGEST_TURN_S / took))
-            else:
+                self._turn_records = max(1, min(limit, int(processed * _LONGEST_TURN_S / took)))
+            elif took < _LONGEST_TURN_S / 2:
                 self._turn_records = min(POLL_RECORDS, self._turn_records * 2)
             self.metrics.processed(processed, took)
             self._garbage.processed(processed)

@@ -100,6 +100,7 @@ class StagedWindows(StagedStore[K, V]):
         self._interval = max(retention_ms // 2, _SMALLEST_SEGMENT_MS)
         self._windows: dict[int, Window] = {}
         self._starts: list[int] = []  # heap of the starts in _windows, and perhaps of some that left it
+        self._noted: set[int] = set()  # the same
         # Windows that may be put to and not be read; only until the next flush.
         self._hidden: dict[int, Window] = {}
         # Windows with something dirty, in the order in which they got so; expired ones stay until they are flushed.
@@ -206,7 +207,7 @@ class StagedWindows(StagedStore[K, V]):
         window = self._windows.get(start)
         if window is None:
             window = self._windows[start] = ({}, {}, False)
-            heappush(self._starts, start)
+            self._note(start)
         elif window[2]:
             return ABSENT
         data = self._read(segment_prefix(self.partition, start // self._interval) + raw_key + window_suffix(start))
@@ -220,7 +221,7 @@ class StagedWindows(StagedStore[K, V]):
             # A window above anything ever put has nothing in the backend.
             window: Window = ({}, {}, start > self._observed)
             self._windows[start] = window
-            heappush(self._starts, start)
+            self._note(start)
             if start > self._observed:
                 self._advance(start)
             return window
@@ -236,7 +237,15 @@ class StagedWindows(StagedStore[K, V]):
         self._floor = floor = observed - self.retention_ms
         windows, starts = self._windows, self._starts
         while starts and starts[0] <= floor:
-            windows.pop(heappop(starts), None)
+            gone = heappop(starts)
+            self._noted.discard(gone)
+            windows.pop(gone, None)
+
+    def _note(self, start: int) -> None:
+        """Remember that the window has to go when it expires; once, though it may be evicted and come back often."""
+        if start not in self._noted:
+            self._noted.add(start)
+            heappush(self._starts, start)
 
     def _expired(self, start: int) -> bool:
         """Whether a put to this window start is refused."""
@@ -382,6 +391,7 @@ class StagedWindows(StagedStore[K, V]):
     def _forget(self) -> None:
         self._windows.clear()
         self._starts.clear()
+        self._noted.clear()
         self._hidden.clear()
         self._touched.clear()
         self._dirty_headers.clear()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from millpond.errors import StateCorrupted
+from millpond.errors import StateCorrupted, StateError
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
 from millpond.state.encoding import Produced
@@ -200,7 +200,8 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
         """Backend rows of changelog records; write them with their offset and `metadata()`.
 
         Raises:
-            StateCorrupted: a record is not of format version 3 (Kafka 2.5.1 and newer write that).
+            StateError: a record is not of format version 3 (Kafka 2.5.1 and newer write that). Not `StateCorrupted`:
+                restoring from the same changelog again would not help.
         """
         rows = Rows()
         for raw_key, value, _, headers in records:
@@ -211,14 +212,20 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
             else:
                 version = next((data for name, data in reversed(headers or ()) if name == "v"), None)
                 if version != b"\x03":
-                    raise StateCorrupted(
-                        f"the changelog of '{self.name}' has a record of another format than version 3, which Kafka "
-                        "Streams writes since 2.5.1: let such a version write it once, or reset the application",
-                        self.name,
-                    )
+                    raise self._unreadable("a record of another format than version 3")
+                try:
+                    decode_buffer_value(value)
+                except ValueError as error:
+                    raise self._unreadable(f"a record that cannot be read ({error})") from error
                 self._accept(raw_key, value)
             rows.append((self._prefix + raw_key, value))
         return rows
+
+    def _unreadable(self, what: str) -> StateError:
+        return StateError(
+            f"the changelog of '{self.name}' has {what}; Kafka Streams writes version 3 since 2.5.1: let such a version "
+            "write it once, or reset the application"
+        )
 
     def close(self) -> None:
         """Forget everything in memory; nothing is written."""
