@@ -7,15 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.exactly_once import application
-from tests.support.kafka import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 Fact = dict[str, Any]
+
+#: Short, since a kill aims at milliseconds.
+_POLL_S = 0.002
 
 
 class Run:
@@ -66,18 +69,12 @@ class Run:
 
     def await_(self, condition: Callable[[Run], object], what: str, timeout_s: float = 30) -> None:
         """Wait until a condition holds of a living process."""
-
-        def holds() -> bool:
-            if condition(self):
-                return True
+        deadline = time.monotonic() + timeout_s
+        while not condition(self):
             ended = self.process.poll() is not None and not condition(self)
             assert not ended, f"the worker ended ({self.process.returncode}) before: {what}\n{self.tail()}"
-            return False
-
-        try:
-            eventually(holds, what, timeout_s)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.tail()}") from None
+            assert time.monotonic() < deadline, f"waited {timeout_s} s in vain: {what}\n{self.tail()}"
+            time.sleep(_POLL_S)
 
     def await_running(self, times: int = 1) -> None:
         """Wait until it runs, for so many times in this process."""
