@@ -61,8 +61,9 @@ _LONGEST_TURN_S = 0.25
 _FIRST_TURN_RECORDS = 100
 #: While a commit is in flight, its end is looked for at least this often.
 _IN_FLIGHT_WAIT_S = 0.001
-#: Processing pauses when this many rows wait for the next transaction.
-_OUTBOX_LIMIT = 100_000
+#: Reading pauses when about this many bytes wait for the next transaction; a row takes this many beside its value.
+_OUTBOX_BYTES = 64 * 1024**2
+_ROW_BYTES = 400
 #: Staged state is measured after this many records.
 _MEASURE_EVERY = 2_000
 #: How long a fenced worker leaves its transactional id to whoever fenced it.
@@ -117,6 +118,7 @@ class Worker:
         self._next_commit = 0.0
         self._next_purge = 0.0
         self._since_measured = 0
+        self._full = False
         self._turn_records = _FIRST_TURN_RECORDS
         self._behind = False
         self._back_pressure: BackPressure
@@ -375,9 +377,10 @@ class Worker:
 
     def _poll(self, now: float) -> list[Message]:
         consumer = self._consumer
-        if len(self._collector.outbox) > _OUTBOX_LIMIT:
-            time.sleep(_IN_FLIGHT_WAIT_S)
-            return []
+        if self._held():
+            # One record rather than none: it is the consumer that hears of committed offsets.
+            held: list[Message] = consumer.consume(1, _IN_FLIGHT_WAIT_S)
+            return held
         limit = self._turn_limit()
         messages: list[Message] = consumer.consume(limit, 0)
         if not messages and self._pipeline.phase is Phase.DELIVERING:
@@ -500,11 +503,26 @@ class Worker:
         elif now >= self._next_commit:
             self._next_commit = now + self._config.commit_interval_ms / 1000
 
+    def _held(self) -> bool:
+        """Whether reading waits for the commit in flight, lest what is staged or on its way out outgrow its bounds."""
+        if self._pipeline.phase is Phase.IDLE:
+            return False
+        outbox = self._collector.outbox
+        if outbox and len(outbox) * (_ROW_BYTES + len(outbox[-1][1] or b"")) > _OUTBOX_BYTES:
+            return True
+        if self._since_measured >= _MEASURE_EVERY:
+            self._since_measured = 0
+            limit = self._config.statestore_uncommitted_max_bytes
+            # Twice: once for the commit in flight, once for the next.
+            self._full = 0 <= 2 * limit < sum(store.staged_bytes() for store in self._manager.stores())
+        return self._full
+
     def _over_limits(self) -> bool:
         """Whether staged state asks for a commit now. Flushes the record caches when they are over their limit."""
-        if self._since_measured < _MEASURE_EVERY:
+        if self._since_measured < _MEASURE_EVERY and not self._full:
             return False
         self._since_measured = 0
+        self._full = False
         stores = self._manager.stores()
         limit = self._config.statestore_uncommitted_max_bytes
         if 0 <= limit < sum(store.staged_bytes() for store in stores):
@@ -620,6 +638,7 @@ class Worker:
         self._behind = False
         self._fatal = None  # of the producer that is given up
         self._back_pressure.clear()
+        self._full = False
         self._tasks = []
         self._consumer.unassign()
         self._manager.drop_all()

@@ -1,0 +1,232 @@
+"""Which record comes next, when a task waits, and when punctuators fire."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import millpond as mp
+from millpond.runtime.partition_group import PartitionGroup
+from millpond.runtime.punctuation import PunctuationQueue
+from tests.runtime.running import Running, run_until
+from tests.support import kafka
+
+
+class Queue:
+    """A record queue as far as the group looks at it: one chunk per record."""
+
+    def __init__(self):
+        self.chunks = deque()
+        self.at_end = False
+        self.idle_since_ms = None
+
+    def head_timestamp(self):
+        """The next record's time."""
+        return self.chunks[0]
+
+
+TIMES = st.integers(0, 50)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 2), st.lists(TIMES, min_size=1, max_size=4)),
+        st.tuples(st.just("end"), st.integers(0, 2)),
+        st.tuples(st.just("wait"), st.integers(0, 40)),
+        st.tuples(st.just("take")),
+    ),
+    max_size=60,
+)
+
+
+@given(steps=STEPS, partitions=st.integers(1, 3), idle=st.sampled_from([-1, 0, 1, 15, 10_000]))
+def test_a_task_waits_and_chooses_by_the_rules_of_kip_353_and_kip_695(steps, partitions, idle):
+    """Against a model of semantics 4.5: who may be taken, which queue, how far in a row, and what counts as enforced."""
+    queues = [Queue() for _ in range(partitions)]
+    group = PartitionGroup(queues, idle)
+    deadline = [None] * partitions
+    now = enforced = 0
+
+    def model():
+        if partitions == 1 or idle < 0:
+            return any(queue.chunks for queue in queues), False
+        waiting = expired = False
+        for number, queue in enumerate(queues):
+            if queue.chunks:
+                deadline[number] = None
+            elif not queue.at_end:
+                waiting = True
+            else:
+                if deadline[number] is None:
+                    deadline[number] = now + idle
+                if now < deadline[number]:
+                    waiting = True
+                else:
+                    expired = True
+        ready = any(queue.chunks for queue in queues) and not waiting
+        return ready, ready and expired
+
+    for kind, *arguments in steps:
+        if kind == "add":
+            number, times = arguments
+            queue = queues[number % partitions]
+            queue.chunks.extend(times)
+            queue.at_end = False
+        elif kind == "end":
+            queue = queues[arguments[0] % partitions]
+            queue.at_end = not queue.chunks
+        elif kind == "wait":
+            now += arguments[0]
+        else:
+            wanted, counts = model()
+            assert group.ready(now) == wanted
+            enforced += counts
+            assert group.enforced == enforced
+            if wanted:
+                queue, bound = group.next()
+                heads = sorted(each.head_timestamp() for each in queues if each.chunks)
+                assert queue.head_timestamp() == heads[0]
+                others = [each.head_timestamp() for each in queues if each.chunks and each is not queue]
+                assert bound == min(others, default=None)
+                queue.chunks.popleft()
+
+
+@given(
+    interval=st.integers(1, 50),
+    steps=st.lists(st.integers(0, 200), min_size=1, max_size=40),
+)
+def test_stream_time_punctuators_fire_once_per_grid_and_never_make_up_for_gaps(interval, steps):
+    """Aligned to zero; first as soon as time is known; one firing however many intervals a step skips."""
+    fired = []
+    queue = PunctuationQueue()
+    queue.schedule(0, interval, fired.append)
+    expected, due, now = [], 0, 0
+    for step in steps:
+        now += step
+        queue.fire(now)
+        if now >= due:
+            expected.append(now)
+            due = (now // interval + 1) * interval
+        assert fired == expected
+        assert queue.next_due() == due
+
+
+@given(
+    schedules=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=1, max_size=5),
+    cancel=st.sets(st.integers(0, 4)),
+    steps=st.lists(st.integers(0, 40), min_size=1, max_size=20),
+)
+def test_punctuators_are_independent_and_cancelled_ones_are_silent(schedules, cancel, steps):
+    """Each schedule keeps its own grid; one that cancels itself at its first firing fires once."""
+    fired = [[] for _ in schedules]
+    queue = PunctuationQueue()
+    handles = []
+
+    def punctuator(number):
+        def fire(now):
+            fired[number].append(now)
+            if number in cancel:
+                handles[number].cancel()
+
+        return fire
+
+    for number, (first, interval) in enumerate(schedules):
+        handles.append(queue.schedule(first, interval, punctuator(number)))
+    due = [first for first, _ in schedules]
+    expected = [[] for _ in schedules]
+    now = 0
+    for step in steps:
+        now += step
+        queue.fire(now)
+        for number, (_, interval) in enumerate(schedules):
+            if due[number] is not None and now >= due[number]:
+                expected[number].append(now)
+                missed = (now - due[number]) // interval
+                due[number] = None if number in cancel else due[number] + (missed + 1) * interval
+    assert fired == expected
+
+
+@given(st.lists(st.integers(0, 5_000), min_size=1, max_size=20))
+def test_wall_clock_punctuators_first_fire_one_interval_from_now(waits):
+    """In a whole topology: no firing before an interval has passed, one firing per advance that reaches the next."""
+    fired = []
+
+    class Ticker(mp.Processor):
+        def init(self, context):
+            super().init(context)
+            context.schedule(timedelta(seconds=1), mp.PunctuationType.WALL_CLOCK_TIME, fired.append)
+
+        def process(self, record):
+            pass
+
+    builder = mp.StreamsBuilder()
+    builder.stream("in", key=mp.String, value=mp.String).process(Ticker)
+    start = 100
+    with mp.testing.TopologyTestDriver(builder.build(), initial_wall_clock=start) as driver:
+        now, due, expected = start, start + 1_000, []
+        for wait in waits:
+            driver.advance_wall_clock_time(timedelta(milliseconds=wait))
+            now += wait
+            if now >= due:
+                expected.append(now)
+                due += ((now - due) // 1_000 + 1) * 1_000
+        assert fired == expected
+
+
+def _merged(left, right, target):
+    builder = mp.StreamsBuilder()
+    first = builder.stream(left, key=mp.String, value=mp.String)
+    first.merge(builder.stream(right, key=mp.String, value=mp.String)).to(target)
+    return builder.build()
+
+
+def test_two_inputs_are_processed_in_the_order_of_their_timestamps(broker, create_topic, app_id, tmp_path):
+    """When both partitions have data, a task's records come in timestamp order over both, whatever the fetches bring."""
+    servers = broker.bootstrap_servers
+    left, right, target = create_topic("left"), create_topic("right"), create_topic("out")
+    count = 6_000  # timestamps begin with 2: the client takes 0 for "now"
+    kafka.produce(servers, left, [("l", "v", each * 2 + 2) for each in range(count)])
+    kafka.produce(servers, right, [("r", "v" * 200, each * 2 + 3) for each in range(count)])
+    settings = {"buffered.records.per.partition": 100}
+    rows = run_until(_merged(left, right, target), servers, app_id, tmp_path, target, 2 * count, settings)
+    assert [row.timestamp for row in rows] == list(range(2, 2 * count + 2))
+
+
+def test_an_input_that_stays_empty_is_waited_for_and_then_passed_over(broker, create_topic, app_id, tmp_path):
+    """Processing is enforced after max.task.idle.ms, not before, and the metric counts it."""
+    servers = broker.bootstrap_servers
+    left, right, target = create_topic("left"), create_topic("right"), create_topic("out")
+    kafka.produce(servers, left, [("l", "v", each + 1) for each in range(10)])
+    with Running(_merged(left, right, target), servers, app_id, tmp_path, {"max.task.idle.ms": 700}) as running:
+        running.wait(lambda: any(task.group.buffered() == 10 for task in running.worker._tasks), "records are read")
+        (task,) = running.worker._tasks
+        assert task.processed == 0
+        assert task.group.enforced == 0
+        running.wait(lambda: len(kafka.read(servers, target)) == 10, "the task goes on without the empty input")
+        assert task.group.enforced >= 1
+
+
+def test_an_input_far_ahead_of_an_empty_one_is_not_read_into_memory(broker, create_topic, app_id, tmp_path):
+    """The buffer stays near its limit while the other input is empty; once it has data, everything is processed."""
+    servers = broker.bootstrap_servers
+    left, right, target = create_topic("left"), create_topic("right"), create_topic("out")
+    count, limit, poll = 30_000, 200, 2_000
+    kafka.produce(servers, left, [("l", "v" * 50, each + 1) for each in range(count)])
+    settings = {"max.task.idle.ms": 600_000, "buffered.records.per.partition": limit}
+    with Running(_merged(left, right, target), servers, app_id, tmp_path, settings) as running:
+        running.wait(lambda: any(task.group.buffered() > limit for task in running.worker._tasks), "the buffer is full")
+        (task,) = running.worker._tasks
+        seen = []
+
+        def turns_passed():
+            seen.append(task.group.buffered())
+            return len(seen) > 30
+
+        running.wait(turns_passed, "the loop turns for a while")
+        assert max(seen) <= limit + poll
+        assert task.processed == 0
+        last = count + 1
+        kafka.produce(servers, right, [("r", "v", last)])
+        running.wait(lambda: task.processed >= count, "the input that was left alone is read on")
+        assert len(kafka.read_until(servers, target, count)) == count
