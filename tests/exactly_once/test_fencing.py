@@ -49,6 +49,17 @@ def _has_open_transaction(application: Application) -> bool:
     return ends != stable_ends
 
 
+def _stopped_in_a_transaction(run: Run, application: Application) -> bool:
+    """Stop the worker if it is in a transaction; whether it still is then, and stays stopped."""
+    if not _has_open_transaction(application):
+        return False
+    run.signal(signal.SIGSTOP)
+    if _has_open_transaction(application):
+        return True
+    run.signal(signal.SIGCONT)
+    return False
+
+
 def _end_and_verify(application: Application, generator: Generator, run: Run, place: str, worker: str = "w0") -> None:
     """End the input, let `run` finish it, and hold everything against the truth."""
     generator.stop()
@@ -77,13 +88,11 @@ def test_a_worker_stopped_beyond_its_transaction_timeout_recovers_when_it_wakes(
     application: Application, generator: Generator
 ) -> None:
     """SIGSTOP for longer than transaction.timeout.ms aborts the open transaction; after SIGCONT nothing is lost or doubled."""
-    run = application.start(transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, commit_interval_ms=1_000)
+    run = application.start(
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, commit_interval_ms=1_000, producer_linger_ms=0
+    )
     run.await_commits(2)
-    run.signal(signal.SIGSTOP)
-    while not _has_open_transaction(application):
-        run.signal(signal.SIGCONT)
-        run.await_commits()
-        run.signal(signal.SIGSTOP)
+    eventually(lambda: _stopped_in_a_transaction(run, application), "the worker is stopped in a transaction")
     # The broker looks for transactions that are too old every ten seconds.
     eventually(lambda: not _has_open_transaction(application), "the broker aborts the transaction", 30)
     run.signal(signal.SIGCONT)
