@@ -176,10 +176,10 @@ def test_an_idle_worker_stays_under_100_mb(broker, create_topic, app_id, tmp_pat
 
 @pytest.mark.slow
 def test_input_and_state_larger_than_the_limits_do_not_exceed_them(broker, create_topic, app_id, tmp_path, capsys):
-    """Some 160 MB of input become 160 MB of state; with small limits the process stays far below that."""
+    """Some 380 MB of input become 380 MB of state; with small limits the whole process stays below that."""
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers
-    number, size = 80_000, 2_000
+    number, size = 200_000, 2_000
     value = os.urandom(size // 2).hex()
     kafka.produce(servers, source, ((f"key-{each:08d}", value) for each in range(number)), batch_size=900_000)
     limits = {
@@ -196,5 +196,4 @@ def test_input_and_state_larger_than_the_limits_do_not_exceed_them(broker, creat
     megabytes = number * size / 2**20
     with capsys.disabled():
         print(f"\n{megabytes:.0f} MB of input and state: {peak / 1024:.0f} MB at the peak, {resident / 1024:.0f} MB after")
-    assert peak < 150 * 1024
-    assert megabytes > 150
+    assert peak / 1024 < 330 < megabytes

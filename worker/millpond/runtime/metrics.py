@@ -136,6 +136,7 @@ class WorkerMetrics:
         yield from self._worker_families()
         tasks = [] if self._manager is None else list(self._manager.tasks.values())
         yield from self._task_families(tasks)
+        yield from self._processor_families(tasks)
         yield from self._store_families(tasks)
         yield from self._restore_families()
 
@@ -181,6 +182,17 @@ class WorkerMetrics:
                 lateness.add_metric(labels, max(0, task.context.stream_time - task.latest_timestamp) / 1000)
                 e2e.add_metric(labels, (now_ms - task.latest_timestamp) / 1000)
         yield from (processed, dropped, enforced, punctuated, buffered, lateness, e2e)
+
+    def _processor_families(self, tasks: list[Any]) -> Iterator[Metric]:
+        """Source nodes, by the topic they read; what comes after them is one compiled call and is not counted apart."""
+        position = self._gauge("millpond_processor_position_offset", "Next offset to process.", "task", "topic")
+        waiting = self._gauge("millpond_processor_buffered_records", "Records read ahead.", "task", "topic")
+        for task in tasks:
+            for topic, queue in list(task.inputs.items()):
+                labels = [*self._labels.values(), str(task.id), topic]
+                position.add_metric(labels, max(0, queue.position))
+                waiting.add_metric(labels, queue.buffered)
+        yield from (position, waiting)
 
     def _store_families(self, tasks: list[Any]) -> Iterator[Metric]:
         staged = self._gauge("millpond_store_staged_bytes", "State staged for the next commit.", "task", "store")
