@@ -2,8 +2,6 @@
 
 from datetime import datetime, timedelta
 
-from msgspec.structs import replace
-
 import millpond as mp
 
 
@@ -53,10 +51,10 @@ def delays() -> mp.Topology:
     (
         flights.join(
             airlines,
-            lambda flight, airline: replace(flight, airline=airline.name),
+            lambda flight, airline: mp.replace(flight, airline=airline.name),
             on=lambda _tail, flight: flight.carrier,
         )
-        .left_join(planes, lambda flight, plane: replace(flight, seats=plane.seats) if plane else flight)
+        .left_join(planes, lambda flight, plane: mp.replace(flight, seats=plane.seats) if plane else flight)
         .group_by(lambda _tail, flight: flight.origin, key=mp.String, value=mp.Json(Flight))
         .windowed_by(mp.TimeWindows(timedelta(hours=1), grace=timedelta(minutes=10)))
         .aggregate(Hour, add, store="delays", value=mp.Json(Hour))

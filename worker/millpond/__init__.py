@@ -6,6 +6,7 @@ What a user needs to write a topology is here; `millpond.testing` tests one with
 from __future__ import annotations
 
 from msgspec import Struct as Struct
+from msgspec.structs import replace as replace
 
 from millpond import testing as testing
 from millpond.dsl import BranchedKStream as BranchedKStream
@@ -14,6 +15,8 @@ from millpond.dsl import KGroupedStream as KGroupedStream
 from millpond.dsl import KGroupedTable as KGroupedTable
 from millpond.dsl import KStream as KStream
 from millpond.dsl import KTable as KTable
+from millpond.dsl import Materialized as Materialized
+from millpond.dsl import MaterializedWindows as MaterializedWindows
 from millpond.dsl import StreamsBuilder as StreamsBuilder
 from millpond.dsl import Suppressed as Suppressed
 from millpond.dsl import TimeWindowedKStream as TimeWindowedKStream

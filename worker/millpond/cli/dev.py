@@ -50,6 +50,7 @@ def command(
 
     Topics that the application reads or writes and that do not exist are created. Everything is gone afterwards,
     unless --data-dir says where to keep it. With --bootstrap-servers that broker is used and none is started.
+    At least once, results are committed every second here unless commit.interval.ms says otherwise.
     """
     from millpond.cli.running import run_worker
 
@@ -64,6 +65,9 @@ def command(
             flags["bootstrap.servers"] = stack.enter_context(_broker(session, directory / "kafka", port))
             # State belongs to the topics it was made from: it lives and goes with them.
             flags["state.dir"] = str(directory / "state")
+        if "commit.interval.ms" not in config.origins and not config.exactly_once:
+            # Whoever tries something out wants to see it: the default of 30 s is for throughput.
+            flags["commit.interval.ms"] = 1_000
         config = load_config(file, flags)
         _create_topics(topology, config, partitions)
         where = f"broker {config.bootstrap_servers}"
