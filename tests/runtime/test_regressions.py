@@ -7,7 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 import millpond as mp
 import millpond.runtime.worker as worker_module
@@ -48,11 +48,11 @@ def test_a_dead_letter_is_sent_once_though_its_record_waits_behind_another_input
         kafka.produce(servers, right, [("b", long(start), 10 * start, 1)])
         with Running(topology, servers, app_id, tmp_path, settings) as running:
             running.wait_running()
-            committed = lambda start=start: kafka.committed_offsets(servers, app_id, left)[1][0] >= start  # noqa: E731
+            committed = lambda start=start: kafka.committed_offsets(servers, app_id, left)[1][0] >= start
             running.wait(committed, "the other task commits")
     kafka.produce(servers, right, [("a", long(0), 13, 0)])
     with Running(topology, servers, app_id, tmp_path, settings) as running:
-        done = lambda: kafka.committed_offsets(servers, app_id, left)[0][0] >= 2  # noqa: E731
+        done = lambda: kafka.committed_offsets(servers, app_id, left)[0][0] >= 2
         running.wait(done, "the bad record is passed")
     assert len(kafka.read(servers, letters)) == 1
 
@@ -124,7 +124,7 @@ def test_output_over_its_limit_does_not_keep_the_answer_to_a_commit_out(
     broker, create_topic, app_id, tmp_path, monkeypatch
 ):
     """Under at_least_once, where the answer comes through the consumer, a full outbox during a commit is no deadlock."""
-    monkeypatch.setattr(worker_module, "_OUTBOX_LIMIT", 10)
+    monkeypatch.setattr(worker_module, "_OUTBOX_BYTES", 10_000)
     source, target = create_topic("in"), create_topic("out")
     builder = mp.StreamsBuilder()
     (
