@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -158,7 +159,7 @@ def _measure(servers, app_id, directory, source, target, stop_at, **settings):
     """Resident memory and its peak, KiB, of a worker in a process of its own."""
     command = [sys.executable, "-c", textwrap.dedent(MEASURED), servers, app_id, str(directory), source, target]
     command += [str(stop_at), *(f"{name.replace('_', '.')}={value}" for name, value in settings.items())]
-    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(mp.__file__))}
+    environment = {**os.environ, "PYTHONPATH": str(Path(mp.__file__).parent.parent)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stderr[-2_000:]
     words = done.stdout.split()

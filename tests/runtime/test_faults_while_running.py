@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -184,7 +185,7 @@ def test_sigterm_ends_a_worker_within_its_deadline_and_commits_what_it_processed
     command = [sys.executable, "-m", "millpond.cli", "run", "application:topology"]
     command += [part for name, value in flags.items() for part in (f"--{name}", str(value))]
     command += ["--set", "commit.interval.ms=10m", "--set", "shutdown.timeout.ms=10s", "--set", "http.port=-1"]
-    root = os.path.dirname(os.path.dirname(mp.__file__))
+    root = str(Path(mp.__file__).parent.parent)
     process = subprocess.Popen(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

@@ -25,7 +25,7 @@ class Unrepeated(logging.Filter):
         now = time.monotonic()
         if now - self._passed.get(text, -self._seconds) < self._seconds:
             return False
-        if len(self._passed) > 1_000:  # noqa: PLR2004 - texts that differ each time are not kept for ever
+        if len(self._passed) > 1_000:  # texts that differ each time are not kept for ever
             self._passed.clear()
         self._passed[text] = now
         return True
