@@ -80,7 +80,7 @@ def test_many_small_records_for_a_topic_with_a_small_limit_all_arrive(
 ):
     """A topic that takes small batches only gets them: no record is at fault, none is dropped, no handler is asked."""
     source, target = create_topic("in"), create_topic("out", max_message_bytes="70000")
-    records = numbered(3_000, {})
+    records = numbered(1_200, {})
     records = [(key, "x:500", timestamp) for key, _, timestamp in records]
     kafka.produce(broker.bootstrap_servers, source, records)
     rows = run_until(
