@@ -207,3 +207,9 @@ def test_an_offset_that_cannot_be_read_is_not_taken_for_one_that_was_never_commi
     store = OffsetStore(consumer, threading.Event().is_set, 1.0)
     with pytest.raises(mp.MillpondError, match="committed offsets"):
         store.read([Partition(refused.topic, refused.partition)])
+
+
+def test_no_worker_is_called_unowned():
+    """The transactional id of that name is where tasks without an owner are claimed: its worker would fence itself."""
+    with pytest.raises(mp.ConfigError, match="unowned"):
+        mp.Config.of({"application.id": "a", "bootstrap.servers": "b:1", "worker.id": "unowned"})

@@ -30,6 +30,7 @@ from millpond.runtime.config_values import (
     as_path,
     as_text,
     as_topic,
+    as_worker,
 )
 from millpond.runtime.handlers import Handler, fail_on_error
 
@@ -103,7 +104,7 @@ class Config:
         "Brokers to begin with, as `host:port,host:port`.",
     )  # fmt: skip
     worker_id: str = _setting(
-        "worker.id", as_topic, "w0",
+        "worker.id", as_worker, "w0",
         "Names this worker within the application. It must be its own for each worker that runs at the same time, and "
         "the same after a restart, since the worker's state and its tasks are found by it.",
     )  # fmt: skip

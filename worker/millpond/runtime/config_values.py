@@ -29,6 +29,7 @@ __all__ = (
     "as_path",
     "as_text",
     "as_topic",
+    "as_worker",
     "import_object",
     "is_secret",
     "nearest",
@@ -115,6 +116,14 @@ def as_topic(given: object) -> str:
     text = as_text(given)
     if not _TOPIC.fullmatch(text) or text in {".", ".."}:
         raise ValueError("expected at most 249 letters, digits, '.', '_' and '-'")
+    return text
+
+
+def as_worker(given: object) -> str:
+    """A worker's id: it is part of a directory's name and of a transactional id, one of which stands for nobody."""
+    text = as_topic(given)
+    if text == "unowned":
+        raise ValueError("expected another name: 'unowned' stands for no worker")
     return text
 
 
