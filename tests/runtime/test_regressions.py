@@ -211,5 +211,5 @@ def test_an_offset_that_cannot_be_read_is_not_taken_for_one_that_was_never_commi
 
 def test_no_worker_is_called_unowned():
     """The transactional id of that name is where tasks without an owner are claimed: its worker would fence itself."""
-    with pytest.raises(mp.ConfigError, match="unowned"):
+    with pytest.raises(mp.MillpondError, match="unowned"):
         mp.Config.of({"application.id": "a", "bootstrap.servers": "b:1", "worker.id": "unowned"})
