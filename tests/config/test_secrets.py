@@ -62,7 +62,7 @@ def test_no_way_to_show_a_configuration_shows_a_secret(config: Config) -> None:
         str(config.consumer_settings()),
         repr(config.producer_settings()),
         f"{config.admin_settings()}",
-        "{}".format(config.consumer_settings()),  # noqa: UP032 - another way to text
+        f"{config.consumer_settings()}",
         json.dumps(dict(config.as_mapping()), default=str),
     ]
     assert SECRET not in "".join(shown)

@@ -178,6 +178,8 @@ def test_an_interrupted_demo_takes_its_broker_and_its_worker_along(
         [sys.executable, "-u", "examples/flights/demo.py", "--days", "2", "--seconds", "60"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": "worker", "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        # A test run in the background hands on that interrupts are ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stdout is not None
     pids = []

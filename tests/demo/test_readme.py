@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shutil
 import socket
 import subprocess
@@ -51,8 +52,10 @@ def shells(tmp_path: Path) -> Iterator[Callable[..., Shell]]:
 def recipe(command: str) -> str:
     """What a `make` command would run; the environment counts as made, or it would be made anew."""
     done = subprocess.run(
-        [*command.split(), "--dry-run", "--old-file=.venv/ready"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+        [*command.split(), "--dry-run", "--no-print-directory", "--old-file=.venv/ready"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")},
+    )  # fmt: skip
     return done.stdout
 
 

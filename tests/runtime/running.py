@@ -78,7 +78,7 @@ class Running:
     def _run(self) -> None:
         try:
             self.worker.run()
-        except BaseException as error:  # noqa: BLE001 - handed to the test's thread
+        except BaseException as error:
             self.error = error
 
     @property

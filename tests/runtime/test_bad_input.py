@@ -65,9 +65,7 @@ def test_a_record_that_cannot_be_decoded_stops_the_worker_at_its_offset(
 def test_only_bad_records_still_move_the_committed_offset(broker, create_topic, app_id, tmp_path):
     """With CONTINUE, a topic of nothing but bad records is committed to its end, and each is in the dead-letter topic."""
     source, target, letters = create_topic("in"), create_topic("out"), create_topic("dead")
-    kafka.produce(
-        broker.bootstrap_servers, source, [(b"k%d" % each, b"bad", 1_000 + each) for each in range(20)]
-    )
+    kafka.produce(broker.bootstrap_servers, source, [(b"k%d" % each, b"bad", 1_000 + each) for each in range(20)])
     settings = {**CONTINUE, "errors.dead.letter.queue.topic.name": letters}
     rows = run_until(copy(source, target), broker.bootstrap_servers, app_id, tmp_path, letters, 20, settings)
     assert [(row.key, row.value) for row in rows] == [(b"k%d" % each, b"bad") for each in range(20)]
@@ -96,7 +94,9 @@ def test_dead_letters_hold_the_source_record_of_every_kind_of_failure(
         return object() if key == "unencodable" else value
 
     builder = mp.StreamsBuilder()
-    builder.stream(source, key=mp.String, value=mp.Json(int)).map_values(work, with_key=True).to(target, value=mp.Json())
+    builder.stream(source, key=mp.String, value=mp.Json(int)).map_values(work, with_key=True).to(
+        target, value=mp.Json()
+    )
     settings = {
         **CONTINUE, "processing.guarantee": guarantee, "errors.dead.letter.queue.topic.name": letters,
     }  # fmt: skip
@@ -137,9 +137,7 @@ def _raiser(kind):
         if kind == "filter":
             stream.filter(predicate).to(target)
         elif kind == "map":
-            stream.map(lambda key, value: (boom(key), (key, value))[1]).to(
-                target, key=mp.String, value=mp.Long
-            )
+            stream.map(lambda key, value: (boom(key), (key, value))[1]).to(target, key=mp.String, value=mp.Long)
         elif kind == "processor":
             stream.process(Relay).to(target, key=mp.String, value=mp.Long)
         elif kind == "partitioner":
@@ -147,7 +145,9 @@ def _raiser(kind):
         elif kind == "topic extractor":
             stream.to(lambda key, _value, _context: boom(key) or target)
         elif kind == "serializer":
-            stream.map_values(lambda key, value: "text" if key == "boom" else value, with_key=True, value=mp.Long).to(target)
+            stream.map_values(lambda key, value: "text" if key == "boom" else value, with_key=True, value=mp.Long).to(
+                target
+            )
         elif kind == "aggregator":
             (
                 stream.group_by_key()

@@ -39,7 +39,9 @@ def test_the_final_result_is_the_same_for_any_cache_size(records, cache):
     sums = builder.stream("in", key=mp.String, value=mp.Long).group_by_key().reduce(
         lambda total, value: total + value, store="sums"
     )  # fmt: skip
-    halves = sums.group_by(lambda key, value: ("even" if ord(key) % 2 == 0 else "odd", value), key=mp.String, value=mp.Long)
+    halves = sums.group_by(
+        lambda key, value: ("even" if ord(key) % 2 == 0 else "odd", value), key=mp.String, value=mp.Long
+    )
     halves = halves.reduce(lambda total, value: total + value, lambda total, value: total - value, store="halves")
     halves.to_stream().to("out", key=mp.String, value=mp.Long)
     with mp.testing.TopologyTestDriver(builder.build(), {"statestore.cache.max.bytes": cache}) as driver:
@@ -196,5 +198,7 @@ def test_input_and_state_larger_than_the_limits_do_not_exceed_them(broker, creat
     resident, peak = _measure(servers, app_id, tmp_path, source, target, number, **limits)
     megabytes = number * size / 2**20
     with capsys.disabled():
-        print(f"\n{megabytes:.0f} MB of input and state: {peak / 1024:.0f} MB at the peak, {resident / 1024:.0f} MB after")
+        print(
+            f"\n{megabytes:.0f} MB of input and state: {peak / 1024:.0f} MB at the peak, {resident / 1024:.0f} MB after"
+        )
     assert peak / 1024 < 330 < megabytes

@@ -151,7 +151,7 @@ def test_a_stop_during_restore_ends_quickly_and_keeps_the_progress(broker, creat
 
     interrupted = Running(topology, servers, app_id, tmp_path / "second")
     interrupted.listener.on_restore = lambda: (
-        interrupted.worker.stop() if 0 < interrupted.listener.restoring[-1][2] else None
+        interrupted.worker.stop() if interrupted.listener.restoring[-1][2] > 0 else None
     )
     interrupted.start()
     interrupted.wait(lambda: interrupted.ended or interrupted.listener.restoring, "restoring")

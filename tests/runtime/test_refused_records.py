@@ -126,9 +126,7 @@ def test_state_too_large_for_its_changelog_stops_whatever_the_handler_says(
     assert kafka.committed_offsets(servers, app_id, source)[0][0] <= 1
 
 
-def test_a_topic_named_per_record_that_does_not_exist_is_the_handlers_to_decide(
-    broker, create_topic, app_id, tmp_path
-):
+def test_a_topic_named_per_record_that_does_not_exist_is_the_handlers_to_decide(broker, create_topic, app_id, tmp_path):
     """CONTINUE drops the records for it, and only those."""
     source, target = create_topic("in"), create_topic("out")
     kafka.produce(broker.bootstrap_servers, source, [("a", "1"), ("nowhere", "2"), ("c", "3")])

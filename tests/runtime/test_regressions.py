@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 import millpond as mp
-import millpond.runtime.worker as worker_module
+import millpond.runtime.committer as committer_module
 from millpond.runtime.claims import OffsetStore
 from millpond.runtime.ownership import Partition
 from tests.runtime.running import GUARANTEES, Running, config, run_until
@@ -32,7 +32,9 @@ def test_a_dead_letter_is_sent_once_though_its_record_waits_behind_another_input
     target, letters = create_topic("out"), create_topic("dead")
     builder = mp.StreamsBuilder()
     table = builder.table(right, key=mp.String, value=mp.Long)
-    builder.stream(left, key=mp.String, value=mp.Long).left_join(table, lambda one, _: one).to(target, key=mp.String, value=mp.Long)
+    builder.stream(left, key=mp.String, value=mp.Long).left_join(table, lambda one, _: one).to(
+        target, key=mp.String, value=mp.Long
+    )
     topology = builder.build()
     settings = {
         **CONTINUE,
@@ -124,7 +126,7 @@ def test_output_over_its_limit_does_not_keep_the_answer_to_a_commit_out(
     broker, create_topic, app_id, tmp_path, monkeypatch
 ):
     """Under at_least_once, where the answer comes through the consumer, a full outbox during a commit is no deadlock."""
-    monkeypatch.setattr(worker_module, "_OUTBOX_BYTES", 10_000)
+    monkeypatch.setattr(committer_module, "OUTBOX_BYTES", 10_000)
     source, target = create_topic("in"), create_topic("out")
     builder = mp.StreamsBuilder()
     (
@@ -153,11 +155,7 @@ def test_slow_user_code_does_not_put_off_the_end(broker, create_topic, app_id, t
         time.sleep(0.01)
         return value
 
-    (
-        builder.stream(source, key=mp.String, value=mp.Long)
-        .map_values(slow)
-        .to(target, key=mp.String, value=mp.Long)
-    )
+    (builder.stream(source, key=mp.String, value=mp.Long).map_values(slow).to(target, key=mp.String, value=mp.Long))
     servers = broker.bootstrap_servers
     kafka.produce(servers, source, [("a", long(number)) for number in range(3_000)])
     with Running(builder.build(), servers, app_id, tmp_path) as running:

@@ -148,9 +148,7 @@ def test_a_committed_offset_beyond_the_topic_is_refused_and_not_guessed(broker, 
     servers = broker.bootstrap_servers
     kafka.produce(servers, source, [("a", str(each)) for each in range(10)])
     with Running(counting(source, target), servers, app_id, tmp_path) as running:
-        running.wait(
-            lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 10, "everything is committed"
-        )
+        running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 10, "everything is committed")
     # What is left when a topic is made anew while its group's offsets stay.
     metadata = kafka.committed_offsets(servers, app_id, source)[0][1]
     group = Consumer({"bootstrap.servers": servers, "group.id": app_id})

@@ -218,7 +218,8 @@ def _progress(jars: Sequence[Jar]) -> Iterator[Callable[[int], None]]:
     total = sum(jar.size for jar in jars)
     what = f"Fetching {len(jars)} jars (once, into {cache_directory()})"
     if not sys.stderr.isatty():
-        print(f"{what}, {total / 1e6:.0f} MB", file=sys.stderr, flush=True)  # noqa: T201  (progress, not logging)
+        sys.stderr.write(f"{what}, {total / 1e6:.0f} MB\n")
+        sys.stderr.flush()
         yield lambda _count: None
         return
     from rich.console import Console

@@ -46,8 +46,9 @@ def server_properties(host: str, port: int, controller_port: int, data: Path) ->
         "num.network.threads": "2",
         "num.io.threads": "4",
         "background.threads": "2",
-        # After kill() the controller refuses the new incarnation until the old one's session ends: 9 s by default.
-        "broker.session.timeout.ms": "2000",
+        # After kill() the controller refuses the new incarnation until the old one's session ends: 9 s by default. Less than 5 s, and a machine
+        # that is busy elsewhere makes the broker look dead.
+        "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "250",
     }
 

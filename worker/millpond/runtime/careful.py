@@ -57,7 +57,7 @@ def refuses(error: KafkaError) -> bool:
     return error.code() in _REFUSING or error.code() == KafkaError._GAPLESS_GUARANTEE
 
 
-class SourcedRow(tuple[Any, ...]):  # noqa: SLOT001 - a variable-size base takes no slots
+class SourcedRow(tuple[Any, ...]):  # noqa: SLOT001 - a tuple of varying length can have no slots
     """An outgoing row that knows the source record it came from."""
 
     context: TaskContext | None = None

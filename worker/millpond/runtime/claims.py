@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 UNOWNED = "unowned"
 
 _TRY_S = 10.0
+_UNKNOWN_S = 30.0
 _PAUSE_S = 0.02
 #: While the broker ends a transaction that was left open, it turns its successor away. The client would come back after
 #: a fixed half second; a new client need not wait so long, provided that the old one is gone before it comes back. The
@@ -85,14 +86,17 @@ class OffsetStore:
         return int(answer[0]), int(answer[1])
 
     def _patiently(self, ask: Callable[[], Any], what: str) -> Any:
-        deadline = time.monotonic() + self._patience_s
+        began = time.monotonic()
         while True:
             try:
                 return ask()
             except KafkaException as error:
                 cause = error.args[0]
+                waited = time.monotonic() - began
                 passing = cause.retriable() or cause.code() in _PASSING
-                if self._stopping() or not passing or time.monotonic() >= deadline:
+                # A partition whose broker is away for a moment is unknown to the client, like one that does not exist.
+                passing = passing or (cause.code() == KafkaError._UNKNOWN_PARTITION and waited < _UNKNOWN_S)
+                if self._stopping() or not passing or waited >= self._patience_s:
                     raise BrokerError(f"cannot read {what}: {cause.str()}. Check that the brokers are up.") from error
                 time.sleep(_PAUSE_S)  # some errors come at once
 

@@ -1,0 +1,140 @@
+"""Puts a worker together: what lives as long as the worker does, from its configuration and topology."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from millpond.state import StateFile, StateFileOptions
+from millpond.topology import Topology
+
+from .backpressure import BackPressure
+from .claims import OffsetStore
+from .clients import make_consumer
+from .cluster import Cluster
+from .commit import OffsetCommitter
+from .config import Config
+from .environment import Environment
+from .handlers import Handlers
+from .plan import Plan, make_plan
+from .restore import ChangelogReader
+from .task_manager import TaskManager
+
+__all__ = ("Assembly", "assemble")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The parts of a worker that outlive its tasks."""
+
+    cluster: Cluster
+    plan: Plan
+    environment: Environment
+    state_file: StateFile
+    consumer: Consumer
+    offset_committer: OffsetCommitter | None
+    """Commits offsets by themselves, under at_least_once; None where the transaction does."""
+    manager: TaskManager
+    back_pressure: BackPressure
+
+    def close(self) -> None:
+        """Let go of tasks, disk and brokers."""
+        self.manager.drop_all()
+        self.state_file.close()
+        self.consumer.close()
+
+
+def assemble(
+    topology: Topology,
+    config: Config,
+    reader: ChangelogReader,
+    stopping: Callable[[], bool],
+    on_error: Callable[[KafkaError], None],
+) -> Assembly:
+    """Connect, plan, open the state, create internal topics.
+
+    Args:
+        topology: what to run.
+        config: how.
+        reader: takes the restorations.
+        stopping: asked while brokers are waited for.
+        on_error: told about errors of the clients.
+
+    Raises:
+        MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
+    """
+    patience = timedelta(milliseconds=config.task_timeout_ms)
+    cluster = Cluster(config.admin_settings(), patience=patience, stopping=stopping)
+    existing = cluster.topics()
+    plan = make_plan(
+        topology,
+        existing,
+        config.application_id,
+        topic_config=config.topic,
+        additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
+        dead_letter_topic=config.errors_dead_letter_queue_topic_name,
+    )
+    state_file = _open_state(config)
+    try:
+        cluster.ensure(plan.internal, existing, config.replication_factor)
+    except BaseException:
+        state_file.close()
+        raise
+    environment = _environment(topology, config, cluster)
+    offset_committer: OffsetCommitter | None = None
+
+    def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        if offset_committer is not None:
+            offset_committer.on_commit(error, partitions)
+
+    inputs = sum(len(topics) for topics in plan.tasks.values())
+    consumer = make_consumer(config, inputs, None if config.exactly_once else on_commit, on_error)
+    if not config.exactly_once:
+        offset_committer = OffsetCommitter(consumer)
+    offsets = OffsetStore(consumer, stopping, config.task_timeout_ms / 1000)
+    manager = TaskManager(topology, plan, config, environment, state_file, consumer, offsets, reader)
+    back_pressure = BackPressure(consumer, config.buffered_records_per_partition)
+    return Assembly(cluster, plan, environment, state_file, consumer, offset_committer, manager, back_pressure)
+
+
+def _open_state(config: Config) -> StateFile:
+    options = StateFileOptions(
+        cache_bytes=max(config.rocksdb_block_cache_bytes, config.rocksdb_write_buffer_bytes),
+        write_buffer_bytes=config.rocksdb_write_buffer_bytes,
+    )
+    state_file = StateFile(config.directory, options)
+    if state_file.set_aside is not None:
+        log.error(
+            "the local state could not be opened (%s); it was moved to %s, and every store is restored from its "
+            "changelog",
+            state_file.reason,
+            state_file.set_aside,
+        )
+    return state_file
+
+
+def _environment(topology: Topology, config: Config, cluster: Cluster) -> Environment:
+    return Environment(
+        application_id=config.application_id,
+        handlers=Handlers(
+            config.deserialization_exception_handler,
+            config.processing_exception_handler,
+            config.production_exception_handler,
+            config.errors_dead_letter_queue_topic_name,
+        ),
+        internal_topics=frozenset(topology.repartition_topics),
+        default_key=config.default_key_serde,
+        default_value=config.default_value_serde,
+        default_timestamp_extractor=config.default_timestamp_extractor,
+        max_task_idle_ms=config.max_task_idle_ms,
+        cache_bytes=config.statestore_cache_max_bytes,
+        row_cache_bytes=config.rocksdb_row_cache_bytes,
+        settings=config.as_mapping(),
+        partition_count=cluster.partition_count,
+    )

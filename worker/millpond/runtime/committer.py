@@ -1,0 +1,194 @@
+"""When to commit, what belongs to a commit, and what follows when it is through."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from .assembly import Assembly
+from .collector import RecordCollector
+from .commit import Commit, CommitPipeline, Phase
+from .config import Config
+from .garbage import GarbageCollector
+from .listeners import CommitStats, WorkerListener
+from .metrics import WorkerMetrics
+from .task import StreamTask
+
+__all__ = ("Committer",)
+
+#: Reading pauses when about this many bytes wait for the next transaction; a row takes this many beside its value.
+OUTBOX_BYTES = 64 * 1024**2
+_ROW_BYTES = 400
+#: Staged state is measured after this many records.
+_MEASURE_EVERY = 2_000
+
+
+class Committer:
+    """Commits the tasks of a worker; lasts as long as its producer does.
+
+    Attributes:
+        tasks: what is committed; set once they run.
+        next_commit: when the commit interval ends, in monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        config: Config,
+        collector: RecordCollector,
+        pipeline: CommitPipeline,
+        metrics: WorkerMetrics,
+        garbage: GarbageCollector,
+        listener: WorkerListener,
+    ) -> None:
+        self._cluster, self._plan, self._manager = assembly.cluster, assembly.plan, assembly.manager
+        self._consumer = assembly.consumer
+        self._cache_bytes = assembly.environment.cache_bytes
+        self._config = config
+        self._interval_s = config.commit_interval_ms / 1000
+        self._collector = collector
+        self._pipeline = pipeline
+        self._metrics = metrics
+        self._garbage = garbage
+        self._listener = listener
+        self.tasks: Sequence[StreamTask] = ()
+        self.next_commit = time.monotonic() + self._interval_s
+        self._next_purge = time.monotonic() + config.repartition_purge_interval_ms / 1000
+        self._since_measured = 0
+        self._full = False
+
+    @property
+    def phase(self) -> Phase:
+        """Where the commit in flight is."""
+        return self._pipeline.phase
+
+    def needed(self) -> bool:
+        """Whether anything happened since the last commit."""
+        return any(task.commit_needed for task in self.tasks)
+
+    def processed(self, records: int) -> None:
+        """So many records were processed."""
+        self._since_measured += records
+
+    def advance(self, now: float) -> None:
+        """Move the commit in flight along; begin one when it is time.
+
+        Raises:
+            CommitFailed, KafkaException, BrokerError: the commit failed, or nobody knows.
+        """
+        if self.phase is not Phase.IDLE:
+            if not self._complete():
+                return
+            self._collector.drain()
+        over = self._over_limits()
+        requested = any(task.context.commit_requested for task in self.tasks)
+        if (now >= self.next_commit or over or requested) and self.needed():
+            self.begin()
+            self.next_commit = now + self._interval_s
+            self._complete()
+        elif now >= self.next_commit:
+            self.next_commit = now + self._interval_s
+
+    def _complete(self) -> bool:
+        done = self._pipeline.advance()
+        if done is None:
+            return False
+        self._completed(done)
+        return True
+
+    def holds_reading(self) -> bool:
+        """Whether reading waits for the commit in flight, lest what is staged or on its way out outgrow its bounds."""
+        if self.phase is Phase.IDLE:
+            return False
+        outbox = self._collector.outbox
+        if outbox and len(outbox) * (_ROW_BYTES + len(outbox[-1][1] or b"")) > OUTBOX_BYTES:
+            return True
+        if self._since_measured >= _MEASURE_EVERY:
+            self._since_measured = 0
+            limit = self._config.statestore_uncommitted_max_bytes
+            # Twice: once for the commit in flight, once for the next.
+            self._full = 0 <= 2 * limit < sum(store.staged_bytes() for store in self._manager.stores())
+        return self._full
+
+    def _over_limits(self) -> bool:
+        """Whether staged state asks for a commit now. Flushes the record caches when they are over their limit."""
+        if self._since_measured < _MEASURE_EVERY and not self._full:
+            return False
+        self._since_measured = 0
+        self._full = False
+        stores = self._manager.stores()
+        limit = self._config.statestore_uncommitted_max_bytes
+        if 0 <= limit < sum(store.staged_bytes() for store in stores):
+            return True
+        if sum(store.dirty_bytes() for store in stores if store.caching) > self._cache_bytes:
+            for task in self.tasks:
+                self._send_changes(task)
+            self._collector.drain()
+        return False
+
+    def _send_changes(self, task: StreamTask) -> None:
+        for store, rows in task.flush():
+            self._collector.send_tracked((store.name, store.partition), rows)
+
+    def begin(self) -> None:
+        """Flush all tasks, hand their records to the producer, and start the commit."""
+        offsets = {}
+        rows = []
+        manager = self._manager
+        for task in self.tasks:
+            task.context.commit_requested = False
+            if not task.commit_needed:
+                continue
+            self._send_changes(task)
+            rows += [(store, store.seal(), store.metadata()) for store in task.stores.values()]
+            offsets.update(task.positions(self._config.worker_id, manager.epoch))
+            task.commit_needed = False
+            task.context.commit_requested = False  # what a flush asked for is in this commit
+        self._collector.drain()
+        self._collector.ensure_transaction()
+        self._pipeline.begin(Commit(offsets, rows))
+
+    def _completed(self, commit: Commit) -> None:
+        """The broker has it: write the state, tell who wants to know, purge."""
+        self._write(commit)
+        took = time.monotonic() - commit.started
+        self._metrics.committed(took, len(commit.offsets))
+        commit.rows.clear()
+        self._garbage.committed()
+        self._listener.committed(CommitStats(took, len(commit.offsets), self._metrics.records_processed))
+        now = time.monotonic()
+        if now >= self._next_purge and self._plan.repartition:
+            self._next_purge = now + self._config.repartition_purge_interval_ms / 1000
+            self._cluster.purge(
+                {
+                    (partition.topic, partition.partition): offset
+                    for partition, (offset, _) in commit.offsets.items()
+                    if partition.topic in self._plan.repartition
+                }
+            )
+
+    def _write(self, commit: Commit) -> None:
+        acknowledged = self._collector.acknowledged
+        for backend in self._manager.backends:
+            groups = []
+            written = {}
+            for store, rows, metadata in commit.rows:
+                if self._manager.backend_for(store) is backend and (rows or rows.ranges):
+                    key = (store.name, store.partition)
+                    groups.append((store.name, store.partition, rows))
+                    written[key] = (acknowledged.get(key), metadata)
+            if groups:
+                backend.write(groups, written)
+        for store, _, _ in commit.rows:
+            store.committed()
+
+    def finish(self, deadline: float, wait_s: float) -> bool:
+        """Wait for the commit in flight until the deadline (monotonic seconds); whether none is left."""
+        while self.phase is not Phase.IDLE:
+            if self._complete():
+                continue
+            if time.monotonic() >= deadline:
+                return False
+            # The answer to offsets that are committed by themselves comes through the consumer.
+            self._consumer.poll(wait_s)
+        return True

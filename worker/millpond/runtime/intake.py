@@ -1,0 +1,120 @@
+"""What the consumer brings in, and whom it is for: a task, a global store, a changelog being restored."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from confluent_kafka import KafkaError, Message
+
+from millpond.errors import BrokerError
+
+from .commit import CommitFailed
+from .ownership import Partition
+from .task_manager import TaskManager
+
+__all__ = ("GONE", "Intake")
+
+log = logging.getLogger(__name__)
+
+#: A topic may be gone, or be too new for a broker to know it.
+GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+
+_UNREADABLE = frozenset(
+    {
+        KafkaError._BAD_MSG,
+        KafkaError._BAD_COMPRESSION,
+        KafkaError._NOT_IMPLEMENTED,
+        KafkaError.INVALID_MSG,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+    }
+)
+_FORBIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
+
+_topic = Message.topic
+_partition = Message.partition
+_error = Message.error
+
+
+class Intake:
+    """Hands polled messages to whom they are for.
+
+    Attributes:
+        running: whether inputs go to tasks; before that everything is restored.
+        global_ends: partitions of global stores whose end was not seen yet.
+    """
+
+    def __init__(self, manager: TaskManager, on_doubt: Callable[[], None]) -> None:
+        """Begin with nothing running.
+
+        Args:
+            manager: has the tasks, the global stores and the restorations.
+            on_doubt: told when a topic may be gone.
+        """
+        self._manager = manager
+        self._on_doubt = on_doubt
+        self.running = False
+        self.global_ends: set[Partition] = set()
+
+    @property
+    def restored(self) -> bool:
+        """Whether all stores, the global ones included, are at the end of what they restore from."""
+        return self._manager.reader.complete and not self.global_ends
+
+    def dispatch(self, messages: list[Message]) -> None:
+        """Deliver what one poll returned: records first, then what the client says of partitions.
+
+        Raises:
+            BrokerError: a partition cannot be read.
+            CommitFailed: the position in a partition is gone.
+            MillpondError: a handler said FAIL.
+        """
+        events: list[Message] = []
+        if any(map(_error, messages)):
+            events = [message for message in messages if message.error() is not None]
+            messages = [message for message in messages if message.error() is None]
+        for topic, of_topic in groupby(messages, _topic):
+            for number, of_partition in groupby(of_topic, _partition):
+                self._deliver(Partition(topic or "", number or 0), list(of_partition))
+        for message in events:
+            self._event(message)
+
+    def _deliver(self, partition: Partition, messages: Sequence[Message]) -> None:
+        task = self._manager.by_input.get(partition) if self.running else None
+        if task is not None:
+            task.add(partition.topic, messages)
+            return
+        for updater in self._manager.globals:
+            if updater.topic == partition.topic:
+                updater.apply(partition, messages)
+                return
+        self._manager.reader.records(partition, messages)
+
+    def _event(self, message: Message) -> None:
+        error = message.error()
+        assert error is not None
+        code = error.code()
+        partition = Partition(message.topic() or "", message.partition() or 0)
+        if code == KafkaError._PARTITION_EOF:
+            self._reached_end(partition, int(message.offset() or 0))
+        elif code in GONE:
+            self._on_doubt()
+        elif code in _FORBIDDEN:
+            raise BrokerError(f"no permission to read {partition}: {error.str()}.")
+        elif code == KafkaError._AUTO_OFFSET_RESET:
+            # Retention was faster than this application; going back finds where the partition begins now.
+            raise CommitFailed(f"the position in {partition} is not in the topic any more: {error.str()}")
+        elif code in _UNREADABLE:
+            # The client goes on after what it cannot read.
+            raise BrokerError(f"records of {partition} cannot be read: {error.str()}. Nothing of them is committed.")
+        else:
+            log.warning("the consumer reports for %s: %s", partition, error.str())
+
+    def _reached_end(self, partition: Partition, offset: int) -> None:
+        self.global_ends.discard(partition)
+        task = self._manager.by_input.get(partition) if self.running else None
+        if task is not None:
+            task.inputs[partition.topic].reached_end(offset)
+        else:
+            self._manager.reader.reached_end(partition, offset)
