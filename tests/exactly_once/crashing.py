@@ -16,6 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 
 from millpond.runtime import clients, task_manager, worker
+from millpond.runtime.committer import Committer
 from millpond.runtime.restore import ChangelogReader
 from millpond.runtime.task_manager import TaskManager
 from millpond.state import StateFile
@@ -58,6 +59,10 @@ def arm(step: str, occurrence: int) -> None:
             owner = TaskManager
         case ["worker", method]:
             owner, method = worker.Worker, f"_{method}"
+        case ["committer", "completed"]:
+            owner, method = Committer, "_completed"
+        case ["committer", method]:
+            owner = Committer
         case ["claims", method]:
             owner = task_manager
         case _:

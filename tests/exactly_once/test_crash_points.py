@@ -49,8 +49,8 @@ COMMITTING: list[Point] = [
     ("before producer.produce", 1),
     ("after producer.produce", 100),
     ("after producer.produce", 1_000),
-    ("before worker.begin_commit", 2),
-    ("after worker.begin_commit", 1),
+    ("before committer.begin", 2),
+    ("after committer.begin", 1),
     ("before producer.flush", 1),
     ("after producer.flush", 3),
     ("before producer.send_offsets_to_transaction", 3),
@@ -59,7 +59,7 @@ COMMITTING: list[Point] = [
     ("before producer.commit_transaction", 4),
     ("after producer.commit_transaction", 2),
     ("after producer.commit_transaction", 3),
-    ("before worker.committed", 2),
+    ("before committer.completed", 2),
 ]
 #: Right before and after the rows of a commit go into the state file; after "before" there is something to restore.
 WRITING: list[Point] = [("before state.write", 8), ("before state.write", 10), ("after state.write", 9)]
@@ -68,21 +68,21 @@ RESTORING: list[Point] = [("before restore.write", 1), ("after restore.write", 1
 #: At least once has no transactions; the offsets are the consumer's.
 COMMITTING_OFFSETS: list[Point] = [
     ("before producer.produce", 300),
-    ("after worker.begin_commit", 2),
+    ("after committer.begin", 2),
     ("before producer.flush", 2),
     ("after producer.flush", 2),
     ("before consumer.commit", 1),
     ("after consumer.commit", 1),
     ("before consumer.commit", 3),
     ("after consumer.commit", 3),
-    ("before worker.committed", 1),
-    ("before worker.committed", 3),
+    ("before committer.completed", 1),
+    ("before committer.completed", 3),
 ]
 
 
 def _generated(pick: random.Random, steps: Iterable[Point]) -> list[Point]:
     """All points in some order; those of restoring behind one that leaves something to restore."""
-    after_commit = ("before worker.committed", 1)
+    after_commit = ("before committer.completed", 1)
     groups = [[point] for point in (*steps, *WRITING)] + [[after_commit, point] for point in RESTORING]
     pick.shuffle(groups)
     return [point for group in groups for point in group]
