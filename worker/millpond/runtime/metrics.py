@@ -15,10 +15,11 @@ from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, Histogram, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from .config import Config
+from .figures import INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS, Figure, families
 from .states import WorkerState
 
 __all__ = ("Observed", "WorkerMetrics")
@@ -42,6 +43,8 @@ class WorkerMetrics:
     """Figures of one worker.
 
     Attributes:
+        polls: polls that brought records.
+        polled_records: what they brought.
         records_processed: since the start.
         recoveries: how often the worker went back to the last commit.
         port: where they are served, 0 while they are not.
@@ -51,6 +54,8 @@ class WorkerMetrics:
         self._config = config
         self._registry = CollectorRegistry()
         self._labels = {"application_id": config.application_id, "worker": config.worker_id}
+        self.polls = 0
+        self.polled_records = 0
         self.records_processed = 0
         self.process_seconds = 0.0
         self.recoveries = 0
@@ -73,6 +78,11 @@ class WorkerMetrics:
         """Read tasks and stores from here on."""
         self._manager = manager
         self._state_file = state_file
+
+    def polled(self, records: int) -> None:
+        """A poll brought so many records."""
+        self.polls += 1
+        self.polled_records += records
 
     def processed(self, records: int, seconds: float) -> None:
         """A turn of the loop processed so many records in so long."""
@@ -134,93 +144,45 @@ class WorkerMetrics:
     def families(self) -> Iterator[Metric]:
         """One scrape."""
         yield from self._worker_families()
-        tasks = [] if self._manager is None else list(self._manager.tasks.values())
-        yield from self._task_families(tasks)
-        yield from self._processor_families(tasks)
-        yield from self._store_families(tasks)
-        yield from self._restore_families()
+        manager = self._manager
+        tasks = [] if manager is None else list(manager.tasks.values())
+        labels = self._labels
+        yield from families(TASKS, labels, ["task"], [((str(task.id),), task) for task in tasks])
+        inputs = [((str(task.id), topic), queue) for task in tasks for topic, queue in list(task.inputs.items())]
+        yield from families(INPUTS, labels, ["task", "topic"], inputs)
+        stores = [((str(task.id), name), store) for task in tasks for name, store in task.stores.items()]
+        yield from families(STORES, labels, ["task", "store"], stores)
+        restorations = [] if manager is None else list(manager.reader.restorations.values())
+        restoring = [((each.store.name, str(each.store.partition)), each) for each in restorations]
+        yield from families(RESTORATIONS, labels, ["store", "partition"], restoring)
+        yield from families(ROCKSDB, labels, [], [] if self._state_file is None else [((), self._state_file)])
 
     def _worker_families(self) -> Iterator[Metric]:
-        state = self._gauge("millpond_worker_state", "1 for the state the worker is in.", "state")
-        for each in WorkerState:
-            state.add_metric(
-                [*self._labels.values(), each.value], float(self._worker is not None and self._worker.state is each)
-            )
-        yield state
+        labels = self._labels
+        states = [
+            ((each.value,), float(self._worker is not None and self._worker.state is each)) for each in WorkerState
+        ]
+        state = Figure("millpond_worker_state", "1 for the state the worker is in.", float)
+        yield from families([state], labels, ["state"], states)
         for name, text, value in (
+            ("millpond_worker_polls", "Polls of the consumer that brought records.", self.polls),
+            ("millpond_worker_polled_records", "Records they brought.", self.polled_records),
             ("millpond_worker_processed_records", "Records processed.", self.records_processed),
             ("millpond_worker_process_seconds", "Time spent in processing.", self.process_seconds),
             ("millpond_worker_produced_records", "Records sent, changelogs included.", self._sent()),
             ("millpond_worker_recoveries", "Times the worker went back to the last commit.", self.recoveries),
         ):
-            counter = CounterMetricFamily(name, text, labels=list(self._labels))
-            counter.add_metric(list(self._labels.values()), value)
-            yield counter
+            yield from families([Figure(name, text, float, counter=True)], labels, [], [((), value)])
+        waiting = Figure("millpond_worker_outbox_records", "Records that wait for the next transaction.", float)
+        yield from families([waiting], labels, [], [((), self._waiting())])
+        held = Figure("millpond_worker_tasks", "Tasks the worker holds.", float)
+        yield from families([held], labels, [], [((), 0 if self._manager is None else len(self._manager.tasks))])
 
     def _sent(self) -> int:
         return 0 if self.collector is None else int(self.collector.sent)
 
-    def _task_families(self, tasks: list[Any]) -> Iterator[Metric]:
-        processed = self._counter("millpond_task_processed_records", "Records processed.", "task")
-        dropped = self._counter("millpond_task_dropped_records", "Records dropped by operators and handlers.", "task")
-        enforced = self._counter("millpond_task_enforced_processing", "Runs past max.task.idle.ms.", "task")
-        punctuated = self._counter("millpond_task_punctuations", "Punctuators fired.", "task")
-        buffered = self._gauge("millpond_task_buffered_records", "Records read ahead.", "task")
-        lateness = self._gauge(
-            "millpond_task_record_lateness_seconds", "Stream time less the last record's timestamp.", "task"
-        )
-        e2e = self._gauge("millpond_task_record_e2e_latency_seconds", "Now less the last record's timestamp.", "task")
-        now_ms = time.time() * 1000
-        for task in tasks:
-            labels = [*self._labels.values(), str(task.id)]
-            processed.add_metric(labels, task.processed)
-            dropped.add_metric(labels, task.context.dropped)
-            enforced.add_metric(labels, task.group.enforced)
-            punctuated.add_metric(labels, task.punctuated)
-            buffered.add_metric(labels, task.group.buffered())
-            if task.latest_timestamp >= 0:
-                lateness.add_metric(labels, max(0, task.context.stream_time - task.latest_timestamp) / 1000)
-                e2e.add_metric(labels, (now_ms - task.latest_timestamp) / 1000)
-        yield from (processed, dropped, enforced, punctuated, buffered, lateness, e2e)
-
-    def _processor_families(self, tasks: list[Any]) -> Iterator[Metric]:
-        """Source nodes, by the topic they read; what comes after them is one compiled call and is not counted apart."""
-        position = self._gauge("millpond_processor_position_offset", "Next offset to process.", "task", "topic")
-        waiting = self._gauge("millpond_processor_buffered_records", "Records read ahead.", "task", "topic")
-        for task in tasks:
-            for topic, queue in list(task.inputs.items()):
-                labels = [*self._labels.values(), str(task.id), topic]
-                position.add_metric(labels, max(0, queue.position))
-                waiting.add_metric(labels, queue.buffered)
-        yield from (position, waiting)
-
-    def _store_families(self, tasks: list[Any]) -> Iterator[Metric]:
-        staged = self._gauge("millpond_store_staged_bytes", "State staged for the next commit.", "task", "store")
-        cached = self._gauge(
-            "millpond_store_cache_bytes", "Entries held in memory, staged ones included.", "task", "store"
-        )
-        for task in tasks:
-            for name, store in task.stores.items():
-                labels = [*self._labels.values(), str(task.id), name]
-                staged.add_metric(labels, store.staged_bytes())
-                cached.add_metric(labels, store.cache_bytes())
-        yield from (staged, cached)
-
-    def _restore_families(self) -> Iterator[Metric]:
-        restored = self._counter("millpond_restore_records", "Changelog records applied.", "store", "partition")
-        remaining = self._gauge("millpond_restore_remaining_records", "Offsets to go.", "store", "partition")
-        restorations = [] if self._manager is None else list(self._manager.reader.restorations.values())
-        for each in restorations:
-            labels = [*self._labels.values(), each.store.name, str(each.store.partition)]
-            restored.add_metric(labels, each.restored)
-            remaining.add_metric(labels, each.remaining)
-        yield from (restored, remaining)
-
-    def _counter(self, name: str, text: str, *labels: str) -> CounterMetricFamily:
-        return CounterMetricFamily(name, text, labels=[*self._labels, *labels])
-
-    def _gauge(self, name: str, text: str, *labels: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(name, text, labels=[*self._labels, *labels])
+    def _waiting(self) -> int:
+        return 0 if self.collector is None else len(self.collector.outbox)
 
 
 class _Scrape(Collector):

@@ -174,6 +174,7 @@ class RecordQueue:
         fetch_position: the offset after the last record polled.
         partition_time: the highest timestamp processed, -1 when unknown; survives restarts in offset metadata.
         buffered: records waiting.
+        consumed: records polled since the task was made.
         at_end: True when the broker said that nothing more was there (lag 0, KIP-695).
         idle_since_ms: when the queue was first seen empty at its end, None while it is not.
     """
@@ -183,6 +184,7 @@ class RecordQueue:
         "at_end",
         "buffered",
         "chunks",
+        "consumed",
         "decoder",
         "entry",
         "fetch_position",
@@ -198,6 +200,7 @@ class RecordQueue:
         self.entry = entry
         self.chunks: deque[Chunk] = deque()
         self.buffered = 0
+        self.consumed = 0
         self.position = -1
         self.fetch_position = -1
         self.partition_time = -1
@@ -211,6 +214,7 @@ class RecordQueue:
         Raises:
             ProcessingFailed: a bad record is next in line, and the handler decided to stop at it.
         """
+        self.consumed += len(messages)
         decoder = self.decoder
         chunk = decoder.decode(messages, max(self.partition_time, self._decoded_time))
         self.fetch_position = chunk.next_offset

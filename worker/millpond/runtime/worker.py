@@ -250,6 +250,7 @@ class Worker:
             self._look_into_errors()
         messages = self._poll(now)
         if messages:
+            self.metrics.polled(len(messages))
             self._intake.dispatch(messages)
         if not self._intake.running:
             if self._intake.restored:

@@ -259,6 +259,25 @@ class StateFile:
         """The stores in the file, whether the application still has them or not."""
         return sorted(self._families)
 
+    def figures(self) -> dict[str, int]:
+        """What the database takes at the moment, in bytes and counts; empty once it is closed."""
+        families = [family.rows for family in list(self._families.values()) if family.rows is not None]
+        if self._db is None or not families:
+            return {}
+        sums = {
+            name: sum(rows.property_int_value(f"rocksdb.{source}") or 0 for rows in families)
+            for name, source in (("memtable_bytes", "cur-size-all-mem-tables"), ("sst_bytes", "live-sst-files-size"))
+        }
+        whole = {
+            name: families[0].property_int_value(f"rocksdb.{source}") or 0
+            for name, source in (
+                ("block_cache_bytes", "block-cache-usage"),
+                ("running_compactions", "num-running-compactions"),
+                ("running_flushes", "num-running-flushes"),
+            )
+        }
+        return {**sums, **whole}
+
     def count(self, store: str, partition: int) -> int:
         """RocksDB's estimate of the store's keys, divided evenly among its partitions."""
         family = self._family(store)

@@ -167,6 +167,7 @@ class StagedKeyValues(StagedStore[K, V]):
         self._check_open()
         if self._complete:
             return ABSENT
+        self.backend_reads += 1
         data = self._read(self._prefix + raw_key)
         found = self._entries[raw_key] = ABSENT if data is None else self._decode_row(data)
         return found

@@ -210,6 +210,7 @@ class StagedWindows(StagedStore[K, V]):
             self._note(start)
         elif window[2]:
             return ABSENT
+        self.backend_reads += 1
         data = self._read(segment_prefix(self.partition, start // self._interval) + raw_key + window_suffix(start))
         found = window[0][raw_key] = ABSENT if data is None else self._decode_row(data)
         return found

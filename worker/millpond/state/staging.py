@@ -114,6 +114,9 @@ class StagedStore(Generic[K, V]):
 
     serialize_key: Callable[[K], bytes]
 
+    backend_reads: int
+    """Single reads that went to the backend."""
+
     def __init__(
         self,
         name: str,
@@ -141,6 +144,7 @@ class StagedStore(Generic[K, V]):
         self._flushed = Rows()
         self._sealed = Rows()
         self._closed = False
+        self.backend_reads = 0
         self._entry_size = Average()
         self._row_size = Average()
 
