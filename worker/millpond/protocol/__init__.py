@@ -1,0 +1,45 @@
+"""What workers and the coordinator say to each other, and the ids they use for it."""
+
+from .messages import (
+    PROTOCOL_VERSION,
+    Answer,
+    Epoch,
+    Heartbeat,
+    Member,
+    Refusal,
+    RefusalCode,
+    Role,
+    SubtopologySummary,
+    TakeOver,
+    TaskReport,
+    TaskState,
+    TopologySummary,
+    View,
+    decode_answer,
+    decode_heartbeat,
+    decode_refusal,
+    encode,
+)
+from .tasks import parse_task
+
+__all__ = (
+    "PROTOCOL_VERSION",
+    "Answer",
+    "Epoch",
+    "Heartbeat",
+    "Member",
+    "Refusal",
+    "RefusalCode",
+    "Role",
+    "SubtopologySummary",
+    "TakeOver",
+    "TaskReport",
+    "TaskState",
+    "TopologySummary",
+    "View",
+    "decode_answer",
+    "decode_heartbeat",
+    "decode_refusal",
+    "encode",
+    "parse_task",
+)
