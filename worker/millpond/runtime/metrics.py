@@ -6,21 +6,25 @@ and clients know of themselves. Names and meanings follow semantics.md 1.8, in b
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from typing import TYPE_CHECKING, Any, Protocol
 
-from prometheus_client import CollectorRegistry, Histogram, make_wsgi_app
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from .config import Config
 from .figures import INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS, Figure, families
+from .http import HttpServer
 from .states import WorkerState
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 __all__ = ("Observed", "WorkerMetrics")
 
@@ -47,12 +51,13 @@ class WorkerMetrics:
         polled_records: what they brought.
         records_processed: since the start.
         recoveries: how often the worker went back to the last commit.
-        port: where they are served, 0 while they are not.
+        registry: what is served on `/metrics`; others may register with it.
+        http: the server; others may add routes to it before the start.
     """
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         self._labels = {"application_id": config.application_id, "worker": config.worker_id}
         self.polls = 0
         self.polled_records = 0
@@ -60,7 +65,10 @@ class WorkerMetrics:
         self.process_seconds = 0.0
         self.recoveries = 0
         self.commits = 0
-        self.port = 0
+        self.http = HttpServer(config.http_host, config.http_port)
+        self.http.route("GET", "/metrics", self._metrics)
+        self.http.route("GET", "/healthz", self._healthz)
+        self.http.route("GET", "/readyz", self._readyz)
         self.collector: Any = None
         self._manager: Any = None
         self._state_file: Any = None
@@ -69,10 +77,15 @@ class WorkerMetrics:
             "millpond_worker_commit_seconds",
             "Time of a commit, from the flush to the rows in the state file.",
             list(self._labels),
-            registry=self._registry,
+            registry=self.registry,
             buckets=_SECONDS,
         ).labels(**self._labels)
-        self._registry.register(_Scrape(self))
+        self.registry.register(_Scrape(self))
+
+    @property
+    def port(self) -> int:
+        """Where they are served, 0 while they are not."""
+        return self.http.port
 
     def watch(self, manager: Any, state_file: Any) -> None:
         """Read tasks and stores from here on."""
@@ -98,35 +111,38 @@ class WorkerMetrics:
 
     @contextmanager
     def serving(self, worker: Observed) -> Iterator[None]:
-        """Serve over HTTP in a thread while the block runs, as `http.host` and `http.port` say."""
+        """Serve over HTTP in a thread while the block runs, as `http.host` and `http.port` say.
+
+        Raises:
+            ConfigError: the address cannot be listened on.
+        """
         self._worker = worker
-        if self._config.http_port < 0:
+        with self.http:
+            if self.http.url is not None:
+                log.info("metrics on %s/metrics", self.http.url)
             yield
-            return
-        metrics = make_wsgi_app(self._registry)
 
-        def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            path = environ.get("PATH_INFO", "")
-            if path == "/metrics":
-                answer: Iterable[bytes] = metrics(environ, start_response)
-                return answer
-            checks = {"/healthz": self.healthy, "/readyz": self.ready}
-            if path not in checks:
-                start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-                return [b"paths: /metrics /healthz /readyz\n"]
-            good = checks[path]()
-            start_response("200 OK" if good else "503 Service Unavailable", [("Content-Type", "text/plain")])
-            return [f"{worker.state.value}\n".encode()]
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
 
-        server = make_server(self._config.http_host, self._config.http_port, app, WSGIServer, _Quiet)
-        self.port = server.server_port
-        log.info("metrics on http://%s:%d/metrics", self._config.http_host, self.port)
-        threading.Thread(target=server.serve_forever, args=(0.1,), name="millpond-http", daemon=True).start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            server.server_close()
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        names = request.query.getall("name[]", [])
+        registry: Any = self.registry.restricted_registry(names) if names else self.registry
+        # In a thread of its own: the event loop has heartbeats to answer meanwhile.
+        body: bytes = await asyncio.to_thread(encode, registry)
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _healthz(self, _request: web.Request) -> web.StreamResponse:
+        return self._checked(self.healthy())
+
+    async def _readyz(self, _request: web.Request) -> web.StreamResponse:
+        return self._checked(self.ready())
+
+    def _checked(self, good: bool) -> web.Response:
+        from aiohttp import web
+
+        state = "created" if self._worker is None else self._worker.state.value
+        return web.Response(status=200 if good else 503, text=f"{state}\n")
 
     def healthy(self) -> bool:
         """Whether the loop turns."""
@@ -193,10 +209,3 @@ class _Scrape(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._metrics.families()
-
-
-class _Quiet(WSGIRequestHandler):
-    """Does not write a line per request."""
-
-    def log_message(self, format: str, *args: Any) -> None:
-        log.debug(format, *args)
