@@ -119,6 +119,8 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the last answer that the worker carries out; zero for none."""
     known_revision: int = 0
     """`Answer.revision` of the last answer."""
+    coordinator: str = ""
+    """`Answer.coordinator` of the last answer: of two coordinators with one term the greater counts."""
     tasks: dict[str, TaskReport] = {}
     """Everything it holds, by task id. An active task listed here is its own in Kafka, or it is about to find out."""
     on_disk: dict[str, int] = {}
@@ -134,6 +136,8 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """`client.rack`."""
     leaving: bool = False
     """It wants to end: its tasks go to others as soon as they can, and nothing new comes."""
+    ended: bool = False
+    """Its last word: the process ends now, and counts as gone at once."""
     clock_ms: int = 0
     """Its wall clock, epoch ms: shown to people, who see skew; used for nothing else."""
     wait_ms: int = 0
@@ -154,7 +158,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     epoch: Epoch
     coordinator: str
-    """Different for each start of a coordinator."""
+    """Different for each start of a coordinator; a later start has a greater one."""
     sequence: int = 0
     """Of the latest heartbeat taken in."""
     revision: int = 0
@@ -214,6 +218,8 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     tags: dict[str, str] = {}
     rack: str | None = None
     tasks: dict[str, TaskReport] = {}
+    replaced: tuple[str, ...] = ()
+    """Earlier incarnations that were seen, oldest first: they stay refused."""
 
 
 class View(msgspec.Struct, frozen=True, omit_defaults=True):
