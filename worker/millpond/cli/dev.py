@@ -7,6 +7,7 @@ import logging
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from confluent_kafka import KafkaException
@@ -25,10 +26,41 @@ __all__ = ("command", "missing_topics")
 log = logging.getLogger("millpond.cli")
 
 _TIMEOUT_S = 30.0
+_SESSION_COMMANDS = ("status", "scale", "kill", "drain", "pause", "resume")
 
 
-@click.command("dev", short_help="Run an application on a broker of its own, on this machine.")
+_EPILOG = """\b
+A session with --workers takes commands from other terminals:
+    millpond dev status            the table, once
+    millpond dev scale 5           have five workers
+    millpond dev kill w1           end a worker by SIGKILL; it comes back
+    millpond dev drain w2          move its tasks to others, then stop it
+    millpond dev pause w0          SIGSTOP; `millpond dev resume w0` is SIGCONT
+and keys in its own: + and - for a worker more or less, k or d and a digit to kill or drain one.
+"""
+
+
+class _Dev(click.Command):
+    """`millpond dev APP`, and commands for a session that runs: no application is named as those are, without a colon."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args and args[0] in _SESSION_COMMANDS:
+            from millpond.cli.fleet.commands import COMMANDS
+
+            return COMMANDS[args[0]].make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(
+    "dev", cls=_Dev, epilog=_EPILOG, short_help="Run an application on a broker of its own, on this machine."
+)
 @target_argument
+@click.option(
+    "-n", "--workers", type=click.IntRange(1), metavar="N", help="Run N workers, each a process, and a coordinator."
+)
+@click.option("--standbys", type=click.IntRange(0), metavar="N", help="Copies of each task (num.standby.replicas).")
 @click.option("--partitions", type=click.IntRange(1), default=4, show_default=True, help="Of topics it has to create.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The broker's port. Default: a free one.")
 @click.option(
@@ -40,6 +72,8 @@ _TIMEOUT_S = 30.0
 def command(
     session: Session,
     target: str,
+    workers: int | None,
+    standbys: int | None,
     partitions: int,
     port: int | None,
     data_dir: Path | None,
@@ -51,14 +85,21 @@ def command(
     Topics that the application reads or writes and that do not exist are created. Everything is gone afterwards,
     unless --data-dir says where to keep it. With --bootstrap-servers that broker is used and none is started.
     At least once, results are committed every second here unless commit.interval.ms says otherwise.
-    """
-    from millpond.cli.running import run_worker
 
+    Without --workers the one worker runs in this process. With it, workers w0, w1, … are processes that share the tasks;
+    one that dies is started again, and others go on with its tasks meanwhile.
+    """
     session.log_to_stderr()
     topology = load_topology(target)
     title = attribute_name(target)
     with contextlib.ExitStack() as stack:
-        directory = data_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-dev-")))
+        temporary = None
+        if data_dir is None:
+            temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-dev-")))
+        directory = data_dir or temporary
+        assert directory is not None
+        if standbys is not None:
+            flags["num.standby.replicas"] = standbys
         config = load_config(file, flags, required=())
         flags.setdefault("application.id", config.application_id or title)
         if not config.bootstrap_servers:
@@ -72,7 +113,16 @@ def command(
         _create_topics(topology, config, partitions)
         where = f"broker {config.bootstrap_servers}"
         session.err.print(f"[bold]{where}[/]   Ctrl-C stops")
-        run_worker(topology, config, session, title, more=where)
+        if workers is None:
+            from millpond.cli.running import run_worker
+
+            run_worker(topology, config, session, title, more=where)
+        else:
+            from millpond.cli.fleet.running import run_fleet
+            from millpond.cli.fleet.supervisor import Launch
+
+            launch = Launch(target, config, flags, file, (directory / "workers").absolute(), session.verbose)
+            run_fleet(launch, workers, session, title, temporary)
 
 
 @contextlib.contextmanager
