@@ -7,22 +7,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from millpond.state import StateFile, StateFileOptions
 from millpond.topology import Topology
 
-from .backpressure import BackPressure
 from .claims import OffsetStore
-from .clients import make_consumer
+from .clients import COPY_AHEAD_KIB, make_consumer
 from .cluster import Cluster
 from .commit import OffsetCommitter
 from .config import Config
 from .environment import Environment
+from .global_state import GlobalStores
 from .handlers import Handlers
 from .plan import Plan, make_plan
 from .restore import ChangelogReader
 from .task_manager import TaskManager
+from .task_stores import TaskStores
 
 __all__ = ("Assembly", "assemble")
 
@@ -38,16 +39,19 @@ class Assembly:
     environment: Environment
     state_file: StateFile
     consumer: Consumer
+    """Reads inputs and the topics of global stores."""
+    copier: Consumer
+    """Reads changelogs."""
     offset_committer: OffsetCommitter | None
     """Commits offsets by themselves, under at_least_once; None where the transaction does."""
     manager: TaskManager
-    back_pressure: BackPressure
 
     def close(self) -> None:
         """Let go of tasks, disk and brokers."""
-        self.manager.drop_all()
+        self.manager.close()
         self.state_file.close()
         self.consumer.close()
+        self.copier.close()
 
 
 def assemble(
@@ -56,6 +60,7 @@ def assemble(
     reader: ChangelogReader,
     stopping: Callable[[], bool],
     on_error: Callable[[KafkaError], None],
+    fencing: Callable[[str], Producer],
 ) -> Assembly:
     """Connect, plan, open the state, create internal topics.
 
@@ -65,6 +70,7 @@ def assemble(
         reader: takes the restorations.
         stopping: asked while brokers are waited for.
         on_error: told about errors of the clients.
+        fencing: makes a producer that has the transactional id of an owner to itself.
 
     Raises:
         MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
@@ -97,10 +103,17 @@ def assemble(
     consumer = make_consumer(config, inputs, None if config.exactly_once else on_commit, on_error)
     if not config.exactly_once:
         offset_committer = OffsetCommitter(consumer)
-    offsets = OffsetStore(consumer, stopping, config.task_timeout_ms / 1000)
-    manager = TaskManager(topology, plan, config, environment, state_file, consumer, offsets, reader)
-    back_pressure = BackPressure(consumer, config.buffered_records_per_partition)
-    return Assembly(cluster, plan, environment, state_file, consumer, offset_committer, manager, back_pressure)
+    changelogs = sum(len(plan.changelogs[task.subtopology]) for task in plan.tasks)
+    copier = make_consumer(config, changelogs, None, on_error, COPY_AHEAD_KIB)
+    offsets = OffsetStore(copier, stopping, config.task_timeout_ms / 1000)
+    stores = TaskStores(plan, environment, state_file)
+    global_stores = GlobalStores(
+        topology.global_stores, plan.partitions, environment, stores.of_builder, consumer, cluster
+    )
+    manager = TaskManager(
+        plan, config, environment, stores, global_stores, consumer, copier, cluster, offsets, reader, fencing
+    )
+    return Assembly(cluster, plan, environment, state_file, consumer, copier, offset_committer, manager)
 
 
 def _open_state(config: Config) -> StateFile:

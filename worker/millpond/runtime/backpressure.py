@@ -55,6 +55,10 @@ class BackPressure:
                     [TopicPartition(partition.topic, partition.partition, queue.fetch_position)]
                 )
 
+    def forget(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """These partitions are given up; returns those that are not left already."""
+        return [each for each in partitions if self._detached.pop(each, None) is None]
+
     def clear(self) -> None:
         """All partitions are assigned anew."""
         self._detached.clear()

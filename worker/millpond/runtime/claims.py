@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from millpond.errors import BrokerError, OwnershipError
+from millpond.topology import TaskId
 
 from .commit import Offsets, is_fenced, topic_partitions
-from .ownership import CommittedOffset, OffsetMetadata, Partition, decode_metadata
+from .ownership import CommittedOffset, OffsetMetadata, Partition, decode_metadata, next_epoch, takeable
 
-__all__ = ("UNOWNED", "OffsetStore", "initialised", "swap_owner", "transactional_id")
+__all__ = ("UNOWNED", "OffsetStore", "commit_directly", "commit_under", "initialised", "take_over", "transactional_id")
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ UNOWNED = "unowned"
 _TRY_S = 10.0
 _UNKNOWN_S = 30.0
 _PAUSE_S = 0.02
+_COMMIT_S = 60.0
 #: While the broker ends a transaction that was left open, it turns its successor away. The client would come back after
 #: a fixed half second; a new client need not wait so long, provided that the old one is gone before it comes back. The
 #: wait is short for another reason too: an owner that lives begins anew a tenth of a second after it was fenced.
@@ -40,7 +42,7 @@ def transactional_id(application_id: str, worker: str) -> str:
 
 
 class OffsetStore:
-    """The group's committed offsets, and where partitions begin and end."""
+    """The group's committed offsets."""
 
     def __init__(self, consumer: Consumer, stopping: Callable[[], bool], patience_s: float) -> None:
         self._consumer = consumer
@@ -72,18 +74,6 @@ class OffsetStore:
             )
             for each in found
         }
-
-    def range(self, partition: Partition) -> tuple[int, int]:
-        """The first offset kept and the offset after the last record of a partition.
-
-        Raises:
-            BrokerError: the broker does not answer.
-        """
-        wanted = TopicPartition(partition.topic, partition.partition)
-        answer = self._patiently(
-            lambda: self._consumer.get_watermark_offsets(wanted, timeout=_TRY_S), f"the offsets of {partition}"
-        )
-        return int(answer[0]), int(answer[1])
 
     def _patiently(self, ask: Callable[[], Any], what: str) -> Any:
         began = time.monotonic()
@@ -148,34 +138,74 @@ def initialised(make: Callable[[], Producer], stopping: Callable[[], bool], pati
                 log.warning("the broker does not answer (%s); trying again", cause.str())
 
 
-def swap_owner(producer: Producer, group: Any, store: OffsetStore, offsets: Offsets, expected: str | None) -> None:
-    """Commit `offsets` with new owners under the transactional id of the expected owner.
+def take_over(
+    producer_of: Callable[[str], Producer] | None,
+    consumer: Consumer,
+    store: OffsetStore,
+    inputs: Mapping[TaskId, Collection[Partition]],
+    owners: Mapping[TaskId, str],
+    previous: str | None,
+    start_of: Callable[[Partition], int],
+) -> None:
+    """Write new owners beside the offsets of those tasks that `previous` still owns: a compare-and-swap.
 
     Args:
-        producer: initialised with the expected owner's transactional id, so that owner is fenced.
-        group: the consumer's group metadata.
+        producer_of: makes a producer that has an owner's transactional id to itself, so that owner is fenced; None
+            without transactions, where the same is done as well as it can be.
+        consumer: of the application's group.
         store: reads the committed offsets, after the fencing.
-        offsets: the same offsets, with metadata that names the new owners.
-        expected: who must own the partitions still; None for nobody.
+        inputs: the input partitions of each task.
+        owners: the new owner of each.
+        previous: who must own a task still; None for nobody.
+        start_of: where a partition that was never committed begins.
 
     Raises:
         OwnershipError: somebody else was faster.
         KafkaException: the broker refused for another reason.
     """
+    producer = None if producer_of is None else producer_of(previous or UNOWNED)
+    everything = store.read([partition for task in owners for partition in inputs[task]])
+    wanted: dict[Partition, tuple[int, OffsetMetadata]] = {}
+    for task, owner in owners.items():
+        committed = {partition: everything[partition] for partition in inputs[task]}
+        if takeable(previous, committed):
+            wanted |= claimed(committed, start_of, owner, next_epoch(committed), {previous, None})
+    if not wanted:
+        return
+    if producer is None:
+        commit_directly(consumer, wanted)
+    else:
+        commit_under(producer, consumer.consumer_group_metadata(), wanted)
+    log.info("took %d partitions over from owner %s", len(wanted), previous or UNOWNED)
+
+
+def commit_under(producer: Producer, group: Any, offsets: Offsets) -> None:
+    """Commit offsets in a transaction of their own.
+
+    Raises:
+        OwnershipError: the producer is fenced.
+        KafkaException: the broker refused for another reason.
+    """
     try:
-        for partition, committed in store.read(list(offsets)).items():
-            if committed.metadata.owner != expected:
-                raise OwnershipError(
-                    f"{partition} was claimed by worker '{committed.metadata.owner}' meanwhile; this worker leaves it."
-                )
         producer.begin_transaction()
-        producer.send_offsets_to_transaction(topic_partitions(offsets), group, 60)
-        producer.commit_transaction(60)
+        producer.send_offsets_to_transaction(topic_partitions(offsets), group, _COMMIT_S)
+        producer.commit_transaction(_COMMIT_S)
     except KafkaException as error:
         if is_fenced(error):
-            raise OwnershipError("another worker claimed the same tasks at the same time; start again.") from error
+            raise OwnershipError("another worker claimed the same tasks at the same time.") from error
         raise
-    log.info("claimed %d partitions of owner %s", len(offsets), expected or UNOWNED)
+
+
+def commit_directly(consumer: Consumer, offsets: Offsets) -> None:
+    """Commit offsets without a transaction.
+
+    Raises:
+        KafkaException: the broker refused.
+    """
+    answer = consumer.commit(offsets=topic_partitions(offsets), asynchronous=False)
+    for each in answer or ():
+        if each.error is not None:
+            raise KafkaException(each.error)
 
 
 def claimed(
@@ -183,8 +213,12 @@ def claimed(
     start_of: Callable[[Partition], int],
     worker: str,
     epoch: int,
+    of: Collection[str | None] | None = None,
 ) -> dict[Partition, tuple[int, OffsetMetadata]]:
-    """The offsets as they are, with `worker` as their owner; a partition never committed starts at `start_of`."""
+    """The offsets as they are, with `worker` as their owner; a partition never committed starts at `start_of`.
+
+    With `of`, only the partitions of those owners.
+    """
     return {
         partition: (
             start_of(partition) if each.offset is None else each.offset,
@@ -196,4 +230,5 @@ def claimed(
             ),
         )
         for partition, each in committed.items()
+        if of is None or each.metadata.owner in of
     }

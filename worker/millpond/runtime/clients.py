@@ -15,7 +15,7 @@ from .claims import transactional_id
 from .client_log import Unrepeated
 from .config import Config
 
-__all__ = ("log", "make_consumer", "make_producer", "quick_retries")
+__all__ = ("COPY_AHEAD_KIB", "READ_AHEAD_KIB", "log", "make_consumer", "make_producer", "quick_retries")
 
 log = logging.getLogger(__name__)
 log.addFilter(Unrepeated())
@@ -30,8 +30,9 @@ quick_retries: dict[str, Any] = {
 }
 
 
-#: Records read ahead, for all partitions together.
-_READ_AHEAD_KIB = 64 * 1024
+#: Records read ahead, for all partitions together: of inputs, and of changelogs.
+READ_AHEAD_KIB = 64 * 1024
+COPY_AHEAD_KIB = 32 * 1024
 
 
 def make_consumer(
@@ -39,19 +40,21 @@ def make_consumer(
     partitions: int,
     on_commit: Callable[..., None] | None,
     on_error: Callable[[KafkaError], None],
+    read_ahead_kib: int = READ_AHEAD_KIB,
 ) -> Consumer:
-    """The worker's one consumer: it assigns by itself and never joins the group.
+    """One of the worker's consumers, for inputs or for changelogs: it assigns by itself and never joins the group.
 
     Args:
         config: the worker's settings.
         partitions: how many it may read at the same time; they share the memory for reading ahead.
         on_commit: told about asynchronous commits.
         on_error: told about errors of the client.
+        read_ahead_kib: memory for reading ahead, in KiB.
     """
     defaults: dict[str, Any] = {
         **quick_retries,
         # librdkafka counts per partition, and fetches again only below the number of messages.
-        "queued.max.messages.kbytes": max(256, _READ_AHEAD_KIB // max(1, partitions)),
+        "queued.max.messages.kbytes": max(256, read_ahead_kib // max(1, partitions)),
         "queued.min.messages": 100_000,
         # A full queue is looked at again so much later, whatever was consumed meanwhile.
         "fetch.queue.backoff.ms": 5,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from millpond.errors import BrokerError, TopicError
 
+from .ownership import Partition
 from .plan import TopicSpec
 
 __all__ = ("Cluster",)
@@ -21,6 +22,10 @@ __all__ = ("Cluster",)
 log = logging.getLogger(__name__)
 
 _TRY_S = 5.0
+_PAUSE_S = 0.05
+#: A partition whose broker is away for a moment is unknown to the client, like one that does not exist.
+_UNKNOWN_S = 30.0
+_UNKNOWN = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
 class Cluster:
@@ -127,6 +132,40 @@ class Cluster:
             if waiting and (self._stopping() or time.monotonic() >= deadline):
                 raise BrokerError(f"topic '{min(waiting)}' has no leader yet: check the brokers.")
 
+    def ranges(self, partitions: Collection[Partition]) -> dict[Partition, tuple[int, int]]:
+        """The first offset kept, and the offset after the last record, of partitions. Safe from any thread.
+
+        Raises:
+            BrokerError: nobody answered in time.
+        """
+        if not partitions:
+            return {}
+        wanted = list(partitions)
+        deadline = time.monotonic() + self._patience_s
+        unknown_until = time.monotonic() + _UNKNOWN_S
+        while True:
+            try:
+                first = self._list_offsets(wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+                end = self._list_offsets(wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+            except KafkaException as error:
+                code = error.args[0].code()
+                passing = _passes(error) or (code in _UNKNOWN and time.monotonic() < unknown_until)
+                if self._stopping() or not passing or time.monotonic() >= deadline:
+                    raise BrokerError(
+                        f"cannot read where topics begin and end: {error.args[0].str()}. Check that the brokers are up."
+                    ) from error
+                time.sleep(_PAUSE_S)
+            else:
+                return {each: (first[each], end[each]) for each in wanted}
+
+    def _list_offsets(self, partitions: Sequence[Partition], spec: OffsetSpec) -> dict[Partition, int]:
+        asked = self._admin.list_offsets(
+            {TopicPartition(each.topic, each.partition): spec for each in partitions},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=_TRY_S,
+        )
+        return {Partition(each.topic, each.partition): int(found.result().offset) for each, found in asked.items()}
+
     def purge(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Delete consumed records of repartition topics, without waiting; one request in flight, errors ignored."""
         self._purging = [future for future in self._purging if not future.done()]
@@ -140,4 +179,5 @@ def _passes(error: KafkaException) -> bool:
     cause = error.args[0]
     return cause.retriable() or cause.code() in (
         KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,
+        KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
     )  # fmt: skip

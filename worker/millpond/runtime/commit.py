@@ -11,11 +11,13 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from millpond.topology import TaskId
 
 from .collector import RecordCollector
 from .ownership import OffsetMetadata, Partition, encode_metadata
@@ -63,14 +65,16 @@ class Commit:
     Attributes:
         offsets: input positions with metadata.
         rows: what to write to the state file once the offsets are committed.
+        released: tasks that it hands over to their next owners.
         started: monotonic seconds.
     """
 
-    __slots__ = ("offsets", "rows", "started")
+    __slots__ = ("offsets", "released", "rows", "started")
 
-    def __init__(self, offsets: Offsets, rows: list[SealedRows]) -> None:
+    def __init__(self, offsets: Offsets, rows: list[SealedRows], released: Sequence[TaskId] = ()) -> None:
         self.offsets = offsets
         self.rows = rows
+        self.released = released
         self.started = time.monotonic()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from .assembly import Assembly
 from .collector import RecordCollector
@@ -27,7 +26,6 @@ class Committer:
     """Commits the tasks of a worker; lasts as long as its producer does.
 
     Attributes:
-        tasks: what is committed; set once they run.
         next_commit: when the commit interval ends, in monotonic seconds.
     """
 
@@ -51,7 +49,6 @@ class Committer:
         self._metrics = metrics
         self._garbage = garbage
         self._listener = listener
-        self.tasks: Sequence[StreamTask] = ()
         self.next_commit = time.monotonic() + self._interval_s
         self._next_purge = time.monotonic() + config.repartition_purge_interval_ms / 1000
         self._since_measured = 0
@@ -63,8 +60,9 @@ class Committer:
         return self._pipeline.phase
 
     def needed(self) -> bool:
-        """Whether anything happened since the last commit."""
-        return any(task.commit_needed for task in self.tasks)
+        """Whether anything happened since the last commit, or a task is to be handed over."""
+        manager = self._manager
+        return any(task.commit_needed for task in manager.running) or bool(manager.to_release())
 
     def processed(self, records: int) -> None:
         """So many records were processed."""
@@ -81,8 +79,8 @@ class Committer:
                 return
             self._collector.drain()
         over = self._over_limits()
-        requested = any(task.context.commit_requested for task in self.tasks)
-        if (now >= self.next_commit or over or requested) and self.needed():
+        requested = any(task.context.commit_requested for task in self._manager.running)
+        if (now >= self.next_commit or over or requested or self._manager.to_release()) and self.needed():
             self.begin()
             self.next_commit = now + self._interval_s
             self._complete()
@@ -107,7 +105,7 @@ class Committer:
             self._since_measured = 0
             limit = self._config.statestore_uncommitted_max_bytes
             # Twice: once for the commit in flight, once for the next.
-            self._full = 0 <= 2 * limit < sum(store.staged_bytes() for store in self._manager.stores())
+            self._full = 0 <= 2 * limit < sum(store.staged_bytes() for store in self._manager.active_stores())
         return self._full
 
     def _over_limits(self) -> bool:
@@ -116,12 +114,12 @@ class Committer:
             return False
         self._since_measured = 0
         self._full = False
-        stores = self._manager.stores()
+        stores = self._manager.active_stores()
         limit = self._config.statestore_uncommitted_max_bytes
         if 0 <= limit < sum(store.staged_bytes() for store in stores):
             return True
         if sum(store.dirty_bytes() for store in stores if store.caching) > self._cache_bytes:
-            for task in self.tasks:
+            for task in self._manager.running:
                 self._send_changes(task)
             self._collector.drain()
         return False
@@ -135,18 +133,22 @@ class Committer:
         offsets = {}
         rows = []
         manager = self._manager
-        for task in self.tasks:
+        released = manager.to_release()
+        # One that is handed over before it ran has nothing but its offsets to commit.
+        for task in dict.fromkeys([*manager.running, *released]):
             task.context.commit_requested = False
-            if not task.commit_needed:
+            if not task.commit_needed and task not in released:
                 continue
             self._send_changes(task)
             rows += [(store, store.seal(), store.metadata()) for store in task.stores.values()]
-            offsets.update(task.positions(self._config.worker_id, manager.epoch))
+            offsets.update(manager.positions(task))
             task.commit_needed = False
             task.context.commit_requested = False  # what a flush asked for is in this commit
+        if released:
+            manager.releasing(released)
         self._collector.drain()
         self._collector.ensure_transaction()
-        self._pipeline.begin(Commit(offsets, rows))
+        self._pipeline.begin(Commit(offsets, rows, [task.id for task in released]))
 
     def _completed(self, commit: Commit) -> None:
         """The broker has it: write the state, tell who wants to know, purge."""
@@ -154,6 +156,9 @@ class Committer:
         took = time.monotonic() - commit.started
         self._metrics.committed(took, len(commit.offsets))
         commit.rows.clear()
+        self._manager.committed(commit.offsets)
+        if commit.released:
+            self._manager.released(commit.released)
         self._garbage.committed()
         self._listener.committed(CommitStats(took, len(commit.offsets), self._metrics.records_processed))
         now = time.monotonic()
@@ -169,11 +174,11 @@ class Committer:
 
     def _write(self, commit: Commit) -> None:
         acknowledged = self._collector.acknowledged
-        for backend in self._manager.backends:
+        for backend in self._manager.stores.backends:
             groups = []
             written = {}
             for store, rows, metadata in commit.rows:
-                if self._manager.backend_for(store) is backend and (rows or rows.ranges):
+                if self._manager.stores.backend(store.name) is backend and (rows or rows.ranges):
                     key = (store.name, store.partition)
                     groups.append((store.name, store.partition, rows))
                     written[key] = (acknowledged.get(key), metadata)

@@ -26,10 +26,12 @@ from millpond.runtime.config_values import (
     as_choice,
     as_count,
     as_duration_ms,
+    as_names,
     as_object,
     as_path,
     as_text,
     as_topic,
+    as_url,
     as_worker,
 )
 from millpond.runtime.handlers import Handler, fail_on_error
@@ -227,6 +229,47 @@ class Config:
         "http.port", as_count(0, 65_535, besides=(-1,)), 0,
         "Its port; 0 takes a free one, which is logged, and -1 serves nothing.",
     )  # fmt: skip
+    application_server: str | None = _setting(
+        "application.server", as_url, None,
+        "The base URL under which other workers reach this one's HTTP interface, such as `http://10.0.0.7:8080`.",
+        shown="from http.host and http.port",
+    )  # fmt: skip
+    coordinator_url: str | None = _setting(
+        "coordinator.url", as_url, None,
+        "The coordinator that says which worker runs which task. Without one, this worker runs every task.",
+    )  # fmt: skip
+    coordinator_token_file: Path | None = _setting(
+        "coordinator.token.file", as_path, None,
+        "File with the token that shows the coordinator who this worker is; it is read again for every heartbeat.",
+    )  # fmt: skip
+    coordinator_ca_file: Path | None = _setting(
+        "coordinator.ca.file", as_path, None,
+        "Certificates (PEM) that may have signed the coordinator's; those of the system when not given.",
+    )  # fmt: skip
+    coordinator_session_timeout_ms: int = _setting(
+        "coordinator.session.timeout.ms", as_duration_ms(300, 600_000), 6_000,
+        "A worker that the coordinator does not hear of for so long counts as gone, and its tasks go to others.",
+    )  # fmt: skip
+    num_standby_replicas: int = _setting(
+        "num.standby.replicas", as_count(0, 100), 0,
+        "Copies of each task's state that other workers keep, so that one of them can go on at once.",
+    )  # fmt: skip
+    max_warmup_replicas: int = _setting(
+        "max.warmup.replicas", as_count(0, 10_000), 2,
+        "Copies made at a time, beside the standbys, for tasks that are to move to another worker.",
+    )  # fmt: skip
+    acceptable_recovery_lag: int = _setting(
+        "acceptable.recovery.lag", as_count(0, 2**63 - 1), 10_000,
+        "Changelog records a copy may be behind for its task to move there.",
+    )  # fmt: skip
+    rack_aware_assignment_tags: tuple[str, ...] = _setting(
+        "rack.aware.assignment.tags", as_names, (),
+        "Keys of `client.tag.<key>` in which the copies of a task should differ (KIP-708), such as `zone,cluster`.",
+    )  # fmt: skip
+    state_cleanup_delay_ms: int = _setting(
+        "state.cleanup.delay.ms", as_duration_ms(0), 600_000,
+        "How long the state of a task stays on disk after the task went to another worker.",
+    )  # fmt: skip
     log_summary_interval_ms: int = _setting(
         "log.summary.interval.ms", as_duration_ms(1, besides=(-1,)), 120_000,
         "How often one line sums up what was processed; -1 for never.",
@@ -240,6 +283,8 @@ class Config:
     """Properties for the admin client."""
     topic: Mapping[str, str] = field(default_factory=dict)
     """Topic configuration for every internal topic, from the prefix ``topic.``."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Where this worker is, from the prefix ``client.tag.``: values by key, such as zone (KIP-708)."""
     app: Mapping[str, object] = field(default_factory=dict)
     """The application's own settings, from the prefix ``app.``; millpond does not look at them."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -313,6 +358,7 @@ class Config:
         for client, properties in collected.clients().items():
             values[client] = MappingProxyType(properties)
         values["topic"] = MappingProxyType(collected.topic)
+        values["tags"] = MappingProxyType(collected.tags)
         values["app"] = MappingProxyType(collected.app)
         values["origins"] = MappingProxyType(collected.origins)
         config = cls(**values)
@@ -386,7 +432,7 @@ def _described(one: Field[Any]) -> Setting:
 
 def _shown(key: str, default: object) -> str:
     """A default the way a person would write it; what is shown can be written."""
-    if default is None or default == "":
+    if default is None or default in ("", ()):
         return ""
     if isinstance(default, bool):
         return str(default).lower()

@@ -30,6 +30,8 @@ _SERVICE_LINK = re.compile(
     r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 
+_TAG = "client.tag."
+
 _OLD_NAMES = {
     "cache.max.bytes.buffering": "statestore.cache.max.bytes",
     "default.deserialization.exception.handler": "deserialization.exception.handler",
@@ -39,8 +41,6 @@ _OLD_NAMES = {
 
 _REFUSED = {
     "num.stream.threads": "a worker has one loop; start more workers instead",
-    "num.standby.replicas": "this version keeps no standby copies",
-    "application.server": "this version serves no interactive queries",
     "rocksdb.config.setter": "write 'rocksdb.block.cache.bytes' and 'rocksdb.write.buffer.bytes'",
     "metric.reporters": "metrics are served for Prometheus on 'http.port'",
     "metrics.recording.level": "all metrics are always recorded",
@@ -65,6 +65,7 @@ class Collected:
         self._clients: dict[tuple[str, str], dict[bool, clients.ClientValue]] = {}
         self.own: dict[str, Any] = {}
         self.topic: dict[str, str] = {}
+        self.tags: dict[str, str] = {}
         self.app: dict[str, object] = {}
         self.origins: dict[str, str] = {}
 
@@ -129,6 +130,9 @@ class Collected:
         return True
 
     def _prefixed(self, key: str, value: object) -> bool:
+        if key.startswith(_TAG) and key != _TAG:
+            self.tags[key.removeprefix(_TAG)] = str(value)
+            return True
         prefix, _, name = key.partition(".")
         if prefix == "app" and name:
             self.app[name] = Secret(value) if is_secret(name) and isinstance(value, str) else value

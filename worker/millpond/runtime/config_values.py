@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 __all__ = (
     "HIDDEN",
@@ -25,10 +26,12 @@ __all__ = (
     "as_choice",
     "as_count",
     "as_duration_ms",
+    "as_names",
     "as_object",
     "as_path",
     "as_text",
     "as_topic",
+    "as_url",
     "as_worker",
     "import_object",
     "is_secret",
@@ -212,6 +215,23 @@ def as_path(given: object) -> Path:
     if not isinstance(given, (str, os.PathLike)) or not str(given).strip():
         raise ValueError("expected a path")
     return Path(given).expanduser()
+
+
+def as_names(given: object) -> tuple[str, ...]:
+    """Names, as a list or separated by commas."""
+    names = given.split(",") if isinstance(given, str) else given
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise ValueError("expected names separated by commas")
+    return tuple(name.strip() for name in names if name.strip())
+
+
+def as_url(given: object) -> str:
+    """A base URL of HTTP, without a slash at the end."""
+    text = as_text(given).strip()
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ValueError("expected a URL such as http://127.0.0.1:7070")
+    return text.rstrip("/")
 
 
 def as_object(short: dict[str, str], what: str) -> Parser:

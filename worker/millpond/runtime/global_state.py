@@ -6,20 +6,21 @@ file together with the position reached (semantics.md 3.6).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Message
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from millpond.topology import GlobalStore, TaskId
 
+from .cluster import Cluster
 from .compile import compile_graph
 from .context import TaskContext
 from .environment import Environment
 from .ownership import Partition
 from .sources import make_decoder
 
-__all__ = ("GlobalStateUpdater",)
+__all__ = ("GlobalStateUpdater", "GlobalStores")
 
 
 class GlobalStateUpdater:
@@ -91,6 +92,77 @@ class GlobalStateUpdater:
             closer()
 
 
-def by_name(updaters: Sequence[GlobalStateUpdater]) -> Mapping[str, Any]:
-    """The global stores by name."""
-    return {updater.store.name: updater.store for updater in updaters}
+class GlobalStores:
+    """The global stores of a worker.
+
+    Attributes:
+        updaters: one per store.
+        behind: partitions of their topics whose end was not seen yet.
+    """
+
+    def __init__(
+        self,
+        definitions: Sequence[GlobalStore],
+        partitions: Mapping[str, int],
+        environment: Environment,
+        backend_of: Callable[[Any], Any],
+        consumer: Consumer,
+        cluster: Cluster,
+    ) -> None:
+        """Define them; `create` makes them.
+
+        Args:
+            definitions: from the topology.
+            partitions: partition count of each topic.
+            environment: of the worker.
+            backend_of: where a store builder's rows are.
+            consumer: reads their topics.
+            cluster: tells where those begin and end.
+        """
+        self._definitions = definitions
+        self._partitions = partitions
+        self._environment = environment
+        self._backend_of = backend_of
+        self._consumer = consumer
+        self._cluster = cluster
+        self.updaters: list[GlobalStateUpdater] = []
+        self.behind: set[Partition] = set()
+
+    def create(self) -> None:
+        """Build the stores and begin to read their topics where the state on disk ends."""
+        wanted: list[TopicPartition] = []
+        for definition in self._definitions:
+            builder = self._environment.complete(definition.store)
+            backend = self._backend_of(builder)
+            updater = GlobalStateUpdater(definition, builder.build(0, backend, None), backend, self._environment)
+            self.updaters.append(updater)
+            numbers = range(self._partitions[updater.topic])
+            ranges = self._cluster.ranges([Partition(updater.topic, number) for number in numbers])
+            for number in numbers:
+                first, end = ranges[Partition(updater.topic, number)]
+                known = updater.start_of(number)
+                start = first if known is None or known > end else max(known, first)
+                updater.positions[number] = start
+                wanted.append(TopicPartition(updater.topic, number, start))
+        if wanted:
+            self._consumer.incremental_assign(wanted)
+        self.behind = {Partition(each.topic, each.partition) for each in wanted}
+
+    def by_name(self) -> dict[str, Any]:
+        """The stores by name."""
+        return {updater.store.name: updater.store for updater in self.updaters}
+
+    def of_topic(self, topic: str) -> GlobalStateUpdater | None:
+        """What is filled from a topic."""
+        return next((updater for updater in self.updaters if updater.topic == topic), None)
+
+    def close(self) -> None:
+        """Stop reading and forget the stores."""
+        reading = [TopicPartition(updater.topic, number) for updater in self.updaters for number in updater.positions]
+        if reading:
+            self._consumer.incremental_unassign(reading)
+        for updater in self.updaters:
+            updater.close()
+            updater.store.close()
+        self.updaters.clear()
+        self.behind.clear()

@@ -38,15 +38,10 @@ _error = Message.error
 
 
 class Intake:
-    """Hands polled messages to whom they are for.
-
-    Attributes:
-        running: whether inputs go to tasks; before that everything is restored.
-        global_ends: partitions of global stores whose end was not seen yet.
-    """
+    """Hands polled messages to whom they are for."""
 
     def __init__(self, manager: TaskManager, on_doubt: Callable[[], None]) -> None:
-        """Begin with nothing running.
+        """Begin.
 
         Args:
             manager: has the tasks, the global stores and the restorations.
@@ -54,13 +49,6 @@ class Intake:
         """
         self._manager = manager
         self._on_doubt = on_doubt
-        self.running = False
-        self.global_ends: set[Partition] = set()
-
-    @property
-    def restored(self) -> bool:
-        """Whether all stores, the global ones included, are at the end of what they restore from."""
-        return self._manager.reader.complete and not self.global_ends
 
     def dispatch(self, messages: list[Message]) -> None:
         """Deliver what one poll returned: records first, then what the client says of partitions.
@@ -81,15 +69,33 @@ class Intake:
             self._event(message)
 
     def _deliver(self, partition: Partition, messages: Sequence[Message]) -> None:
-        task = self._manager.by_input.get(partition) if self.running else None
+        task = self._manager.by_input.get(partition)
         if task is not None:
             task.add(partition.topic, messages)
             return
-        for updater in self._manager.globals:
-            if updater.topic == partition.topic:
-                updater.apply(partition, messages)
-                return
-        self._manager.reader.records(partition, messages)
+        updater = self._manager.globals.of_topic(partition.topic)
+        if updater is not None:
+            updater.apply(partition, messages)
+        # What is left is of a task that was let go of a moment ago.
+
+    def copied(self, messages: list[Message]) -> None:
+        """Deliver what one poll returned for changelogs; raises as `dispatch`."""
+        events: list[Message] = []
+        if any(map(_error, messages)):
+            events = [message for message in messages if message.error() is not None]
+            messages = [message for message in messages if message.error() is None]
+        reader = self._manager.reader
+        for topic, of_topic in groupby(messages, _topic):
+            for number, of_partition in groupby(of_topic, _partition):
+                reader.records(Partition(topic or "", number or 0), list(of_partition))
+        for message in events:
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                reader.reached_end(
+                    Partition(message.topic() or "", message.partition() or 0), int(message.offset() or 0)
+                )
+            else:
+                self._event(message)
 
     def _event(self, message: Message) -> None:
         error = message.error()
@@ -112,9 +118,7 @@ class Intake:
             log.warning("the consumer reports for %s: %s", partition, error.str())
 
     def _reached_end(self, partition: Partition, offset: int) -> None:
-        self.global_ends.discard(partition)
-        task = self._manager.by_input.get(partition) if self.running else None
+        self._manager.globals.behind.discard(partition)
+        task = self._manager.by_input.get(partition)
         if task is not None:
             task.inputs[partition.topic].reached_end(offset)
-        else:
-            self._manager.reader.reached_end(partition, offset)

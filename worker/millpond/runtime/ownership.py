@@ -20,7 +20,18 @@ import msgspec
 
 from millpond.topology import TaskId
 
-__all__ = ("Claim", "CommittedOffset", "OffsetMetadata", "Partition", "claim_of", "decode_metadata", "encode_metadata")
+__all__ = (
+    "Claim",
+    "CommittedOffset",
+    "OffsetMetadata",
+    "Partition",
+    "claim_of",
+    "decode_metadata",
+    "encode_metadata",
+    "next_epoch",
+    "takeable",
+    "tasks_by_claim",
+)
 
 _VERSION = 1
 _NO_EPOCH = 0
@@ -103,6 +114,17 @@ def claim_of(worker: str, committed: Mapping[Partition, CommittedOffset]) -> tup
     if foreign:
         return Claim.FOREIGN, foreign[0]
     return Claim.RESUME, worker
+
+
+def next_epoch(committed: Mapping[Partition, CommittedOffset]) -> int:
+    """The epoch of a task's next owner, or of its owner's next incarnation."""
+    return max((each.metadata.epoch for each in committed.values()), default=_NO_EPOCH) + 1
+
+
+def takeable(previous: str | None, committed: Mapping[Partition, CommittedOffset]) -> bool:
+    """Whether a task is to be taken from `previous`: some input names it, or, where that is nobody, none names anybody."""
+    owners = {each.metadata.owner for each in committed.values()} - {None}
+    return previous in owners if previous is not None else not owners
 
 
 def tasks_by_claim(

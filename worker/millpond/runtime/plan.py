@@ -5,14 +5,20 @@ Pure: from a topology and the partition counts of the topics that exist.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from millpond.errors import TopicError
+from millpond.protocol import SubtopologySummary, TopologySummary
 from millpond.topology import Subtopology, TaskId, Topology, decorate
 
-__all__ = ("Plan", "TopicSpec", "changelog_topic", "make_plan")
+from .ownership import Partition
+
+__all__ = ("Plan", "TopicSpec", "changelog_topic", "make_plan", "summary")
 
 #: Repartition topics are purged by the application itself (semantics.md 1.1).
 REPARTITION_CONFIG = {
@@ -49,6 +55,16 @@ class Plan:
     """Each task with the real names of the source topics that have its partition."""
     repartition: tuple[str, ...]
     """Real names of the repartition topics."""
+    changelogs: Mapping[int, Mapping[str, str]]
+    """Real changelog topic of each logged store, by sub-topology."""
+
+    def inputs_of(self, task: TaskId) -> list[Partition]:
+        """The partitions that a task reads."""
+        return [Partition(topic, task.partition) for topic in self.tasks[task]]
+
+    def changelogs_of(self, task: TaskId) -> list[Partition]:
+        """The partitions that a task's stores are restored from."""
+        return [Partition(topic, task.partition) for topic in self.changelogs[task.subtopology].values()]
 
 
 def changelog_topic(subtopology: Subtopology, store: str, internal: frozenset[str], application_id: str) -> str | None:
@@ -111,7 +127,40 @@ def make_plan(
         internal=tuple(internal),
         tasks=tasks,
         repartition=tuple(real(name) for name in repartition),
+        changelogs={
+            subtopology.id: {
+                store.name: topic
+                for store in subtopology.stores
+                if (topic := changelog_topic(subtopology, store.name, frozenset(repartition), application_id))
+            }
+            for subtopology in subtopologies
+        },
     )
+
+
+def summary(plan: Plan) -> TopologySummary:
+    """What the coordinator has to know. The hash covers what workers of one application must agree on: tasks and state.
+
+    What happens inside a sub-topology may differ between two versions of an application that run side by side.
+    """
+    parts = tuple(
+        SubtopologySummary(
+            id=each.id,
+            partitions=sum(task.subtopology == each.id for task in plan.tasks),
+            stateful=bool(plan.changelogs[each.id]),
+            stores=tuple(store.name for store in each.stores),
+            sources={
+                topic: plan.partitions[topic]
+                for topic in sorted(
+                    {topic for task, topics in plan.tasks.items() if task.subtopology == each.id for topic in topics}
+                )
+            },
+        )
+        for each in plan.subtopologies
+    )
+    logged = [[each.id, sorted(plan.changelogs[each.id].items())] for each in plan.subtopologies]
+    raw = msgspec.json.encode([parts, logged], order="sorted")
+    return TopologySummary(hashlib.sha256(raw).hexdigest()[:16], parts)
 
 
 def _source_partitions(

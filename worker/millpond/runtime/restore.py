@@ -1,7 +1,7 @@
-"""Brings stores up to the end of their changelogs, from wherever the local state stands.
+"""Brings stores up to the end of their changelogs, and keeps copies there, from wherever the local state stands.
 
-Restoring has its own share of each turn of the worker's loop and no thread. A changelog is complete when the
-broker says that nothing more is there: the ends of transactions take offsets too, so counting would not do.
+A changelog is complete when the broker says that nothing more is there: the ends of transactions take offsets too, so
+counting would not do. An active task's store is done once; a copy's goes on following.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _RESTORE_BATCH = 5_000
 
 
-@dataclass
+@dataclass(eq=False)
 class Restoration:
     """One changelog partition on its way into a store."""
 
@@ -37,15 +37,21 @@ class Restoration:
     start: int
     """Offset the reading starts at: the state's own, or the first kept."""
     end: int
-    """Offset after the last record when the reading started."""
+    """Offset after the last record as known last: for an active task it is fixed once its owner is known."""
     bounded: bool = False
     """Whether to stop at `end`: the changelog is a source topic, and what follows is not processed yet."""
+    following: bool = False
+    """Whether it goes on after the end: the store is a copy's."""
     position: int = field(init=False)
     """Next offset to read."""
     restored: int = 0
     """Records applied."""
     done: bool = False
-    """Whether the end was reached."""
+    """Whether the end was reached; of a copy, whether it ever was."""
+    seen_end: int = -1
+    """Where the broker said last that nothing more is there."""
+    at_end: float = 0.0
+    """Monotonic time of that."""
     started: float = field(default_factory=time.monotonic)
     """Monotonic seconds."""
 
@@ -55,7 +61,7 @@ class Restoration:
     @property
     def remaining(self) -> int:
         """Offsets left, an upper bound of the records left."""
-        return 0 if self.done else max(0, self.end - self.position)
+        return max(0, self.end - self.position) if self.following or not self.done else 0
 
 
 class ChangelogReader:
@@ -74,9 +80,9 @@ class ChangelogReader:
         """Begin with a store. One that starts at its end is done at once."""
         self.restorations[restoration.source] = restoration
         log.info(
-            "restoring store %s partition %d from %s: offsets %d to %d (%d to go)",
-            restoration.store.name, restoration.store.partition, restoration.source,
-            restoration.start, restoration.end, restoration.remaining,
+            "%s store %s partition %d from %s: offsets %d to %d (%d to go)",
+            "copying" if restoration.following else "restoring", restoration.store.name, restoration.store.partition,
+            restoration.source, restoration.start, restoration.end, restoration.remaining,
         )  # fmt: skip
         self._listener.restore_started(
             restoration.store.name, restoration.store.partition, restoration.start, restoration.end
@@ -84,11 +90,29 @@ class ChangelogReader:
         if restoration.start >= restoration.end:
             self._finish(restoration)
 
+    def remove(self, restoration: Restoration) -> None:
+        """Forget a changelog."""
+        if self.restorations.get(restoration.source) is restoration:
+            del self.restorations[restoration.source]
+
+    def become_active(self, restoration: Restoration, end: int) -> None:
+        """A copy's store is to be an active task's: it is done at `end`, which nobody will move any more."""
+        restoration.following = False
+        restoration.end = end
+        restoration.done = max(restoration.position, restoration.seen_end) >= end
+
+    def follow(self, restoration: Restoration) -> None:
+        """An active task's store is a copy's from here on."""
+        restoration.following = True
+        self.restorations[restoration.source] = restoration
+
     def records(self, partition: Partition, messages: Sequence[Message]) -> bool:
         """Apply what one poll returned for a changelog partition; returns whether it was one."""
         restoration = self.restorations.get(partition)
-        if restoration is None or restoration.done:
-            return restoration is not None
+        if restoration is None:
+            return False
+        if restoration.done and not restoration.following:
+            return True
         if restoration.bounded:
             beyond = int(messages[-1].offset() or 0) + 1
             messages = [message for message in messages if int(message.offset() or 0) < restoration.end]
@@ -102,7 +126,8 @@ class ChangelogReader:
             ]
             self._write(restoration, restoration.store.restore(changes))
             restoration.restored += len(batch)
-        self._on_progress(restoration)
+        if not restoration.done:
+            self._on_progress(restoration)
         if restoration.bounded:
             # Its input may go on for long, and need not be read to its end.
             self.reached_end(partition, beyond)
@@ -111,7 +136,15 @@ class ChangelogReader:
     def reached_end(self, partition: Partition, offset: int) -> Restoration | None:
         """The broker says that nothing is there after `offset`; returns the restoration when that completes it."""
         restoration = self.restorations.get(partition)
-        if restoration is None or restoration.done or offset < restoration.end:
+        if restoration is None:
+            return None
+        restoration.seen_end = offset
+        restoration.at_end = time.monotonic()
+        if restoration.following and not restoration.bounded:
+            # Markers of transactions take offsets: after them the copy is as far as it can be.
+            restoration.position = max(restoration.position, offset)
+            restoration.end = max(restoration.end, offset)
+        if restoration.done or offset < restoration.end:
             return None
         # What lies beyond a bounded end is not in the store: it is for the task to process.
         restoration.position = max(restoration.position, restoration.end if restoration.bounded else offset)
@@ -129,6 +162,7 @@ class ChangelogReader:
 
     def _finish(self, restoration: Restoration) -> None:
         restoration.done = True
+        restoration.at_end = time.monotonic()
         self._on_progress(restoration)
         log.info(
             "restored store %s partition %d: %d records in %.1f s",
@@ -141,7 +175,3 @@ class ChangelogReader:
     def complete(self) -> bool:
         """Whether every store is at its end."""
         return all(each.done for each in self.restorations.values())
-
-    def pending(self) -> list[Restoration]:
-        """What is not done yet."""
-        return [each for each in self.restorations.values() if not each.done]

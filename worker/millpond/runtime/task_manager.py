@@ -1,187 +1,497 @@
-"""Makes the tasks of a worker: whose they are, where they start, their stores and what those have to restore."""
+"""The tasks of a worker: takes them up, makes them run, hands them over, keeps copies, and lets go of them.
+
+    active:  ACQUIRING ──looked up──> RESTORING ──at the ends──> RUNNING ──release──> RELEASING ──committed──> copy, or gone
+    copy:    ACQUIRING ──looked up──> RESTORING ──at the ends──> RUNNING ──promoted──> ACQUIRING (its stores stay open)
+
+Whose a task is only Kafka says, so an active task begins with a look at its metadata. Nothing here blocks: what has to
+wait for a broker is the registrar's.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from millpond.errors import OwnershipError, StateCorrupted, TopicError
-from millpond.state import MemoryBackend, StateFile
-from millpond.topology import SourceNode, Subtopology, TaskId, Topology
+from millpond.protocol import Role, TaskState
+from millpond.topology import SourceNode, TaskId
 
-from .claims import UNOWNED, OffsetStore, claimed, swap_owner
-from .commit import is_fenced, topic_partitions
+from .backpressure import BackPressure
+from .claims import OffsetStore, claimed
+from .cluster import Cluster
+from .commit import Offsets
 from .config import Config
 from .context import Outgoing
 from .environment import Environment
-from .global_state import GlobalStateUpdater
-from .ownership import CommittedOffset, OffsetMetadata, Partition, tasks_by_claim
-from .plan import Plan, changelog_topic
+from .global_state import GlobalStores
+from .holdings import Held
+from .ownership import Claim, CommittedOffset, OffsetMetadata, Partition, claim_of, next_epoch
+from .plan import Plan
+from .registrar import LookedUp, Registrar, Whereabouts
 from .restore import ChangelogReader, Restoration
 from .task import StreamTask
+from .task_stores import TaskStores
 
 __all__ = ("TaskManager",)
 
 log = logging.getLogger(__name__)
 
-ProducerOf = Callable[[str], Producer]
+OnForeign = Callable[[TaskId, Claim, str | None], None]
 
 
 class TaskManager:
     """The tasks a worker holds.
 
     Attributes:
-        tasks: by id.
-        epoch: this worker's epoch, one higher at each start; written with every commit.
-        reader: restorations in progress.
+        held: by id, whatever the role.
+        running: the active tasks that process, in the order in which they were made to.
+        by_input: the running task of each input partition.
+        reader: fills stores from changelogs.
         globals: the global stores.
-        by_input: the task of each input partition.
+        stores: the state of all tasks.
+        registrar: asks Kafka whose tasks are.
+        changed: something happened to a task since somebody looked.
     """
 
     def __init__(
         self,
-        topology: Topology,
         plan: Plan,
         config: Config,
         environment: Environment,
-        state_file: StateFile,
+        stores: TaskStores,
+        global_stores: GlobalStores,
         consumer: Consumer,
+        copier: Consumer,
+        cluster: Cluster,
         offsets: OffsetStore,
         reader: ChangelogReader,
+        fencing: Callable[[str], Producer],
     ) -> None:
         self._subtopologies = {each.id: each for each in plan.subtopologies}
-        self._global_definitions = topology.global_stores
-        self._internal = frozenset(topology.repartition_topics)
         self._plan = plan
         self._config = config
         self._environment = environment
-        self._state_file = state_file
-        self._memory = MemoryBackend()
-        self.backends: tuple[Any, ...] = (state_file, self._memory)
-        self._backend_of_store = {
-            builder.name: self.backend_of(builder)
-            for subtopology in plan.subtopologies
-            for builder in subtopology.stores
-        }
         self._consumer = consumer
-        self._offsets = offsets
+        self._copier = copier
+        self._back_pressure = BackPressure(consumer, config.buffered_records_per_partition)
+        self.stores = stores
+        self.globals = global_stores
         self.reader = reader
-        self.epoch = 0
-        self.tasks: dict[TaskId, StreamTask] = {}
+        self.held: dict[TaskId, Held] = {}
+        self.running: list[StreamTask] = []
         self.by_input: dict[Partition, StreamTask] = {}
-        self.globals: list[GlobalStateUpdater] = []
-        self._committed: dict[TaskId, dict[Partition, CommittedOffset]] = {}
+        self.changed = True
+        self.outbox: list[Outgoing] = []
+        self.on_foreign: OnForeign = self._refuse
+        self.on_released: Callable[[Mapping[TaskId, str]], None] = lambda _: None
+        self._unsettled = 0
+        self._to_release: set[TaskId] = set()
+        self._unassigned_since: dict[TaskId, float] = {}
+        self.registrar = Registrar(
+            copier, cluster, offsets,
+            lambda task: (plan.inputs_of(task), plan.changelogs_of(task)),
+            fencing if config.exactly_once else None,
+            self.start_of,
+        )  # fmt: skip
 
-    # Ownership ------------------------------------------------------------------------------------------------
+    # What there is --------------------------------------------------------------------------------------------
 
-    def read_committed(self) -> None:
-        """Read the committed offsets and metadata of all tasks."""
-        inputs = {
-            task: [Partition(topic, task.partition) for topic in topics] for task, topics in self._plan.tasks.items()
-        }
-        everything = self._offsets.read([partition for partitions in inputs.values() for partition in partitions])
-        self._committed = {
-            task: {partition: everything[partition] for partition in partitions} for task, partitions in inputs.items()
-        }
+    @property
+    def tasks(self) -> dict[TaskId, StreamTask]:
+        """The active tasks that exist, whether they run yet or not."""
+        return {each.id: each.task for each in self.held.values() if each.task is not None}
 
-    def claim_all(self, producer_of: ProducerOf | None, *, take_over: bool) -> None:
-        """Make every task this worker's own, by the rules of `ownership`.
+    @property
+    def settled(self) -> bool:
+        """Whether every active task runs."""
+        return not self._unsettled
 
-        Args:
-            producer_of: makes a producer with an owner's transactional id and initialises it; None under at_least_once.
-            take_over: whether tasks of other workers are taken over.
+    def active_stores(self) -> Sequence[Any]:
+        """The store instances of all active tasks."""
+        return [store for each in self.held.values() if each.task is not None for store in each.task.stores.values()]
+
+    def _count(self) -> None:
+        self.changed = True
+        waiting = (TaskState.ACQUIRING, TaskState.RESTORING)
+        self._unsettled = sum(each.role is Role.ACTIVE and each.state in waiting for each in self.held.values())
+
+    # Taking up ------------------------------------------------------------------------------------------------
+
+    def hold(self, tasks: Collection[TaskId], role: Role) -> None:
+        """Take up tasks, or take up other roles in them. An active role is looked up in Kafka first."""
+        active = role is Role.ACTIVE
+        asked: list[TaskId] = []
+        for task in tasks:
+            self._unassigned_since.pop(task, None)
+            held = self.held.get(task)
+            if held is None:
+                self.held[task] = Held(task, role, TaskState.ACQUIRING)
+                asked.append(task)
+            elif active and held.role is not Role.ACTIVE:
+                held.role, held.state = role, TaskState.ACQUIRING
+                asked.append(task)
+            elif not active and held.role is not Role.ACTIVE:
+                held.role = role
+        self._look_up(asked, committed=active or self._any_bounded(asked))
+        self._count()
+
+    def _look_up(self, tasks: Collection[TaskId], *, committed: bool) -> None:
+        if tasks:
+            number = self.registrar.look_up(tasks, committed=committed)
+            for task in tasks:
+                self.held[task].asked = number
+
+    def _any_bounded(self, tasks: Iterable[TaskId]) -> bool:
+        return any(set(self._plan.inputs_of(task)) & set(self._plan.changelogs_of(task)) for task in tasks)
+
+    def looked_up(self, answer: LookedUp) -> None:
+        """The registrar found out where tasks stand."""
+        for task, where in answer.tasks.items():
+            held = self.held.get(task)
+            if held is None or held.asked != answer.number:
+                continue  # it was let go of meanwhile, or a later look-up is under way: this answer may be out of date
+            held.asked = 0
+            if held.role is Role.ACTIVE:
+                self._acquired(held, where)
+            else:
+                self._open_copy(held, where)
+        self._share_cache()
+        self._count()
+
+    def _acquired(self, held: Held, where: Whereabouts) -> None:
+        claim, owner = claim_of(self._config.worker_id, where.committed)
+        if claim is not Claim.RESUME:
+            self.on_foreign(held.id, claim, owner)
+            return
+        if self._config.coordinator_url is None:
+            self.check_mine(held, where)
+        held.epoch = next_epoch(where.committed) - 1
+        held.committed = where.committed
+        if held.opened:
+            for each in held.changelogs:
+                self.reader.become_active(each, self._end_of(each.source, where))
+        else:
+            self.stores.open(held, where.ranges, following=False)
+            for each in held.changelogs:
+                each.end = self._end_of(each.source, where)
+                each.start = each.position = min(each.start, each.end)
+                self._begin(each)
+        held.task = self._make_task(held, where)
+        held.state = TaskState.RESTORING
+        self._unassign(each for each in held.changelogs if each.done)
+
+    def check_mine(self, held: Held, where: Whereabouts) -> None:
+        """Without a coordinator nobody but another process can have taken a task.
 
         Raises:
-            OwnershipError: a task belongs to another worker, or another claimed it at the same moment.
+            OwnershipError: another worker, or another process with this worker's id, has it now.
         """
         worker = self._config.worker_id
-        _, unowned, foreign = tasks_by_claim(worker, self._committed)
-        if foreign and not take_over:
-            owner, tasks = next(iter(foreign.items()))
+        claim, owner = claim_of(worker, where.committed)
+        if claim is not Claim.RESUME:
+            self._refuse(held.id, claim, owner)
+        epoch = next_epoch(where.committed) - 1
+        if held.epoch and held.epoch != epoch:
             raise OwnershipError(
-                f"{len(tasks)} task{'s' if len(tasks) > 1 else ''} of '{self._config.application_id}' (first: "
-                f"{tasks[0]}) belong to worker '{owner}', and this one is '{worker}'. Start it with --worker-id "
-                f"{owner} to go on with that worker's state, or, once that worker is gone, with --take-over."
+                f"another process runs as worker '{worker}' of '{self._config.application_id}' (it has task {held.id} "
+                f"since epoch {epoch}, this one is at {held.epoch}). Give each worker its own 'worker.id'."
             )
-        epochs = [each.metadata.epoch for task in self._committed.values() for each in task.values()]
-        self.epoch = max([self.epoch, *epochs]) + 1
-        if producer_of is None:
-            self._commit_directly()
+
+    def _end_of(self, source: Partition, where: Whereabouts) -> int:
+        """Where a changelog ends for an active task: one that is an input too, at what is processed of it."""
+        end = where.ranges[source][1]
+        committed = where.committed.get(source)
+        return end if committed is None else min(end, committed.offset or 0)
+
+    def _open_copy(self, held: Held, where: Whereabouts) -> None:
+        self.stores.open(held, where.ranges, following=True)
+        for each in held.changelogs:
+            each.end = self._end_of(each.source, where)
+            each.start = each.position = min(each.start, each.end)
+            self._begin(each)
+        held.state = TaskState.RUNNING if held.restored else TaskState.RESTORING
+
+    def _begin(self, restoration: Restoration) -> None:
+        self.reader.add(restoration)
+        if restoration.following or not restoration.done:
+            source = restoration.source
+            self._copier.incremental_assign([TopicPartition(source.topic, source.partition, restoration.position)])
+
+    def _make_task(self, held: Held, where: Whereabouts) -> StreamTask:
+        remembered: dict[str, int] = {}
+        for each in where.committed.values():
+            for name, value in each.metadata.processors.items():
+                remembered[name] = max(value, remembered.get(name, value))
+        task = StreamTask(
+            self._subtopologies[held.id.subtopology], held.id.partition, held.stores, self.globals.by_name(),
+            self._environment, self.outbox, remembered, self._plan.tasks[held.id],
+        )  # fmt: skip
+        task.resume_at(
+            {
+                partition.topic: (within_range(partition, each.offset or 0, where.ranges[partition]), each.metadata)
+                for partition, each in where.committed.items()
+            }
+        )
+        return task
+
+    def _share_cache(self) -> None:
+        stores = self.active_stores()
+        for store in stores:
+            store.cache_limit = self._environment.row_cache_bytes // len(stores)
+
+    # Running --------------------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Let those tasks run whose stores are complete. Call it while `settled` is False, once global stores are."""
+        started: list[Held] = []
+        for held in self.held.values():
+            waits = held.role is Role.ACTIVE and held.task is not None and held.state is TaskState.RESTORING
+            if waits and held.restored:
+                held.state = TaskState.RUNNING
+                started.append(held)
+        if not started:
             return
-        group = self._consumer.consumer_group_metadata()
-        # By partition: a task whose inputs changed with the topology may have some that nobody owns, or another does.
-        by_owner: dict[str | None, dict[Partition, CommittedOffset]] = {}
-        for task in [*unowned, *(task for tasks in foreign.values() for task in tasks)]:
-            for partition, each in self._committed[task].items():
-                if each.metadata.owner != worker:
-                    by_owner.setdefault(each.metadata.owner, {})[partition] = each
-        for previous, wanted in by_owner.items():
-            swap_owner(producer_of(previous or UNOWNED), group, self._offsets, self._own(wanted), previous)
-        self.read_committed()
+        positions: list[TopicPartition] = []
+        for held in started:
+            assert held.task is not None
+            for each in held.changelogs:
+                self.reader.remove(each)
+            self._unassign(held.changelogs)
+            for partition in held.committed:
+                self.by_input[partition] = held.task
+                position = held.task.inputs[partition.topic].position
+                positions.append(TopicPartition(partition.topic, partition.partition, position))
+            self.running.append(held.task)
+            log.info("task %s runs", held.id)
+        self._consumer.incremental_assign(positions)
+        self._count()
 
-    def announce(self, producer: Producer) -> None:
-        """Write this worker's new epoch beside the offsets of all its tasks, in a transaction of its own.
+    def balance(self) -> None:
+        """Leave inputs that are too far ahead, come back to those with room."""
+        self._back_pressure.balance(self.running)
+
+    def _unassign(self, restorations: Iterable[Restoration]) -> None:
+        assigned = {(each.topic, each.partition) for each in self._copier.assignment()}
+        sources = [each.source for each in restorations if each.source in assigned]
+        if sources:
+            self._copier.incremental_unassign([TopicPartition(each.topic, each.partition) for each in sources])
+
+    # Committing -----------------------------------------------------------------------------------------------
+
+    def positions(self, task: StreamTask) -> dict[Partition, tuple[int, OffsetMetadata]]:
+        """What to commit for a task; when it is to be released, with its next owner."""
+        held = self.held[task.id]
+        if held.release_to is not None:
+            return task.positions(held.release_to, held.epoch + 1)
+        return task.positions(self._config.worker_id, held.epoch)
+
+    def committed(self, offsets: Offsets) -> None:
+        """A commit of these offsets is through."""
+        tasks = {task.id: task for partition in offsets if (task := self.by_input.get(partition)) is not None}
+        for task in tasks.values():
+            self.held[task.id].committed = {
+                Partition(topic, task.id.partition): CommittedOffset(*offsets[Partition(topic, task.id.partition)])
+                for topic in task.inputs
+            }
+
+    # Handing over ---------------------------------------------------------------------------------------------
+
+    def release(self, task: TaskId, owner: str) -> None:
+        """Let the next commit name another owner for a task."""
+        held = self.held.get(task)
+        if held is not None and held.role is Role.ACTIVE and held.state is not TaskState.RELEASING:
+            held.release_to = owner
+            self._to_release.add(task)
+
+    def to_release(self) -> list[StreamTask]:
+        """The tasks that the next commit hands over."""
+        if not self._to_release:
+            return []
+        return [held.task for task in self._to_release if (held := self.held[task]).task is not None]
+
+    def releasing(self, tasks: Iterable[StreamTask]) -> None:
+        """The commit that hands these tasks over has begun: they process nothing more."""
+        for task in tasks:
+            held = self.held[task.id]
+            held.state = TaskState.RELEASING
+            self._to_release.discard(task.id)
+            self._stop_reading(held)
+        self._count()
+
+    def _stop_reading(self, held: Held) -> None:
+        task = held.task
+        if task is None:
+            return
+        inputs = [partition for partition in held.committed if self.by_input.get(partition) is task]
+        for partition in inputs:
+            del self.by_input[partition]
+        attached = self._back_pressure.forget(inputs)
+        if attached:
+            self._consumer.incremental_unassign([TopicPartition(each.topic, each.partition) for each in attached])
+        if task in self.running:
+            self.running.remove(task)
+
+    def released(self, tasks: Iterable[TaskId]) -> None:
+        """The commit that hands these tasks over is through, and its rows are on disk: what is left is a copy."""
+        owners: dict[TaskId, str] = {}
+        for task in tasks:
+            held = self.held[task]
+            owners[task], held.release_to = held.release_to or "", None
+            log.info("handed task %s over to %s", task, owners[task])
+            self._become_copy(held)
+        self.on_released(owners)
+        self._count()
+
+    def _become_copy(self, held: Held) -> None:
+        """The active task ends; its stores stay open and follow their changelogs from where they are."""
+        if held.task is not None:
+            held.task.close()
+            held.task = None
+        held.role, held.epoch, held.committed = Role.STANDBY, 0, {}
+        for each in held.changelogs:
+            store = each.store
+            store.revert()
+            offset = each.backend.offset(store.name, store.partition)
+            if offset is not None:
+                each.position = max(offset, 0)
+            each.end = max(each.end, each.position)
+            each.seen_end = -1
+            self.reader.follow(each)
+        self._unassign(held.changelogs)
+        self._copier.incremental_assign(
+            [TopicPartition(each.source.topic, each.source.partition, each.position) for each in held.changelogs]
+        )
+        held.state = TaskState.RUNNING if held.restored else TaskState.RESTORING
+
+    def look_at_copies(self) -> None:
+        """See how far behind copies are; `changed` is set when one caught up, or fell behind."""
+        acceptable = self._config.acceptable_recovery_lag
+        for held in self.held.values():
+            if held.role is Role.ACTIVE or not held.opened:
+                continue
+            for each in held.changelogs:
+                if not each.bounded:
+                    source = TopicPartition(each.source.topic, each.source.partition)
+                    _, high = self._copier.get_watermark_offsets(source, cached=True)
+                    each.end = max(each.end, high)
+            lag = held.lag
+            caught_up = lag is not None and lag <= acceptable
+            if held.state is TaskState.RESTORING and held.restored:
+                held.state, self.changed = TaskState.RUNNING, True
+            if caught_up != held.caught_up:
+                held.caught_up, self.changed = caught_up, True
+
+    # Letting go -----------------------------------------------------------------------------------------------
+
+    def drop(self, tasks: Iterable[TaskId]) -> None:
+        """Let go of tasks; what they did not commit is forgotten, their rows on disk stay."""
+        for task in tasks:
+            held = self.held.pop(task)
+            self._to_release.discard(task)
+            self._stop_reading(held)
+            self._let_go(held, for_good=True)
+            self._unassigned_since[task] = time.monotonic()
+        self._count()
+
+    def lost(self, task: TaskId) -> None:
+        """An active task is another worker's: what is left of it is a copy, where its stores are open."""
+        held = self.held[task]
+        if held.opened and held.task is None:
+            self._become_copy(held)
+            self._count()
+        else:
+            self.drop([task])
+
+    def _let_go(self, held: Held, *, for_good: bool) -> None:
+        for each in held.changelogs:
+            self.reader.remove(each)
+        self._unassign(held.changelogs)
+        # Stores are closed rather than reverted: the one may have to read a file that is broken, the other not.
+        self.stores.close(held, for_good=for_good)
+        if held.task is not None:
+            held.task.close()
+            held.task = None
+
+    def go_back(self) -> None:
+        """A transaction failed: active tasks are forgotten back to what is committed, and looked up again."""
+        self.outbox.clear()
+        reading = self._back_pressure.forget(list(self.by_input))
+        if reading:
+            self._consumer.incremental_unassign([TopicPartition(each.topic, each.partition) for each in reading])
+        self._back_pressure.clear()
+        self.running.clear()
+        self.by_input.clear()
+        self._to_release.clear()
+        again = [held for held in self.held.values() if held.role is Role.ACTIVE]
+        for held in again:
+            if held.task is not None:
+                self._let_go(held, for_good=False)
+            held.state, held.release_to = TaskState.ACQUIRING, None
+        self._look_up([held.id for held in again], committed=True)
+        self._count()
+
+    def rebuild_corrupted(self, error: StateCorrupted) -> None:
+        """Close everything, forget the local rows of a corrupted store, and take up again what was held."""
+        before = {task: held.role for task, held in self.held.items()}
+        self.drop_all()
+        self.stores.rebuild(error)
+        self.globals.create()
+        for role in Role:
+            self.hold([task for task, its in before.items() if its is role], role)
+
+    def drop_all(self) -> None:
+        """Forget all tasks and global stores, and what they did not commit."""
+        self.outbox.clear()
+        self.drop(list(self.held))
+        self._unassigned_since.clear()
+        self.globals.close()
+
+    def clean_up(self, delay_s: float) -> None:
+        """Delete from the disk what was let go of longer ago than `delay_s`."""
+        now = time.monotonic()
+        for task in self.stores.on_disk(self.held):
+            since = self._unassigned_since.setdefault(task, now)
+            if now - since >= delay_s:
+                del self._unassigned_since[task]
+                self.stores.forget(task)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.registrar.close()
+        self.drop_all()
+
+    def _refuse(self, task: TaskId, claim: Claim, owner: str | None) -> None:
+        raise OwnershipError(
+            f"task {task} was taken over by worker '{owner}' while this worker '{self._config.worker_id}' was silent. "
+            f"Nothing is lost: what it had not committed, '{owner}' processes again."
+        )
+
+    # Claims ---------------------------------------------------------------------------------------------------
+
+    def announcement(self, answer: LookedUp) -> dict[Partition, tuple[int, OffsetMetadata]]:
+        """The offsets of tasks that are this worker's, as they are, with the epochs of a new incarnation."""
+        offsets: dict[Partition, tuple[int, OffsetMetadata]] = {}
+        for where in answer.tasks.values():
+            if claim_of(self._config.worker_id, where.committed)[0] is Claim.RESUME:
+
+                def start_of(partition: Partition, where: Whereabouts = where) -> int:
+                    return self.start_of(partition, where.ranges[partition])
+
+                epoch = next_epoch(where.committed)
+                offsets |= claimed(where.committed, start_of, self._config.worker_id, epoch)
+        return offsets
+
+    def start_of(self, partition: Partition, found: tuple[int, int]) -> int:
+        """Where a partition that was never committed begins.
 
         Raises:
-            OwnershipError: another process uses this worker's transactional id.
+            TopicError: the reset policy is none.
         """
-        everything = {partition: each for task in self._committed.values() for partition, each in task.items()}
-        if everything:
-            group = self._consumer.consumer_group_metadata()
-            try:
-                producer.begin_transaction()
-                producer.send_offsets_to_transaction(topic_partitions(self._own(everything)), group, 60)
-                producer.commit_transaction(60)
-            except KafkaException as error:
-                if is_fenced(error):
-                    raise OwnershipError(
-                        f"another process runs as worker '{self._config.worker_id}' of "
-                        f"'{self._config.application_id}' (it fenced this one while it started). Give each worker its "
-                        f"own 'worker.id'."
-                    ) from error
-                raise
-            self.read_committed()
-
-    def check_still_mine(self) -> None:
-        """After a failed commit: read the metadata again.
-
-        Raises:
-            OwnershipError: another worker, or another process with this worker's id, has the tasks now.
-        """
-        self.read_committed()
-        for task, partitions in self._committed.items():
-            for partition, committed in partitions.items():
-                owner, epoch = committed.metadata.owner, committed.metadata.epoch
-                if owner != self._config.worker_id:
-                    raise OwnershipError(
-                        f"task {task} was taken over by worker '{owner}' while this worker '{self._config.worker_id}' "
-                        f"was silent. Nothing is lost: what it had not committed, '{owner}' processes again."
-                    )
-                if epoch != self.epoch:
-                    raise OwnershipError(
-                        f"another process runs as worker '{owner}' of '{self._config.application_id}' (it has "
-                        f"{partition} since epoch {epoch}, this one is at {self.epoch}). Give each worker its own "
-                        f"'worker.id'."
-                    )
-
-    def _commit_directly(self) -> None:
-        everything = {partition: each for task in self._committed.values() for partition, each in task.items()}
-        if everything:
-            answer = self._consumer.commit(offsets=topic_partitions(self._own(everything)), asynchronous=False)
-            for each in answer or ():
-                if each.error is not None:
-                    raise KafkaException(each.error)
-            self.read_committed()
-
-    def _own(self, committed: Mapping[Partition, CommittedOffset]) -> dict[Partition, tuple[int, OffsetMetadata]]:
-        return claimed(committed, self._start_of, self._config.worker_id, self.epoch)
-
-    def _start_of(self, partition: Partition) -> int:
-        """Where a partition that was never committed begins."""
-        first, end = self._offsets.range(partition)
+        first, end = found
         reset = self._reset_of(partition.topic)
         if reset == "none":
             raise TopicError(
@@ -200,142 +510,22 @@ class TaskManager:
         # Internal topics are read from their beginning whatever the policy: their records are this application's.
         return "earliest" if topic in self._plan.repartition else self._config.auto_offset_reset
 
-    # Tasks ----------------------------------------------------------------------------------------------------
 
-    def create(self, outbox: list[Outgoing]) -> None:
-        """Build all tasks at their committed offsets and begin to restore their stores."""
-        stores_by_task = {task: self._stores(task) for task in self._plan.tasks}
-        every_store = [store for stores in stores_by_task.values() for store in stores.values()]
-        for store in every_store:
-            store.cache_limit = self._environment.row_cache_bytes // len(every_store)
-        global_stores = {updater.store.name: updater.store for updater in self.globals}
-        for task_id, stores in stores_by_task.items():
-            committed = self._committed[task_id]
-            remembered: dict[str, int] = {}
-            for each in committed.values():
-                for name, value in each.metadata.processors.items():
-                    remembered[name] = max(value, remembered.get(name, value))
-            task = StreamTask(
-                self._subtopologies[task_id.subtopology], task_id.partition, stores, global_stores,
-                self._environment, outbox, remembered, self._plan.tasks[task_id],
-            )  # fmt: skip
-            task.resume_at(
-                {
-                    partition.topic: (self._within_range(partition, each.offset or 0), each.metadata)
-                    for partition, each in committed.items()
-                }
-            )
-            self.tasks[task_id] = task
-            self.by_input.update(dict.fromkeys(committed, task))
-        self._assign_restoring()
+def within_range(partition: Partition, offset: int, found: tuple[int, int]) -> int:
+    """The offset to go on at: the committed one, unless retention was faster.
 
-    def _within_range(self, partition: Partition, offset: int) -> int:
-        """The offset to go on at: the committed one, unless retention was faster."""
-        first, end = self._offsets.range(partition)
-        if offset > end:
-            raise TopicError(
-                f"the committed offset of {partition} is {offset}, but the topic ends at {end}: it was deleted and made "
-                f"anew. Run 'millpond reset' to begin with the new topic, or restore the old one."
-            )
-        if offset < first:
-            log.error(
-                "%s: records %d to %d were deleted by the topic's retention before this application processed them; "
-                "going on at %d", partition, offset, first - 1, first,
-            )  # fmt: skip
-        return max(offset, first)
-
-    def _stores(self, task: TaskId) -> dict[str, Any]:
-        subtopology = self._subtopologies[task.subtopology]
-        stores: dict[str, Any] = {}
-        for builder in subtopology.stores:
-            made = self._environment.complete(builder)
-            topic = changelog_topic(subtopology, made.name, self._internal, self._config.application_id)
-            backend = self.backend_of(made)
-            store = made.build(task.partition, backend, topic)
-            stores[made.name] = store
-            if topic is not None:
-                self._restore(subtopology, store, backend, Partition(topic, task.partition), task)
-        return stores
-
-    def backend_of(self, builder: Any) -> Any:
-        """Where a store's committed rows are."""
-        return self._state_file if builder.persistent else self._memory
-
-    def backend_for(self, store: Any) -> Any:
-        """As `backend_of`, for a store instance."""
-        return self._backend_of_store[store.name]
-
-    def _restore(self, subtopology: Subtopology, store: Any, backend: Any, source: Partition, task: TaskId) -> None:
-        first, end = self._offsets.range(source)
-        committed = self._committed[task].get(source)
-        if committed is not None:
-            # The changelog is the source topic itself: what lies beyond the committed offset is not processed yet.
-            end = min(end, committed.offset or 0)
-        offset = backend.offset(store.name, store.partition)
-        if offset is not None and offset > end and committed is None:
-            log.warning(
-                "the state of store %s partition %d is ahead of its changelog %s (%d > %d): the topic was made anew; "
-                "restoring from its beginning", store.name, store.partition, source, offset, end,
-            )  # fmt: skip
-            backend.drop(store.name, store.partition)
-            store.revert()
-            offset = None
-        start = first if offset is None else max(offset, first)
-        self.reader.add(Restoration(store, backend, source, min(start, end), end, bounded=committed is not None))
-
-    def rebuild_corrupted(self, error: StateCorrupted) -> None:
-        """Forget the local rows of a corrupted store; the next `create` restores it from its changelog."""
-        assert error.store is not None
-        log.error("%s Rebuilding store %s from its changelog.", error, error.store)
-        self._state_file.rebuild(error.store)
-
-    def create_globals(self) -> list[TopicPartition]:
-        """Build the global stores; returns their partitions, at the offsets to read from."""
-        wanted: list[TopicPartition] = []
-        for definition in self._global_definitions:
-            builder = self._environment.complete(definition.store)
-            backend = self.backend_of(builder)
-            updater = GlobalStateUpdater(definition, builder.build(0, backend, None), backend, self._environment)
-            self.globals.append(updater)
-            for number in range(self._plan.partitions[updater.topic]):
-                partition = Partition(updater.topic, number)
-                first, end = self._offsets.range(partition)
-                known = updater.start_of(number)
-                start = first if known is None or known > end else max(known, first)
-                updater.positions[number] = start
-                wanted.append(TopicPartition(updater.topic, number, start))
-        return wanted
-
-    def _assign_restoring(self) -> None:
-        pending = self.reader.pending()
-        if pending:
-            self._consumer.incremental_assign(
-                [TopicPartition(each.source.topic, each.source.partition, each.position) for each in pending]
-            )
-
-    def start_positions(self) -> list[TopicPartition]:
-        """Input partitions at the positions where processing starts."""
-        return [
-            TopicPartition(partition.topic, partition.partition, task.inputs[partition.topic].position)
-            for partition, task in self.by_input.items()
-        ]
-
-    def drop_all(self) -> None:
-        """Forget all tasks and what they did not commit."""
-        for task in self.tasks.values():
-            # Stores are closed rather than reverted: the one may have to read a file that is broken, the other not.
-            task.outbox.clear()
-            task.close()
-            for store in task.stores.values():
-                store.close()
-        self.tasks.clear()
-        self.by_input.clear()
-        self.reader.restorations.clear()
-        for updater in self.globals:
-            updater.close()
-            updater.store.close()
-        self.globals.clear()
-
-    def stores(self) -> Sequence[Any]:
-        """All store instances of all tasks."""
-        return [store for task in self.tasks.values() for store in task.stores.values()]
+    Raises:
+        TopicError: the topic ends before the offset.
+    """
+    first, end = found
+    if offset > end:
+        raise TopicError(
+            f"the committed offset of {partition} is {offset}, but the topic ends at {end}: it was deleted and made "
+            f"anew. Run 'millpond reset' to begin with the new topic, or restore the old one."
+        )
+    if offset < first:
+        log.error(
+            "%s: records %d to %d were deleted by the topic's retention before this application processed them; "
+            "going on at %d", partition, offset, first - 1, first,
+        )  # fmt: skip
+    return max(offset, first)

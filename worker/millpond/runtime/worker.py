@@ -10,34 +10,46 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCorrupted
-from millpond.topology import Topology
+from millpond.protocol import Heartbeat, Role
+from millpond.protocol.client import CoordinatorClient
+from millpond.topology import TaskId, Topology
 
 from .assembly import Assembly, assemble
 from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
-from .claims import initialised
+from .claims import commit_directly, commit_under, initialised
 from .clients import log as client_log
 from .clients import make_producer
 from .collector import RecordCollector
-from .commit import CommitFailed, CommitPipeline, OffsetSink, Phase, TransactionCommitter, is_fenced
+from .commit import CommitFailed, CommitPipeline, Offsets, OffsetSink, Phase, TransactionCommitter, is_fenced
 from .committer import Committer
 from .config import Config
+from .following import Follower
 from .garbage import GarbageCollector
+from .holdings import Holding
 from .intake import GONE, Intake
 from .listeners import WorkerListener
 from .metrics import WorkerMetrics
-from .ownership import Partition
+from .ownership import Claim, CommittedOffset, Partition, claim_of, tasks_by_claim
+from .plan import Plan, summary
+from .registrar import TakenOver
 from .restore import ChangelogReader, Restoration
 from .states import WorkerState, may_follow
-from .task import StreamTask
+from .task_manager import TaskManager
 
 __all__ = ("Worker",)
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: The most records per poll and per task in a turn of the loop, which then takes milliseconds.
 POLL_RECORDS = 2_000
@@ -46,6 +58,11 @@ _LONGEST_TURN_S = 0.25
 _FIRST_TURN_RECORDS = 100
 #: While a commit is in flight, its end is looked for at least this often.
 _IN_FLIGHT_WAIT_S = 0.001
+#: While a task is on its way to running, and while only the coordinator or a query may have news.
+_UNSETTLED_WAIT_S = 0.002
+_NEWS_WAIT_S = 0.01
+#: Changelog records per turn beside running tasks.
+_COPY_RECORDS = 500
 #: How long a fenced worker leaves its transactional id to whoever fenced it.
 _RIVAL_WAIT_S = 0.3
 
@@ -63,8 +80,8 @@ class Worker:
     def __init__(
         self, topology: Topology, config: Config, listener: WorkerListener | None = None, *, take_over: bool = False
     ) -> None:
-        self._topology = topology
-        self._config = config
+        self.topology = topology
+        self.config = config
         self._listener = listener or WorkerListener()
         self._take_over = take_over
         self._stop = threading.Event()
@@ -72,16 +89,19 @@ class Worker:
         self.metrics = WorkerMetrics(config)
         self._garbage = GarbageCollector()
         self._assembly: Assembly
+        self._manager: TaskManager
         self._intake: Intake
         self._collector: RecordCollector
         self._committer: Committer
+        self._follower: Follower | None = None
+        self._client: CoordinatorClient | None = None
         self._offset_sink: OffsetSink | None = None
-        self._tasks: list[StreamTask] = []
         self._turn_records = _FIRST_TURN_RECORDS
         self._behind = False
         self._refusals = Refusals()
         self._fatal: KafkaError | None = None
         self._doubtful = False
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.last_turn = time.monotonic()
 
     # Life -----------------------------------------------------------------------------------------------------
@@ -120,23 +140,26 @@ class Worker:
         self._become(WorkerState.NOT_RUNNING)
 
     def _run(self) -> None:
-        self._start_tasks(first=True)
+        self._start()
         while not self._stop.is_set():
-            try:
-                self._turn()
-            except (CommitFailed, KafkaException) as error:
-                self._recover(error)
-            except StateCorrupted as error:
-                if error.store is None:
-                    raise
-                self._assembly.manager.rebuild_corrupted(error)
-                self._recover(error)
+            self._turn_or_recover()
         self._become(WorkerState.PENDING_SHUTDOWN)
+        self._leave()
         self._finish()
+
+    def _turn_or_recover(self) -> None:
+        try:
+            self._turn()
+        except (CommitFailed, KafkaException) as error:
+            self._recover(error)
+        except StateCorrupted as error:
+            if error.store is None:
+                raise
+            self._rebuild(error)
 
     def _become(self, state: WorkerState) -> None:
         if may_follow(self.state, state):
-            log.info("worker %s: %s -> %s", self._config.worker_id, self.state.value, state.value)
+            log.info("worker %s: %s -> %s", self.config.worker_id, self.state.value, state.value)
             self.state = state
             self._listener.state_changed(state)
 
@@ -145,53 +168,120 @@ class Worker:
     def _open(self) -> None:
         self._become(WorkerState.STARTING)
         reader = ChangelogReader(self._restore_progress, self._listener)
-        self._assembly = assemble(self._topology, self._config, reader, self._stop.is_set, self._client_error)
-        self._intake = Intake(self._assembly.manager, self._doubt)
-        self.metrics.watch(self._assembly.manager, self._assembly.state_file)
+        self._assembly = assemble(
+            self.topology, self.config, reader, self._stop.is_set, self._client_error, self._fencing
+        )
+        self._manager = self._assembly.manager
+        self._intake = Intake(self._manager, self._doubt)
+        self.metrics.watch(self._manager, self._assembly.state_file)
 
-    def _start_tasks(self, *, first: bool) -> None:
-        config, manager = self._config, self._assembly.manager
+    def _start(self) -> None:
+        """Find out which tasks are this worker's, and take them up."""
+        config, manager = self.config, self._manager
+        self._start_producer()
+        tasks = self._assembly.plan.tasks.keys()
+        registrar = manager.registrar
+        found = registrar.looked_up(tasks, committed=True)
+        if config.coordinator_url is None:
+            self._claim_all({task: where.committed for task, where in found.tasks.items()})
+            found = registrar.looked_up(tasks, committed=True)
+        self._announce(manager.announcement(found))
+        self._become(WorkerState.RESTORING)
+        self._make_globals()
+        worker = config.worker_id
+        mine = [task for task, where in found.tasks.items() if claim_of(worker, where.committed)[0] is Claim.RESUME]
+        manager.hold(mine, Role.ACTIVE)
+        if config.coordinator_url is not None:
+            self._follow(config.coordinator_url)
+
+    def _make_globals(self) -> None:
+        manager = self._manager
+        while True:
+            try:
+                manager.globals.create()
+            except StateCorrupted as error:
+                if error.store is None:
+                    raise
+                manager.globals.close()
+                manager.stores.rebuild(error)
+            else:
+                return
+
+    def _claim_all(self, committed: Mapping[TaskId, Mapping[Partition, CommittedOffset]]) -> None:
+        """Without a coordinator every task is this worker's."""
+        config = self.config
+        _, unowned, foreign = tasks_by_claim(config.worker_id, committed)
+        if foreign and not self._take_over:
+            owner, tasks = next(iter(foreign.items()))
+            raise OwnershipError(
+                f"{len(tasks)} task{'s' if len(tasks) > 1 else ''} of '{config.application_id}' (first: "
+                f"{tasks[0]}) belong to worker '{owner}', and this one is '{config.worker_id}'. Start it with "
+                f"--worker-id {owner} to go on with that worker's state, or, once that worker is gone, with --take-over."
+            )
+        orders: dict[str | None, list[TaskId]] = {None: unowned} if unowned else {}
+        for previous, tasks in (orders | foreign).items():
+            answer = self._manager.registrar.taken_over(previous, dict.fromkeys(tasks, config.worker_id))
+            for task, owner in answer.owners.items():
+                if owner != config.worker_id:
+                    raise OwnershipError(
+                        f"task {task} was claimed by worker '{owner}' at the same time; start again, with --take-over "
+                        f"once that worker is gone."
+                    )
+
+    def _announce(self, offsets: Offsets) -> None:
+        """Write this worker's new epochs beside the offsets of its tasks, in a transaction of its own."""
+        config, consumer = self.config, self._assembly.consumer
+        if not offsets:
+            return
+        if not config.exactly_once:
+            commit_directly(self._assembly.copier, offsets)
+            return
+        try:
+            commit_under(self._collector.producer, consumer.consumer_group_metadata(), offsets)
+        except OwnershipError as error:
+            raise OwnershipError(
+                f"another process runs as worker '{config.worker_id}' of '{config.application_id}' (it fenced this one "
+                f"while it started). Give each worker its own 'worker.id'."
+            ) from error
+
+    def _follow(self, url: str) -> None:
+        config, plan = self.config, self._assembly.plan
+        topology = summary(plan)
+        base = Heartbeat(
+            application=config.application_id,
+            worker=config.worker_id,
+            incarnation=uuid.uuid4().hex,
+            sequence=0,
+            topology_hash=topology.hash,
+            address=config.application_server or self.metrics.http.url,
+            tags=dict(config.tags),
+            rack=str(config.consumer["client.rack"]) if "client.rack" in config.consumer else None,
+        )
+        self._client = CoordinatorClient(
+            url, base, topology, token_file=config.coordinator_token_file, ca_file=config.coordinator_ca_file
+        )
+        self._follower = Follower(self._manager, self._client, config, frozenset(plan.tasks))
+        self._follower.start()
+        self.metrics.http.spawn(self._client.run())
+
+    def _start_producer(self) -> None:
+        """A producer that has this worker's transactional id to itself, and what commits through it."""
+        config = self.config
         producer = self._made_producer()
         self._collector = self._careful(producer) or RecordCollector(producer, transactional=config.exactly_once)
+        self._manager.outbox = self._collector.outbox
         self.metrics.collector = self._collector
         offset_sink = self._assembly.offset_committer or TransactionCommitter(
             producer, self._assembly.consumer, lambda: None
         )
         self._offset_sink = offset_sink
-        if first:
-            manager.read_committed()
-            manager.claim_all(self._fencing if config.exactly_once else None, take_over=self._take_over)
-            if config.exactly_once:
-                manager.announce(producer)
-        else:
-            manager.check_still_mine()
-        self._become(WorkerState.RESTORING)
-        self._create_tasks()
         pipeline = CommitPipeline(self._collector, offset_sink)
         self._committer = Committer(
             self._assembly, config, self._collector, pipeline, self.metrics, self._garbage, self._listener
         )
 
-    def _create_tasks(self) -> None:
-        manager, consumer = self._assembly.manager, self._assembly.consumer
-        while True:
-            try:
-                wanted = manager.create_globals()
-                if wanted:
-                    consumer.incremental_assign(wanted)
-                self._intake.global_ends = {Partition(each.topic, each.partition) for each in wanted}
-                manager.create(self._collector.outbox)
-            except StateCorrupted as error:
-                if error.store is None:
-                    raise
-                consumer.unassign()
-                manager.drop_all()
-                manager.rebuild_corrupted(error)
-            else:
-                return
-
     def _made_producer(self) -> Producer:
-        config = self._config
+        config = self.config
 
         def made() -> Producer:
             return make_producer(
@@ -209,37 +299,23 @@ class Worker:
             return None
         return CarefulCollector(
             producer,
-            transactional=self._config.exactly_once,
+            transactional=self.config.exactly_once,
             refusals=self._refusals,
             handlers=self._assembly.environment.handlers,
-            contexts=lambda: [task.context for task in self._assembly.manager.tasks.values()],
+            contexts=lambda: [task.context for task in self._manager.tasks.values()],
         )
 
     def _initialised(self, made: Callable[[], Producer]) -> Producer:
-        return initialised(made, self._stop.is_set, self._config.task_timeout_ms / 1000)
+        return initialised(made, self._stop.is_set, self.config.task_timeout_ms / 1000)
 
     def _fencing(self, owner: str) -> Producer:
         """A producer that has the transactional id of `owner` to itself."""
-        return self._initialised(lambda: make_producer(self._config, owner, self._client_error))
+        return self._initialised(lambda: make_producer(self.config, owner, self._client_error))
 
     def _restore_progress(self, restoration: Restoration) -> None:
         store = restoration.store
         done = restoration.position - restoration.start
         self._listener.restore_progress(store.name, store.partition, done, done + restoration.remaining)
-
-    def _start_running(self) -> None:
-        """Everything is restored: read the inputs."""
-        manager, consumer = self._assembly.manager, self._assembly.consumer
-        changelogs = [each.source for each in manager.reader.restorations.values()]
-        assigned = {(each.topic, each.partition) for each in consumer.assignment()}
-        consumer.incremental_unassign(
-            [TopicPartition(each.topic, each.partition) for each in changelogs if each in assigned]
-        )
-        consumer.incremental_assign(manager.start_positions())
-        self._tasks = list(manager.tasks.values())
-        self._committer.tasks = self._tasks
-        self._intake.running = True
-        self._become(WorkerState.RUNNING)
 
     # The loop -------------------------------------------------------------------------------------------------
 
@@ -248,20 +324,50 @@ class Worker:
         self.last_turn = now
         if self._fatal is not None or self._doubtful:
             self._look_into_errors()
+        manager = self._manager
         messages = self._poll(now)
         if messages:
             self.metrics.polled(len(messages))
             self._intake.dispatch(messages)
-        if not self._intake.running:
-            if self._intake.restored:
-                self._start_running()
-            return
+        if manager.reader.restorations:
+            self._copy(bool(messages))
+        self._settle()
+        while not self._calls.empty():
+            self._calls.get()()
         collector = self._collector
         if isinstance(collector, CarefulCollector):
             self._turn_carefully(collector)
             return
-        self._process()
+        if manager.running:
+            self._process()
         self._committer.advance(time.monotonic())
+
+    def _copy(self, busy: bool) -> None:
+        """Bring stores nearer to the ends of their changelogs. Beside running tasks it takes a share of the turn."""
+        copier = self._assembly.copier
+        messages: list[Message] = copier.consume(_COPY_RECORDS if busy else POLL_RECORDS, 0)
+        if messages:
+            self._intake.copied(messages)
+
+    def _settle(self) -> None:
+        """Take in what was found out about tasks, and let those run that are complete."""
+        manager, follower = self._manager, self._follower
+        for answer in manager.registrar.answers():
+            if isinstance(answer, TakenOver):
+                if follower is not None:
+                    follower.taken_over(answer)
+            elif follower is None or not follower.looked_up(answer):
+                manager.looked_up(answer)
+        if follower is not None:
+            follower.turn(time.monotonic())
+            if follower.fenced:
+                follower.fenced = False
+                raise CommitFailed("tasks of this worker were taken over", fenced=True)
+        if not manager.globals.behind:
+            if not manager.settled:
+                manager.advance()
+            if self.state is WorkerState.RESTORING and manager.settled:
+                self._become(WorkerState.RUNNING)
 
     def _turn_carefully(self, collector: CarefulCollector) -> None:
         """A few records, their reports, a commit: until all is through that was on its way at the first refusal."""
@@ -281,7 +387,7 @@ class Worker:
         committer.advance(time.monotonic())
 
     def _positions(self) -> dict[Partition, int]:
-        by_input = self._assembly.manager.by_input
+        by_input = self._manager.by_input
         return {partition: task.inputs[partition.topic].position for partition, task in by_input.items()}
 
     def _poll(self, now: float) -> list[Message]:
@@ -305,20 +411,22 @@ class Worker:
 
     def _longest_wait(self, now: float) -> float:
         """Seconds until there is something to do even if no record comes."""
-        wait = self._config.poll_ms / 1000
+        wait = self.config.poll_ms / 1000
         if self._committer.phase is not Phase.IDLE:
             wait = min(wait, _IN_FLIGHT_WAIT_S)
         elif self._committer.needed():
             wait = min(wait, max(0.0, self._committer.next_commit - now))
-        due = [each for task in self._tasks if (each := task.next_wall_clock_due()) is not None]
+        if not self._manager.settled or self._manager.globals.behind:
+            wait = min(wait, _UNSETTLED_WAIT_S)
+        elif self._follower is not None or self.metrics.http.url is not None:
+            wait = min(wait, _NEWS_WAIT_S)
+        due = [each for task in self._manager.running if (each := task.next_wall_clock_due()) is not None]
         if due:
             wait = min(wait, max(0.0, (min(due) - self._assembly.environment.now_ms()) / 1000))
         return wait
 
     def _turn_limit(self) -> int:
         """The most records to poll, and to process per task, in this turn."""
-        if not self._intake.running:
-            return POLL_RECORDS
         return min(CAREFUL_RECORDS, self._turn_records) if self._refusals.careful else self._turn_records
 
     def _process(self) -> None:
@@ -327,12 +435,12 @@ class Worker:
         processed = 0
         limit = self._turn_limit()
         self._behind = False
-        for task in self._tasks:
+        for task in self._manager.running:
             done = task.process(limit, now_ms)
             processed += done
             self._behind = self._behind or done >= limit
             task.punctuate(now_ms)
-        self._assembly.back_pressure.balance(self._tasks)
+        self._manager.balance()
         if processed:
             took = time.monotonic() - started
             if took > _LONGEST_TURN_S:
@@ -345,7 +453,7 @@ class Worker:
         if self._committer.phase is Phase.IDLE or (
             # Without transactions output need not wait for the next one; and the answer to the commit that is in flight
             # comes through the consumer, which is left alone while the outbox is full.
-            self._committer.phase is Phase.COMMITTING and not self._config.exactly_once
+            self._committer.phase is Phase.COMMITTING and not self.config.exactly_once
         ):
             self._collector.drain()
 
@@ -396,7 +504,7 @@ class Worker:
         )  # fmt: skip
         self.metrics.recoveries += 1
         cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
-        if isinstance(cause, KafkaError) and refuses(cause) and self._tasks:
+        if isinstance(cause, KafkaError) and refuses(cause) and self._manager.running:
             self._refusals.met(cause, self._positions())
         self._go_back(fenced=fenced)
 
@@ -404,27 +512,50 @@ class Worker:
         self._close_offset_sink()
         self._collector.producer.purge()
         self._become(WorkerState.STARTING)
-        self._intake.running = False
         self._behind = False
         self._fatal = None  # of the producer that is given up
-        self._assembly.back_pressure.clear()
-        self._tasks = []
-        self._assembly.consumer.unassign()
-        self._assembly.manager.drop_all()
         if fenced:
             # Whoever did it gets the time to write whose the tasks are: two that take the id from each other at once
             # would go on doing so. Then that is looked up before the id is taken back.
             self._stop.wait(_RIVAL_WAIT_S)
-            self._assembly.manager.check_still_mine()
-        self._start_tasks(first=False)
+            self._check_still_mine()
+        self._start_producer()
+        self._manager.go_back()
+        self._become(WorkerState.RESTORING)
+
+    def _check_still_mine(self) -> None:
+        """Without a coordinator tasks that are another's now end this worker; with one they are simply gone."""
+        if self._follower is None:
+            manager = self._manager
+            held = [task for task, each in manager.held.items() if each.role is Role.ACTIVE]
+            for task, where in manager.registrar.looked_up(held, committed=True).tasks.items():
+                manager.check_mine(manager.held[task], where)
+
+    def _rebuild(self, error: StateCorrupted) -> None:
+        self._close_offset_sink()
+        self._collector.producer.purge()
+        self._become(WorkerState.STARTING)
+        self._start_producer()
+        self._manager.rebuild_corrupted(error)
+        self._become(WorkerState.RESTORING)
+
+    def _leave(self) -> None:
+        """Hand the tasks over, where somebody is there to take them."""
+        follower = self._follower
+        if follower is None:
+            return
+        deadline = time.monotonic() + self.config.shutdown_timeout_ms / 1000
+        follower.leave()
+        while not follower.may_leave and time.monotonic() < deadline:
+            self._turn_or_recover()
 
     def _finish(self) -> None:
         """Commit what is processed, within the deadline."""
-        deadline = time.monotonic() + self._config.shutdown_timeout_ms / 1000
+        deadline = time.monotonic() + self.config.shutdown_timeout_ms / 1000
         committer = self._committer
         try:
             idle = committer.finish(deadline, _IN_FLIGHT_WAIT_S)
-            if idle and self._intake.running and committer.needed():
+            if idle and committer.needed():
                 self._collector.drain()
                 committer.begin()
                 idle = committer.finish(deadline, _IN_FLIGHT_WAIT_S)
@@ -433,6 +564,40 @@ class Worker:
             return
         if not idle:
             log.warning("no answer to the last commit within the deadline; the next start finds out")
+
+    # For other threads ----------------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan:
+        """Tasks, sub-topologies and partition counts; once the worker is past its start."""
+        return self._assembly.plan
+
+    def holdings(self) -> Mapping[TaskId, Holding]:
+        """The tasks it holds now. Safe from any thread."""
+        manager: TaskManager | None = getattr(self, "_manager", None)
+        return {} if manager is None else {held.id: held.view() for held in list(manager.held.values())}
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Run a function in the loop, between two turns. Safe from any thread."""
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(function())
+                except BaseException as error:
+                    answer.set_exception(error)
+
+        self._calls.put(run)
+        return answer
+
+    def backend_of_store(self, store: str) -> Any:
+        """Where a store's committed rows are.
+
+        Raises:
+            KeyError: the application has no such store.
+        """
+        return self._manager.stores.backend(store)
 
     def _close(self) -> None:
         self._close_offset_sink()

@@ -1,0 +1,272 @@
+"""Carries out what the coordinator says, and tells it how things stand (design.md, "The coordinator").
+
+The coordinator may be late, wrong, doubled or gone: whose a task is only Kafka says, and everything here is checked
+against that. Without an answer a worker goes on with what it owns.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import TypeVar
+
+from millpond.protocol import Answer, Epoch, Role, TakeOver, TaskReport, TaskState, parse_task
+from millpond.protocol.client import CoordinatorClient
+from millpond.topology import TaskId
+
+from .config import Config
+from .ownership import Claim, claim_of
+from .registrar import LookedUp, TakenOver
+from .task_manager import TaskManager
+
+__all__ = ("Follower",)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Lags go with the next heartbeat; what the coordinator waits for goes at once.
+_REPORT_S = 0.5
+_LOOK_S = 0.05
+_CLEAN_UP_S = 30.0
+_RETRY_S = 0.2
+
+
+class Follower:
+    """Between the coordinator's client and the worker's tasks. Belongs to the worker's loop.
+
+    Args:
+        manager: has the tasks.
+        client: talks to the coordinator.
+        config: the worker's.
+        tasks: all tasks of the application.
+    """
+
+    def __init__(
+        self, manager: TaskManager, client: CoordinatorClient, config: Config, tasks: frozenset[TaskId]
+    ) -> None:
+        self._manager = manager
+        self._client = client
+        self._config = config
+        self._all = tasks
+        self._answer: Answer | None = None
+        self._ordered: set[tuple[str | None, frozenset[tuple[str, str]]]] = set()
+        self._found: dict[str, str] = {}
+        self._on_disk: dict[str, int] = {}
+        self._suspects: set[TaskId] = set()
+        self._checking = 0
+        self._adopting = 0
+        self._retry_at = 0.0
+        self._next_look = 0.0
+        self._next_report = 0.0
+        self._next_clean_up = 0.0
+        self._next_adoption = time.monotonic() + config.coordinator_session_timeout_ms / 1000
+        self.leaving = False
+        #: Set when Kafka names another owner for a task that runs here: the worker is fenced and has to go back.
+        self.fenced = False
+        manager.on_foreign = self._foreign
+        manager.on_released = self._released
+
+    # Every turn -----------------------------------------------------------------------------------------------
+
+    def turn(self, now: float) -> None:
+        """Take in news, and report when there is something to tell. Cheap when there is nothing."""
+        answer = self._client.news()
+        if answer is not None:
+            self._take(answer)
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_S
+            self._manager.look_at_copies()
+        if self._manager.changed:
+            self._manager.changed = False
+            self._follow()
+            self._report(urgent=True)
+        elif self._retry_at and now >= self._retry_at:
+            self._retry_at = 0.0
+            self._follow()
+        elif now >= self._next_report:
+            self._report(urgent=False)
+        if now >= self._next_adoption:
+            self._adopt(now)
+        if now >= self._next_clean_up:
+            self._next_clean_up = now + min(_CLEAN_UP_S, self._config.state_cleanup_delay_ms / 1000)
+            if self._connected(now):
+                self._manager.clean_up(self._config.state_cleanup_delay_ms / 1000)
+                self._look_at_disk()
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether a leaving worker has nothing to wait for: its tasks are others', or nobody can take them."""
+        held = any(each.role is Role.ACTIVE for each in self._manager.held.values())
+        if not held or self._client.refusal is not None or not self._connected(time.monotonic()):
+            return True
+        return self._answer is not None and self._answer.may_leave
+
+    def leave(self) -> None:
+        """Ask for successors."""
+        self.leaving = True
+        self._report(urgent=True)
+
+    def _connected(self, now: float) -> bool:
+        at = self._client.connected_at
+        return at is not None and now - at < self._config.coordinator_session_timeout_ms / 1000
+
+    # What is to be done ---------------------------------------------------------------------------------------
+
+    def _take(self, answer: Answer) -> None:
+        before, self._answer = self._answer, answer
+        if before is None or (answer.revision, answer.coordinator) != (before.revision, before.coordinator):
+            self._follow()
+            self._report(urgent=False)
+
+    def _follow(self) -> None:
+        """Compare what is held with what the answer says, and do something about each difference."""
+        answer = self._answer
+        if answer is None:
+            return
+        wanted = self._known(answer.tasks)
+        release = self._known(answer.release)
+        manager = self._manager
+        by_role: dict[Role, list[TaskId]] = {role: [] for role in Role}
+        for task, role in wanted.items():
+            held = manager.held.get(task)
+            if held is None or held.role is not role:
+                if held is None or held.role is not Role.ACTIVE:
+                    by_role[role].append(task)
+                elif task not in release:
+                    self._suspects.add(task)
+        for role, tasks in by_role.items():
+            if tasks:
+                manager.hold(tasks, role)
+        gone: list[TaskId] = []
+        for task, held in manager.held.items():
+            if task in wanted:
+                continue
+            if held.role is not Role.ACTIVE:
+                gone.append(task)
+            elif held.state is not TaskState.RELEASING:
+                self._suspects.add(task)
+        if gone:
+            manager.drop(gone)
+            self._look_at_disk()
+        for task, owner in release.items():
+            manager.release(task, owner)
+        self._carry_out(answer.take_over)
+        self._check_suspects()
+        manager.changed = False
+
+    def _known(self, by_task: Mapping[str, T]) -> dict[TaskId, T]:
+        found: dict[TaskId, T] = {}
+        for text, value in by_task.items():
+            try:
+                task = parse_task(text)
+            except ValueError:
+                continue
+            if task in self._all:
+                found[task] = value
+            else:
+                log.warning("the coordinator speaks of task %s, which this topology does not have; ignored", text)
+        return found
+
+    def _carry_out(self, orders: tuple[TakeOver, ...]) -> None:
+        wanted = {(each.previous, frozenset(each.owners.items())) for each in orders}
+        for previous, owners in wanted - self._ordered:
+            if previous == self._config.worker_id:
+                continue
+            tasks = self._known(dict(owners))
+            if tasks:
+                log.info("taking %d tasks over from %s", len(tasks), previous or "nobody")
+                self._manager.registrar.take_over(previous, tasks)
+        self._ordered = wanted
+
+    def taken_over(self, answer: TakenOver) -> None:
+        """The registrar carried out an order: tell, and begin with what is this worker's now."""
+        mine = []
+        for task, owner in answer.owners.items():
+            if owner is not None:
+                self._found[str(task)] = owner
+            if owner == self._config.worker_id:
+                mine.append(task)
+        self._ordered = {each for each in self._ordered if each[0] != answer.previous}
+        if answer.previous in answer.owners.values():
+            # The broker refused, or the previous owner came back meanwhile. The order stands until the coordinator knows.
+            self._retry_at = time.monotonic() + _RETRY_S
+        self._manager.hold(mine, Role.ACTIVE)
+        self._report(urgent=True)
+
+    # What Kafka says ------------------------------------------------------------------------------------------
+
+    def _foreign(self, task: TaskId, claim: Claim, owner: str | None) -> None:
+        """A task was to be active here, but it is another's, or nobody's."""
+        log.info("task %s is %s", task, f"worker {owner}'s" if owner else "nobody's")
+        if owner is not None:
+            self._found[str(task)] = owner
+        self._manager.lost(task)
+
+    def _released(self, tasks: Mapping[TaskId, str]) -> None:
+        """A commit handed these over to their new owners."""
+        self._found |= {str(task): owner for task, owner in tasks.items()}
+
+    def _check_suspects(self) -> None:
+        """Tasks run here that the coordinator thinks another's: look whose they are."""
+        running = {
+            task
+            for task in self._suspects
+            if (held := self._manager.held.get(task)) is not None
+            and held.role is Role.ACTIVE
+            and held.state is TaskState.RUNNING
+        }
+        self._suspects.clear()
+        if running and not self._checking:
+            self._checking = self._manager.registrar.look_up(running, committed=True)
+
+    def looked_up(self, answer: LookedUp) -> bool:
+        """Whether the answer was for this; when it shows that this worker was fenced, `fenced` is set."""
+        if self._adopting and answer.number == self._adopting:
+            self._adopting = 0
+            found = [
+                task
+                for task, where in answer.tasks.items()
+                if claim_of(self._config.worker_id, where.committed)[0] is Claim.RESUME
+            ]
+            if found:
+                log.info("adopting %d tasks that were handed over to this worker", len(found))
+                self._manager.hold(found, Role.ACTIVE)
+            return True
+        if not self._checking or answer.number != self._checking:
+            return False
+        self._checking = 0
+        for task, where in answer.tasks.items():
+            owners = {each.metadata.owner for each in where.committed.values()} - {None}
+            held = self._manager.held.get(task)
+            running = held is not None and held.state is TaskState.RUNNING
+            if running and owners and self._config.worker_id not in owners:
+                log.warning("task %s was taken over by worker %s", task, min(map(str, owners)))
+                self.fenced = True
+        return True
+
+    def _adopt(self, now: float) -> None:
+        """Nobody answers: see whether a task was handed over to this worker that it was not told of."""
+        self._next_adoption = now + self._config.coordinator_session_timeout_ms / 1000
+        if not self._connected(now) and not self.leaving:
+            active = {task for task, held in self._manager.held.items() if held.role is Role.ACTIVE}
+            if self._all - active:
+                self._adopting = self._manager.registrar.look_up(self._all - active, committed=True)
+
+    # Reports --------------------------------------------------------------------------------------------------
+
+    def _look_at_disk(self) -> None:
+        self._on_disk = {str(task): offset for task, offset in self._manager.stores.on_disk(self._manager.held).items()}
+
+    def start(self) -> None:
+        """The first report."""
+        self._look_at_disk()
+        self._report(urgent=True)
+
+    def _report(self, *, urgent: bool) -> None:
+        self._next_report = time.monotonic() + _REPORT_S
+        tasks: dict[str, TaskReport] = {str(held.id): held.report() for held in self._manager.held.values()}
+        found, self._found = self._found, {}
+        epoch = self._answer.epoch if self._answer is not None else Epoch()
+        self._client.report(tasks, self._on_disk, found, epoch, self.leaving, urgent=urgent)

@@ -1,0 +1,129 @@
+"""The tasks a worker holds: what it is to each, how far it is, and what others may see of that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from millpond.protocol import Role, TaskReport, TaskState
+from millpond.topology import TaskId, Topology
+
+from .config import Config
+from .ownership import CommittedOffset, Partition
+from .plan import Plan
+from .restore import Restoration
+from .task import StreamTask
+
+__all__ = ("Held", "Holding", "LocalState")
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class Held:
+    """A task in a worker's hands. Only the worker's loop touches it."""
+
+    id: TaskId
+    role: Role
+    state: TaskState
+    stores: dict[str, Any] = field(default_factory=dict)
+    """Its store instances by name."""
+    changelogs: list[Restoration] = field(default_factory=list)
+    """What fills the stores that have a changelog."""
+    opened: bool = False
+    """Whether the stores are made."""
+    task: StreamTask | None = None
+    """The active task, once it is known where it starts."""
+    committed: Mapping[Partition, CommittedOffset] = field(default_factory=dict)
+    """Of an active task: what is committed for its inputs."""
+    epoch: int = 0
+    """Of an active task: its epoch in the offset metadata."""
+    release_to: str | None = None
+    """Who owns the task after its next commit."""
+    caught_up: bool = False
+    """Of a copy: whether it was within the acceptable lag when somebody looked last."""
+    asked: int = 0
+    """The number of the look-up that it waits for; 0 for none."""
+
+    @property
+    def lag(self) -> int | None:
+        """Changelog records to go; None while unknown."""
+        if not self.opened:
+            return None
+        if self.role is Role.ACTIVE and self.state in (TaskState.RUNNING, TaskState.RELEASING):
+            return 0
+        return sum(each.remaining for each in self.changelogs)
+
+    @property
+    def restored(self) -> bool:
+        """Whether all stores are at the ends of their changelogs."""
+        return self.opened and all(each.done for each in self.changelogs)
+
+    @property
+    def caught_up_at(self) -> float | None:
+        """Monotonic time at which its stores last were at the ends of their changelogs, None for never."""
+        if not self.opened or not all(each.done for each in self.changelogs):
+            return None
+        if all(not each.remaining for each in self.changelogs):
+            return time.monotonic()
+        return min((each.at_end for each in self.changelogs), default=time.monotonic())
+
+    def report(self) -> TaskReport:
+        """What the coordinator is told of it."""
+        return TaskReport(self.role, self.state, self.lag, sum(each.position for each in self.changelogs))
+
+    def view(self) -> Holding:
+        """What queries see of it."""
+        positions = {
+            str(partition): each.offset for partition, each in self.committed.items() if each.offset is not None
+        }
+        return Holding(self.id, self.role, self.state, self.stores, positions, self.caught_up_at, self.lag)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A task a worker holds, as of a moment; may be read from any thread."""
+
+    task: TaskId
+    role: Role
+    state: TaskState
+    stores: Mapping[str, Any]
+    """Store instances by name; their methods are the loop's, except where a backend says otherwise."""
+    positions: Mapping[str, int]
+    """Committed next offset per input, keyed ``topic-partition``; empty for copies."""
+    caught_up_at: float | None
+    """Monotonic time at which the stores last stood at the ends of their changelogs; None for never."""
+    lag: int | None
+    """Changelog records to go; None while unknown."""
+
+
+class LocalState(Protocol):
+    """What a worker shows of its state to other threads."""
+
+    @property
+    def plan(self) -> Plan:
+        """Tasks, sub-topologies and partition counts."""
+
+    @property
+    def topology(self) -> Topology:
+        """What it runs."""
+
+    @property
+    def config(self) -> Config:
+        """Its settings."""
+
+    def holdings(self) -> Mapping[TaskId, Holding]:
+        """The tasks it holds now. Safe from any thread."""
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Run a function in the worker's loop, between two turns. Safe from any thread."""
+
+    def backend_of_store(self, store: str) -> Any:
+        """Where a store's committed rows are.
+
+        Raises:
+            KeyError: the application has no such store.
+        """
