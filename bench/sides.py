@@ -94,6 +94,35 @@ class Child:
             self._process.wait()
 
 
+def compile_java(source: Path, classes: Path, java_home_bin: Path, classpath: Sequence[Path]) -> Path:
+    """Compile one source file of a Java side.
+
+    Args:
+        source: it.
+        classes: directory the classes go to.
+        java_home_bin: directory with a JDK's `java` and `javac`, version 17 or newer.
+        classpath: the jars it needs.
+
+    Returns:
+        `classes`.
+
+    Raises:
+        RunFailed: when there is no `javac` or it does not compile.
+    """
+    javac = java_home_bin / "javac"
+    if not javac.exists():
+        message = (
+            f"The bench compiles its Kafka Streams side and {javac} does not exist: install openjdk-17-jdk-headless."
+        )
+        raise RunFailed(message)
+    classes.mkdir(parents=True, exist_ok=True)
+    jars = ":".join(map(str, classpath))
+    done = subprocess.run([javac, "-d", classes, "-cp", jars, source], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunFailed(f"{source.name} does not compile:\n{done.stderr}")
+    return classes
+
+
 class Commands:
     """How each side is started; compiles the Java one first."""
 
@@ -109,18 +138,8 @@ class Commands:
             RunFailed: when there is no `javac` or it does not compile.
         """
         self.build = build
-        classes = build / "classes"
+        classes = compile_java(_JAVA_SOURCE, build / "classes", java_home_bin, classpath)
         jars = ":".join(map(str, classpath))
-        javac = java_home_bin / "javac"
-        if not javac.exists():
-            message = f"The bench compiles its Kafka Streams side and {javac} does not exist: install openjdk-17-jdk-headless."
-            raise RunFailed(message)
-        classes.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            [javac, "-d", classes, "-cp", jars, _JAVA_SOURCE], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise RunFailed(f"{_JAVA_SOURCE.name} does not compile:\n{done.stderr}")
         self._commands: dict[SideName, list[str]] = {
             "millpond": [sys.executable, "-m", "bench.worker"],
             "kafka_streams": [str(java_home_bin / "java"), "-cp", f"{classes}:{jars}", "KafkaStreamsBench"],

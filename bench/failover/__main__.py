@@ -1,0 +1,188 @@
+"""`python -m bench.failover`: run the faults, print the table, write `build/bench-failover.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+
+from bench.cluster import Cluster
+from bench.failover.analysis import Kind
+from bench.failover.conduct import WORKERS, Conductor
+from bench.failover.fleet import COMMIT_MS, Fleet, Work
+from bench.failover.millpond_side import MillpondFleet
+from bench.failover.records import PARTITIONS
+from bench.failover.report import Outcome, show, write
+from bench.failover.streams import StreamsFleet
+from bench.failover.traffic import Generator, Probe
+from bench.sides import SIDES, RunFailed, SideName
+from millpond.broker import EmbeddedBroker
+from millpond.broker.jars import paths
+from millpond.broker.java import find_jdk
+from millpond.errors import MillpondError
+
+_WIDTH: Final = 190
+_FAULTS: Final[dict[SideName, tuple[Kind, ...]]] = {
+    "millpond": ("kill_known", "kill_timeout", "leave", "restart", "grow"),
+    # A death cannot be reported to a consumer group: there is its session timeout and nothing else.
+    "kafka_streams": ("kill_timeout", "leave", "restart", "grow"),
+}
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option("--quick", is_flag=True, help="A look: two rounds.")
+@click.option("--repeats", default=10, type=click.IntRange(1), help="Faults of each kind.")
+@click.option(
+    "--grow-repeats", default=2, type=click.IntRange(0), help="The same for `grow`: Kafka Streams takes minutes."
+)
+@click.option("--sides", default=",".join(SIDES), help="Which sides.")
+@click.option(
+    "--faults", default=None, help="Which faults: kill_known, kill_timeout, leave, restart, grow. Default: all."
+)
+@click.option("--rate", default=4_000, type=click.IntRange(1), help="Records per second.")
+@click.option("--session-timeout-ms", default=6_000, type=click.IntRange(1), help="On both sides.")
+@click.option(
+    "--streams-transaction-timeout-ms",
+    default=6_000,
+    type=click.IntRange(1),
+    help="Kafka Streams' transaction.timeout.ms, whose default is 10,000: an open transaction of a dead instance lasts so long.",
+)
+@click.option("--seed", default=20_131, help="Of the choice of victims.")
+@click.option(
+    "--output", default=Path("build/bench-failover.json"), type=click.Path(path_type=Path), help="Where the figures go."
+)
+def main(
+    quick: bool,
+    repeats: int,
+    grow_repeats: int,
+    sides: str,
+    faults: str | None,
+    rate: int,
+    session_timeout_ms: int,
+    streams_transaction_timeout_ms: int,
+    seed: int,
+    output: Path,
+) -> None:
+    """Kill, drain, stop and add workers of millpond and of Kafka Streams 4.1, and measure the pause of every task.
+
+    The same application, broker, input and probe for both; what is measured and how is written down in docs/benchmarks.md.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that workers and broker are stopped then too
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    if quick:
+        repeats, grow_repeats = 2, 1
+    chosen = [side for side in SIDES if side in sides.split(",")]
+    wanted = None if faults is None else set(faults.split(","))
+    directory = output.parent.absolute() / "bench-failover"
+    setting: dict[str, Any] = {
+        "workers": len(WORKERS),
+        "partitions": PARTITIONS,
+        "rate": rate,
+        "commit_ms": COMMIT_MS,
+        "session_timeout_ms": session_timeout_ms,
+        "streams_transaction_timeout_ms": streams_transaction_timeout_ms,
+        "seed": seed,
+    }
+    console.print(
+        f"{len(WORKERS)} workers, {PARTITIONS} partitions, {rate:,} records/s, count per key, exactly once, commit every "
+        f"{COMMIT_MS} ms, one standby, session timeout {session_timeout_ms / 1000:g} s, seed {seed}"
+    )
+    outcomes: list[Outcome] = []
+    failures: list[str] = []
+    shutil.rmtree(directory, ignore_errors=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            broker = stack.enter_context(
+                EmbeddedBroker(heap_mb=1024, properties={"log.segment.delete.delay.ms": "1000"})
+            )
+            for side in chosen:
+                schedule = [
+                    kind
+                    for repeat in range(repeats)
+                    for kind in _FAULTS[side]
+                    if (wanted is None or kind in wanted) and (kind != "grow" or repeat < grow_repeats)
+                ]
+                work = Work(
+                    application=f"failover-{side.replace('_', '-')}",
+                    bootstrap=broker.bootstrap_servers,
+                    input=f"in-{side}",
+                    output=f"out-{side}",
+                    directory=directory,
+                    session_ms=session_timeout_ms,
+                    transaction_ms=streams_transaction_timeout_ms,
+                )
+                with _fleet(side, work, broker.log_file) as fleet:
+                    outcome, failure = _measure(console, fleet, schedule, rate, seed)
+                outcomes.append(outcome)
+                if failure is not None:
+                    failures.append(failure)
+                    console.print(f"[red]{failure}")
+        except (MillpondError, RunFailed) as error:
+            raise click.ClickException(str(error)) from error
+        finally:
+            if outcomes:
+                write(outcomes, setting, output)
+                show(console, outcomes)
+                console.print(f"Written to {output}")
+    if failures or not all(outcome.correctness.holds for outcome in outcomes):
+        sys.exit(1)
+
+
+@contextlib.contextmanager
+def _fleet(side: SideName, work: Work, broker_log: Path) -> Iterator[Fleet]:
+    if side == "millpond":
+        fleet: Fleet = MillpondFleet(work)
+    else:
+        fleet = StreamsFleet(work, find_jdk() / "bin", paths("kafka-streams"), broker_log)
+    with fleet.running():
+        yield fleet
+
+
+def _measure(console: Console, fleet: Fleet, schedule: list[Kind], rate: int, seed: int) -> tuple[Outcome, str | None]:
+    """One side, all of its faults. A failure ends them, but not the account of what was measured before it."""
+    work = fleet.work
+    cluster = Cluster(work.bootstrap)
+    for topic in (work.input, work.output):
+        cluster.create(topic, PARTITIONS)
+    generator, probe = Generator(work.bootstrap, work.input, rate), Probe(work.bootstrap, work.output)
+    failure = None
+    with console.status(fleet.side) as status:
+        conductor = Conductor(fleet, generator, probe, random.Random(seed), _teller(status, fleet.side))
+        try:
+            conductor.begin()
+            for number, kind in enumerate(schedule):
+                console.log(f"{fleet.side} {number + 1}/{len(schedule)}: {kind}")
+                conductor.perform(kind)
+        except RunFailed as error:
+            failure = str(error)
+        sent = conductor.end()
+    return (
+        Outcome(
+            side=fleet.side,
+            faults=conductor.faults,
+            moves=probe.moves,
+            gaps=probe.gaps,
+            correctness=probe.finish(sent),
+            records=sum(sent),
+            input_gap_ms=generator.longest_gap_us / 1000,
+        ),
+        failure,
+    )
+
+
+def _teller(status: Any, side: SideName) -> Callable[[str], None]:
+    return lambda what: status.update(f"{side}: {what}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""From results to pauses: who processed what and when, what is missing or there twice, and what each fault cost. Pure.
+
+Definitions, the same for both sides:
+
+- A task **moves** when two consecutive results of its partition carry different owners. Its **pause** is the time between
+  the processing of these two: of the last record of the old owner that was committed, and of the first of the new one. Work
+  that an aborted transaction took with it does not count as processed.
+- A killed worker's task **processes again** when the first record of its new owner is processed; that time is
+  counted from the moment at which the death is known to whoever hands out its tasks. It is **visible again** when that record's
+  result reaches a `read_committed` reader.
+- A record is **late** by the time from its sending to its result's arrival; of a move, that of the new owner's first record
+  is kept: it has waited longest.
+- **Others** are the tasks that a fault did not move: of each fault the longest gap in the processing of any of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+from bench.failover.records import Result, expected_count
+from bench.statistics import percentile
+
+Kind = Literal["quiet", "kill_known", "kill_timeout", "leave", "join", "restart", "grow", "shrink"]
+KILLS: Final[tuple[Kind, ...]] = ("kill_known", "kill_timeout")
+PLANNED: Final[tuple[Kind, ...]] = ("leave", "join", "restart", "grow", "shrink")
+
+GAP_FLOOR_US: Final = 20_000
+"""Shorter gaps between two records of a task are not kept: batches are as long as that when nothing is wrong."""
+
+
+class Move(NamedTuple):
+    """A change of owner, seen in the output."""
+
+    before: Result
+    """The last result of the old owner."""
+    after: Result
+    """The first result of the new owner."""
+
+    @property
+    def pause_ms(self) -> float:
+        """From the processing of one to that of the other."""
+        return (self.after.processed_us - self.before.processed_us) / 1000
+
+
+class Gap(NamedTuple):
+    """A time in which a task processed nothing, under one owner."""
+
+    partition: int
+    end_us: int
+    length_us: int
+
+
+@dataclass
+class Correctness:
+    """What exactly-once promises, counted over all partitions: everything but `results` must be 0."""
+
+    results: int = 0
+    lost: int = 0
+    """Records without a result."""
+    twice: int = 0
+    """Results of records that had one already."""
+    wrong: int = 0
+    """Results whose count does not follow from the records before them: the state was not what it should have been."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is amiss."""
+        return not (self.lost or self.twice or self.wrong)
+
+
+@dataclass
+class Track:
+    """The results of one partition in the order of their arrival, which within a partition is that of the output topic."""
+
+    partition: int
+    last: Result | None = None
+    next_number: int = 0
+    moves: list[Move] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    correctness: Correctness = field(default_factory=Correctness)
+
+    def observe(self, result: Result) -> None:
+        """Take in the next result."""
+        found, last = self.correctness, self.last
+        found.results += 1
+        if result.number < self.next_number:
+            found.twice += 1
+        else:
+            found.lost += result.number - self.next_number
+            self.next_number = result.number + 1
+        if result.total != expected_count(result.number):
+            found.wrong += 1
+        if last is not None:
+            if last.owner != result.owner:
+                self.moves.append(Move(last, result))
+            elif (length := result.processed_us - last.processed_us) >= GAP_FLOOR_US:
+                self.gaps.append(Gap(self.partition, result.processed_us, length))
+        self.last = result
+
+    def finish(self, sent: int) -> None:
+        """Count as lost what was sent and has not been seen: `sent` records in all."""
+        self.correctness.lost += sent - self.next_number
+        self.next_number = sent
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that was done to the application; its window lasts until the next one's begin."""
+
+    kind: Kind
+    at_us: int
+    """Just before it was done."""
+    victim: str | None = None
+    """Of kills: the process that died."""
+    known_us: int | None = None
+    """Of kills: when whoever hands out its tasks knew. None where that cannot be seen."""
+
+
+class Pause(NamedTuple):
+    """What one fault cost one task."""
+
+    kind: Kind
+    partition: int
+    failover: bool
+    """Its owner was killed; otherwise the task was moved from a living worker, or back to one."""
+    pause_ms: float
+    again_ms: float | None
+    """From the death being known to the first record; None when nobody died or the moment is not known."""
+    visible_ms: float | None
+    """From the death being known to the first committed result at the reader."""
+    late_ms: float
+
+
+def pauses(faults: Sequence[Fault], moves: Iterable[Move]) -> list[Pause]:
+    """What each move cost, laid to the latest fault before it. Moves before the first fault belong to the start, and are left out.
+
+    Args:
+        faults: in order of their time.
+        moves: in any order.
+    """
+    begins = [fault.at_us for fault in faults]
+    found = []
+    for move in moves:
+        at = bisect_right(begins, move.after.processed_us) - 1
+        if at < 0:
+            continue
+        fault = faults[at]
+        failover = fault.victim is not None and move.before.owner == fault.victim
+        known = fault.known_us if failover else None
+        found.append(
+            Pause(
+                kind=fault.kind,
+                partition=move.after.partition,
+                failover=failover,
+                pause_ms=move.pause_ms,
+                again_ms=None if known is None else (move.after.processed_us - known) / 1000,
+                visible_ms=None if known is None else (move.after.arrived_us - known) / 1000,
+                late_ms=(move.after.arrived_us - move.after.sent_us) / 1000,
+            )
+        )
+    return found
+
+
+def others(faults: Sequence[Fault], moves: Iterable[Move], gaps: Iterable[Gap]) -> Mapping[Kind, list[float]]:
+    """The longest gap, in ms, of tasks that stayed where they were, for each fault; 0 when no gap was worth keeping.
+
+    Args:
+        faults: in order of their time; the last one's window has no end.
+        moves: all of them, in any order.
+        gaps: all that were kept, in any order.
+    """
+    begins = [fault.at_us for fault in faults]
+    moved: defaultdict[int, set[int]] = defaultdict(set)
+    for move in moves:
+        # A pause that began in one window and ended in the next touches both.
+        for us in (move.before.processed_us, move.after.processed_us):
+            moved[bisect_right(begins, us) - 1].add(move.after.partition)
+    longest = [0.0] * len(faults)
+    for gap in gaps:
+        at = bisect_right(begins, gap.end_us) - 1
+        if at >= 0 and gap.partition not in moved[at]:
+            longest[at] = max(longest[at], gap.length_us / 1000)
+    by_kind: defaultdict[Kind, list[float]] = defaultdict(list)
+    for fault, length in zip(faults, longest, strict=True):
+        by_kind[fault.kind].append(length)
+    return by_kind
+
+
+class Spread(NamedTuple):
+    """Percentiles by nearest rank, in milliseconds."""
+
+    p50: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Spread | None:
+        """The spread of `samples`; None when there are none."""
+        if not samples:
+            return None
+        return cls(percentile(samples, 50), percentile(samples, 99), max(samples))
+
+    def to_json(self) -> dict[str, float]:
+        """Milliseconds, named."""
+        return {f"{name}_ms": round(value, 1) for name, value in self._asdict().items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One line of the table: what faults of one kind cost on one side."""
+
+    kind: Kind
+    failover: bool
+    """Only tasks whose owner was killed; otherwise only tasks that moved between living workers."""
+    faults: int
+    tasks: int
+    """Pauses counted: tasks times faults."""
+    pause: Spread | None
+    again: Spread | None
+    visible: Spread | None
+    late: Spread | None
+    others: Spread | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of this line in `bench-failover.json`."""
+        spreads = {
+            name: spread.to_json()
+            for name in ("pause", "again", "visible", "late", "others")
+            if (spread := getattr(self, name)) is not None
+        }
+        return {"kind": self.kind, "failover": self.failover, "faults": self.faults, "tasks": self.tasks, **spreads}
+
+
+def summarise(faults: Sequence[Fault], moves: Sequence[Move], gaps: Iterable[Gap]) -> list[Summary]:
+    """A line for each kind of fault, in the order of `Kind`'s first appearance.
+
+    A kill makes up to two: one for the tasks of the victim, and one for tasks that moved between living workers meanwhile.
+    """
+    all_pauses = pauses(faults, moves)
+    still = others(faults, moves, gaps)
+    lines = []
+    for kind in dict.fromkeys(fault.kind for fault in faults):
+        for failover in (True, False):
+            mine = [pause for pause in all_pauses if pause.kind == kind and pause.failover == failover]
+            if not mine and failover != (kind in KILLS):
+                continue
+            lines.append(
+                Summary(
+                    kind=kind,
+                    failover=failover,
+                    faults=sum(fault.kind == kind for fault in faults),
+                    tasks=len(mine),
+                    pause=Spread.of([pause.pause_ms for pause in mine]),
+                    again=Spread.of([pause.again_ms for pause in mine if pause.again_ms is not None]),
+                    visible=Spread.of([pause.visible_ms for pause in mine if pause.visible_ms is not None]),
+                    late=Spread.of([pause.late_ms for pause in mine]),
+                    others=Spread.of(still[kind]) if failover == (kind in KILLS) else None,
+                )
+            )
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The two figures with a target, over all faults that count for each."""
+
+    again: Spread | None
+    """SIGKILL with standbys: from the death being known to processing, over both kinds of kill."""
+    planned: Spread | None
+    """Pause of tasks that moved while their owner lived."""
+
+
+def headline(faults: Sequence[Fault], moves: Iterable[Move]) -> Headline:
+    """The figures that have a target, over all of `faults`."""
+    all_pauses = pauses(faults, moves)
+    return Headline(
+        again=Spread.of([pause.again_ms for pause in all_pauses if pause.again_ms is not None]),
+        planned=Spread.of([pause.pause_ms for pause in all_pauses if not pause.failover]),
+    )

@@ -1,0 +1,197 @@
+"""Does things to a running application, one at a time, and waits each time until it has settled again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from bench.failover.analysis import Fault, Kind
+from bench.failover.fleet import Fleet, Holdings, balanced, covered
+from bench.failover.records import PARTITIONS, now_us
+from bench.failover.traffic import Generator, Probe
+from bench.sides import RunFailed
+
+WORKERS: Final = ("w0", "w1", "w2")
+_NEW: Final = "w3"
+
+_LOOK: Final = 0.1  # seconds between two looks at what workers hold
+_SETTLED: Final = 1.5  # seconds for which it must look settled: reports of workers are as old as a heartbeat
+_QUIET: Final = 3.0
+_RECOVER: Final = 60.0  # seconds for tasks of a dead or leaving worker to be processed by others
+_SETTLE: Final = 150.0  # seconds to settle: Kafka Streams looks for warmed-up copies once a minute
+_END: Final = 30.0
+
+
+@dataclass
+class Conductor:
+    """One side's run. Everything happens while the generator sends and the probe reads."""
+
+    fleet: Fleet
+    generator: Generator
+    probe: Probe
+    random: random.Random
+    told: Callable[[str], None]
+    """Called with what is going on, for a progress bar."""
+    faults: list[Fault] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Start the workers and the input, and wait until all is settled.
+
+        Raises:
+            RunFailed: when it does not settle.
+        """
+        for worker in WORKERS:
+            self.fleet.start(worker)
+        self.probe.start()
+        self.generator.start()
+        self._until(
+            lambda: all(self.probe.owner(partition) for partition in range(PARTITIONS)), _SETTLE, "first results"
+        )
+        self._settle(balanced)
+
+    def end(self) -> list[int]:
+        """Stop the input and wait until every record has its result, or nothing comes any more.
+
+        Returns:
+            How many records each partition got.
+        """
+        sent = self.generator.stop()
+        seen, news = 0, time.monotonic()
+        while time.monotonic() - news < _END:
+            now = sum(self.probe.seen(partition) for partition in range(PARTITIONS))
+            if now >= sum(sent):
+                break
+            if now > seen:
+                seen, news = now, time.monotonic()
+            time.sleep(_LOOK)
+        time.sleep(1.0)  # a record that is there twice may come after the last one
+        self.probe.stop()
+        return sent
+
+    def perform(self, kind: Kind) -> None:
+        """Do one thing and, where it takes a worker away, bring it back; settled before and after.
+
+        Raises:
+            RunFailed: when the application does not recover.
+        """
+        self._quiet()
+        self.told(kind)
+        match kind:
+            case "kill_known" | "kill_timeout":
+                self._kill(kind)
+            case "leave":
+                self._leave()
+            case "restart":
+                self._restart()
+            case "grow":
+                self._grow()
+            case _:
+                message = f"{kind} is not done by itself"
+                raise ValueError(message)
+
+    def _quiet(self) -> None:
+        self.told("quiet")
+        self._mark("quiet")
+        time.sleep(_QUIET)
+
+    def _kill(self, kind: Kind) -> None:
+        """SIGKILL; afterwards the worker comes back with what is on its disk."""
+        worker = self._busiest()
+        victim = self.fleet.name(worker)
+        at = now_us()
+        self.fleet.kill(worker)
+        if kind == "kill_known":
+            known: int | None = now_us()
+            self.fleet.gone(worker)
+        else:
+            known = self.fleet.noticed(worker, _RECOVER)
+        self.faults.append(Fault(kind, at, victim, known))
+        self._until(lambda: not self.probe.owned_by(victim), _RECOVER, f"{victim}'s tasks at others")
+        self._mark("join")
+        self.fleet.start(worker)
+        self._settle(balanced if self.fleet.keeps_state_of_the_killed else covered)
+
+    def _leave(self) -> None:
+        """All tasks of one worker move to the others while it lives; afterwards it may have tasks again."""
+        worker = self._busiest()
+        name = self.fleet.name(worker)
+        self._mark("leave")
+        if self.fleet.drains:
+            self.fleet.drain(worker)
+        else:
+            self.fleet.terminate(worker)
+        self._until(lambda: not self.probe.owned_by(name), _RECOVER, f"{name}'s tasks at others")
+        if self.fleet.drains:
+            self._settle(lambda holdings: covered(holdings) and not holdings[worker].active)
+            self._mark("join")
+            self.fleet.undrain(worker)
+        else:
+            self._until(lambda: self.fleet.ended(worker), _RECOVER, f"end of {name}")
+            self._mark("join")
+            self.fleet.start(worker)
+        self._settle(balanced)
+
+    def _restart(self) -> None:
+        """SIGTERM, and a new process in the place of the old one as soon as that has ended."""
+        worker = self._busiest()
+        name = self.fleet.name(worker)
+        self._mark("restart")
+        self.fleet.terminate(worker)
+        self._until(lambda: self.fleet.ended(worker), _RECOVER, f"end of {name}")
+        self.fleet.start(worker)
+        self._settle(balanced)
+
+    def _grow(self) -> None:
+        """A worker more, with an empty disk, until it has its share; then it is stopped with SIGTERM."""
+        self._mark("grow")
+        self.fleet.start(_NEW)
+        self._settle(balanced)
+        self._quiet()
+        name = self.fleet.name(_NEW)
+        self._mark("shrink")
+        self.fleet.terminate(_NEW)
+        self._until(lambda: self.fleet.ended(_NEW), _RECOVER, f"end of {name}")
+        self._until(lambda: not self.probe.owned_by(name), _RECOVER, f"{name}'s tasks at others")
+        self._settle(balanced)
+        self.fleet.forget(_NEW)
+
+    def _mark(self, kind: Kind) -> None:
+        self.faults.append(Fault(kind, now_us()))
+
+    def _busiest(self) -> str:
+        """A worker that has the most tasks to lose; any one of them."""
+        tasks = {worker: len(self.probe.owned_by(self.fleet.name(worker))) for worker in self.fleet.live}
+        most = max(tasks.values())
+        return self.random.choice([worker for worker, count in tasks.items() if count == most])
+
+    def _settle(self, settled: Callable[[Holdings], bool]) -> None:
+        """Wait until `settled` has held for a while."""
+        since: float | None = None
+        holdings: Holdings = {}
+
+        def for_long() -> bool:
+            nonlocal since, holdings
+            holdings = self.fleet.holdings()
+            if not settled(holdings):
+                since = None
+            elif since is None:
+                since = time.monotonic()
+            return since is not None and time.monotonic() - since > _SETTLED
+
+        self._until(for_long, _SETTLE, "settled workers", lambda: str(holdings))
+
+    def _until(
+        self, reached: Callable[[], bool], seconds: float, what: str, seen: Callable[[], str] = lambda: ""
+    ) -> None:
+        self.told(f"waiting: {what}")
+        deadline = time.monotonic() + seconds
+        while not reached():
+            self.fleet.check()
+            if failure := self.probe.failure or self.generator.failure:
+                raise RunFailed(failure)
+            if time.monotonic() > deadline:
+                raise RunFailed(f"{self.fleet.side}: {what}: not within {seconds:.0f} s {seen()}")
+            time.sleep(_LOOK)

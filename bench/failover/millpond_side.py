@@ -1,0 +1,150 @@
+"""millpond's side: workers and a coordinator, each a process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from typing import Any, Final
+
+import msgspec
+
+from bench.failover.fleet import COMMIT_MS, Fleet, Held, Holdings, Work
+from bench.failover.records import now_us
+from bench.sides import RunFailed
+from millpond.protocol.messages import Role, TaskState, View
+from millpond.protocol.tasks import parse_task
+
+_TIMEOUT: Final = 5.0
+_START: Final = 30.0
+_LOOK: Final = 0.02  # seconds between two looks for a moment that is measured
+
+
+class MillpondFleet(Fleet):
+    """Workers of millpond. What they hold is read from the coordinator's view of the assignment."""
+
+    side = "millpond"
+    reports_deaths = True
+    drains = True
+    keeps_state_of_the_killed = True
+
+    def __init__(self, work: Work) -> None:
+        """Start the coordinator.
+
+        Raises:
+            RunFailed: when it does not say where it listens.
+        """
+        super().__init__(work)
+        log = work.directory / "logs" / f"{work.application}-coordinator.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        command = [
+            *(sys.executable, "-m", "millpond_operator.coordinator", "--application", work.application, "--port", "0"),
+            *("--standby-replicas", "1", "--session-timeout", str(work.session_ms)),
+            *("--store", str(work.directory / "state" / f"{work.application}-assignment.json")),
+        ]
+        (work.directory / "state").mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as errors:
+            self._coordinator = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+        # A coordinator that hangs before it says anything must not hang the bench.
+        guard = threading.Timer(_START, self._coordinator.kill)
+        guard.start()
+        assert self._coordinator.stdout is not None
+        line = self._coordinator.stdout.readline()
+        guard.cancel()
+        if not line:
+            self._coordinator.kill()
+            self._coordinator.wait()
+            raise RunFailed(f"the coordinator did not start; it printed:\n{log.read_text(errors='replace')[-2000:]}")
+        self._url: str = json.loads(line)["url"]
+
+    def command(self, worker: str) -> tuple[list[str], dict[str, str]]:
+        """One worker."""
+        work = self.work
+        settings = {"commit.interval.ms": COMMIT_MS, "coordinator.session.timeout.ms": work.session_ms}
+        return [
+            *(sys.executable, "-m", "millpond.cli", "run", "bench.failover.app:topology"),
+            *("--application-id", work.application, "--bootstrap-servers", work.bootstrap),
+            *("--processing-guarantee", "exactly_once", "--worker-id", worker, "--state-dir", str(self.state(worker))),
+            *("--coordinator-url", self._url),
+            *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")),
+        ], {"BENCH_INPUT": work.input, "BENCH_OUTPUT": work.output, "BENCH_OWNER": self.name(worker)}
+
+    def gone(self, worker: str) -> None:
+        """Tell the coordinator that the worker is dead."""
+        self._call("POST", f"workers/{worker}/gone")
+
+    def noticed(self, worker: str, seconds: float) -> int | None:
+        """When the coordinator last saw it as a live member: just before it declared it dead."""
+        deadline, seen = time.monotonic() + seconds, now_us()
+        while time.monotonic() < deadline:
+            asked = now_us()
+            if not any(member.worker == worker and member.alive for member in self.view().members):
+                return seen
+            seen = asked
+            time.sleep(_LOOK)
+        raise RunFailed(f"millpond: the death of {worker} was not noticed within {seconds:.0f} s")
+
+    def drain(self, worker: str) -> None:
+        """Ask the coordinator to move the worker's tasks away."""
+        self._call("POST", f"workers/{worker}/drain")
+
+    def undrain(self, worker: str) -> None:
+        """Tell the coordinator that the worker may have tasks again."""
+        self._call("DELETE", f"workers/{worker}/drain")
+
+    def view(self) -> View:
+        """The assignment as the coordinator sees it."""
+        return msgspec.json.decode(self._call("GET", "assignment"), type=View)
+
+    def holdings(self) -> Holdings:
+        """As the workers last reported it; owners are those in Kafka as far as the coordinator knows."""
+        view = self.view()
+        members = {member.worker: member for member in view.members if member.alive}
+        found = {}
+        for worker in self.live:
+            member = members.get(worker)
+            if member is None:
+                found[worker] = Held(ready=False)
+                continue
+            reports = {parse_task(task).partition: report for task, report in member.tasks.items()}
+            active = {partition: report for partition, report in reports.items() if report.role is Role.ACTIVE}
+            found[worker] = Held(
+                active=frozenset(active),
+                standby={
+                    partition: report.lag if report.state is TaskState.RUNNING else None
+                    for partition, report in reports.items()
+                    if report.role is not Role.ACTIVE
+                },
+                ready=all(report.state is TaskState.RUNNING for report in active.values()),
+            )
+        return found
+
+    def close(self) -> None:
+        """End the workers, then the coordinator."""
+        try:
+            super().close()
+        finally:
+            self._coordinator.terminate()
+            try:
+                self._coordinator.wait(_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self._coordinator.kill()
+                self._coordinator.wait()
+
+    def _call(self, method: str, path: str) -> bytes:
+        request = urllib.request.Request(
+            f"{self._url}/v1/applications/{self.work.application}/{path}",
+            method=method,
+            data=b"" if method == "POST" else None,
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+                content: Any = answer.read()
+        except (urllib.error.URLError, TimeoutError) as error:
+            raise RunFailed(f"the coordinator did not answer {method} {path}: {error}") from error
+        assert isinstance(content, bytes)
+        return content
