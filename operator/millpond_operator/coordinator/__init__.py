@@ -1,0 +1,23 @@
+"""Membership and the assignment of tasks: the HTTP service that workers heartbeat to. It knows no Kubernetes.
+
+coordinator = Coordinator()
+await coordinator.add("delays", EngineOptions(), FileStore(path))
+await coordinator.start(port=7070)
+"""
+
+from .auth import Authenticator, Identity, TokenFile
+from .engine import Engine, EngineOptions
+from .server import Coordinator
+from .store import AssignmentStore, FileStore, StoreError
+
+__all__ = (
+    "AssignmentStore",
+    "Authenticator",
+    "Coordinator",
+    "Engine",
+    "EngineOptions",
+    "FileStore",
+    "Identity",
+    "StoreError",
+    "TokenFile",
+)

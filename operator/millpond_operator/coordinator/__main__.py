@@ -1,0 +1,168 @@
+"""`python -m millpond_operator.coordinator`: a coordinator alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import ssl
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from millpond.errors import ConfigError, MillpondError
+from millpond_operator.assignment import Options
+
+from .auth import TokenFile
+from .engine import EngineOptions
+from .server import Coordinator
+from .store import FileStore
+
+__all__ = ("main",)
+
+log = logging.getLogger("millpond_operator.coordinator")
+
+
+def _duration(ctx: click.Context, param: click.Parameter, value: str) -> timedelta:
+    """Seconds, or with a unit: `6`, `6s`, `800ms`."""
+    number, unit = (value[:-2], 1) if value.endswith("ms") else (value.removesuffix("s"), 1000)
+    try:
+        duration = timedelta(milliseconds=float(number) * unit)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"'{value}' is no duration: write 6s or 800ms.") from error
+    if duration < timedelta(milliseconds=1):
+        raise click.BadParameter(f"'{value}' must be 1ms or more.")
+    return duration
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--application", "applications", multiple=True, required=True, help="Its id; may be given several times.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, show_default=True, help="0 for any that is free.")
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    help="File for the assignment, or a directory for those of several applications. Without it, a restart asks the "
+    "workers for everything.",
+)
+@click.option("--term", type=int, help="Greater than that of any coordinator before. Default: the stored one + 1.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="Lines of: TOKEN worker=ID, or TOKEN admin.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
+@click.option("--standby-replicas", default=0, show_default=True, help="num.standby.replicas")
+@click.option("--max-warmup-replicas", default=2, show_default=True, help="max.warmup.replicas")
+@click.option(
+    "--acceptable-recovery-lag", default=10_000, show_default=True, help="acceptable.recovery.lag, in records"
+)
+@click.option("--rack-aware-tags", default="", help="rack.aware.assignment.tags, separated by commas")
+@click.option(
+    "--session-timeout", callback=_duration, default="6s", show_default=True, help="Silence that counts as death."
+)
+@click.option(
+    "--gathering", callback=_duration, default="500ms", show_default=True, help="A new application's first wait."
+)
+@click.option("--log-level", default="INFO", show_default=True)
+def main(
+    applications: tuple[str, ...],
+    host: str,
+    port: int,
+    store: Path | None,
+    term: int | None,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    standby_replicas: int,
+    max_warmup_replicas: int,
+    acceptable_recovery_lag: int,
+    rack_aware_tags: str,
+    session_timeout: timedelta,
+    gathering: timedelta,
+    log_level: str,
+) -> None:
+    """Coordinate the workers of one or more applications, outside of Kubernetes.
+
+    Prints one line of JSON with its URL when it listens. Ends with status 1 when a worker knows a later coordinator.
+    """
+    logging.basicConfig(level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    options = EngineOptions(
+        Options(
+            standby_replicas,
+            max_warmup_replicas,
+            acceptable_recovery_lag,
+            tuple(tag for tag in rack_aware_tags.split(",") if tag),
+        ),
+        session_timeout,
+        gathering,
+    )
+    try:
+        context = _tls(tls_cert, tls_key)
+        authenticator = TokenFile(token_file) if token_file is not None else None
+        stores = {each: _store(store, each, alone=len(applications) == 1) for each in applications}
+        asyncio.run(_serve(stores, options, term, authenticator, host, port, context))
+    except ConfigError as error:
+        click.echo(f"millpond: {error}", err=True)
+        sys.exit(2)
+    except (MillpondError, OSError) as error:
+        click.echo(f"millpond: {error}", err=True)
+        sys.exit(1)
+
+
+async def _serve(
+    stores: dict[str, FileStore | None],
+    options: EngineOptions,
+    term: int | None,
+    authenticator: TokenFile | None,
+    host: str,
+    port: int,
+    context: ssl.SSLContext | None,
+) -> None:
+    stopped = asyncio.Event()
+    superseded: list[str] = []
+
+    def on_superseded(application: str) -> None:
+        superseded.append(application)
+        stopped.set()
+
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stopped.set)
+    coordinator = Coordinator(authenticator=authenticator, on_superseded=on_superseded)
+    try:
+        for application, store in stores.items():
+            await coordinator.add(application, options, store, term)
+        await coordinator.start(host, port, context)
+        click.echo(json.dumps({"url": coordinator.url, "coordinator": coordinator.id}))
+        await stopped.wait()
+    finally:
+        await coordinator.stop()
+    if superseded:
+        raise MillpondError(
+            f"Another coordinator leads '{superseded[0]}': stop that one, or, if there is none and only its store was "
+            "lost, start this one with a greater --term."
+        )
+
+
+def _store(path: Path | None, application: str, *, alone: bool) -> FileStore | None:
+    if path is None:
+        return None
+    return FileStore(path if alone and not path.is_dir() else path / f"{application}.json")
+
+
+def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise ConfigError("TLS needs both a certificate and its key: give --tls-cert and --tls-key.")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"The certificate '{certificate}' with the key '{key}' cannot be used: {error}.") from error
+    return context
+
+
+if __name__ == "__main__":
+    main()

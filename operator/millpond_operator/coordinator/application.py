@@ -1,0 +1,240 @@
+"""One application's engine with what it needs around it: a clock, threads, the store, and those who wait for answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from millpond.protocol import Answer, Heartbeat, Member, Refusal, View
+
+from .engine import Engine
+from .store import AssignmentStore, StoreError
+
+__all__ = ("Application",)
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.1
+#: No heartbeat waits for longer, whatever it asks for.
+_LONGEST_WAIT_MS = 30_000
+#: Assignments of fewer tasks are made at once: handing them to another thread takes longer.
+_SMALL = 200
+_FIRST_RETRY_S, _LAST_RETRY_S = 0.05, 2.0
+
+
+class Application:
+    """Serves the workers of one application.
+
+    Args:
+        engine: decides. Nobody else may use it meanwhile.
+        store: has the last assignment, and gets each new one before workers are told.
+        on_superseded: called once, when a worker knows a later coordinator.
+
+    Attributes:
+        plans: assignments made so far.
+        plan_seconds: time spent making them.
+        save_seconds: time spent writing them down.
+        save_failures: how often that failed.
+    """
+
+    def __init__(self, engine: Engine, store: AssignmentStore | None, on_superseded: Callable[[str], None]) -> None:
+        self.engine = engine
+        self.plans = 0
+        self.plan_seconds = 0.0
+        self.save_seconds = 0.0
+        self.save_failures = 0
+        self._store = store
+        self._on_superseded = on_superseded
+        self._superseded = False
+        self._waiters: dict[str, asyncio.Future[None]] = {}
+        self._due = asyncio.Event()
+        self._regrant: asyncio.Handle | None = None
+        self._regrant_seconds = 0.0
+        self._regranted_at = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Read the last assignment, if any, and begin.
+
+        Raises:
+            StoreError: it cannot be read, or this start of the coordinator cannot be written down.
+        """
+        if self._store is not None:
+            last = await self._store.load()
+            if last is not None:
+                self.engine.restore(last, _now_ms())
+            # The term is used up before anybody hears of it.
+            await self._store.save(self.engine.view(None))
+        self._tasks = [asyncio.create_task(self._plan()), asyncio.create_task(self._tick())]
+
+    async def stop(self) -> None:
+        """End; those who wait are answered."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._regrant is not None:
+            self._regrant.cancel()
+        self._wake(list(self._waiters))
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> Answer | Refusal:
+        """Take in a heartbeat and wait, as long as it may, until there is news for its worker."""
+        worker = heartbeat.worker
+        refusal = self.engine.heartbeat(heartbeat, _now_ms(), time.time_ns() // 1_000_000)
+        self._after_change()
+        if refusal is not None:
+            return refusal
+        # An earlier heartbeat of the same worker need not wait any more: this one does.
+        self._wake((worker,))
+        if heartbeat.wait_ms > 0 and not self.engine.has_news_for(heartbeat):
+            await self._wait(worker, heartbeat.incarnation, min(heartbeat.wait_ms, _LONGEST_WAIT_MS) / 1000)
+        refusal = self.engine.refusal_for(worker, heartbeat.incarnation)
+        return refusal if refusal is not None else self.engine.answer_for(worker)
+
+    def gone(self, worker: str) -> Member | None:
+        """A worker is known to be gone; None when there is no such worker."""
+        found = self.engine.gone(worker, _now_ms())
+        self._after_change()
+        return self._member(worker) if found else None
+
+    def drain(self, worker: str, *, draining: bool) -> Member | None:
+        """Drain a worker, or end that; None when there is no such worker."""
+        found = self.engine.drain(worker, draining=draining)
+        self._after_change()
+        return self._member(worker) if found else None
+
+    def view(self) -> View:
+        """The whole picture."""
+        return self.engine.view(_now_ms())
+
+    @property
+    def waiting(self) -> int:
+        """Heartbeats that wait for news."""
+        return len(self._waiters)
+
+    def _member(self, worker: str) -> Member:
+        return self.engine.members[worker].shown(_now_ms())
+
+    # Waiting and waking.
+
+    async def _wait(self, worker: str, incarnation: str, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        news: asyncio.Future[None] = loop.create_future()
+        self._waiters[worker] = news
+        timer = loop.call_later(seconds, _resolve, news)
+        try:
+            await news
+        except asyncio.CancelledError:
+            if self._waiters.get(worker) is news:  # the worker's connection broke, and it has not posted since
+                self.engine.lost(worker, incarnation, _now_ms())
+            raise
+        finally:
+            timer.cancel()
+            if self._waiters.get(worker) is news:
+                del self._waiters[worker]
+
+    def _wake(self, workers: Iterable[str]) -> None:
+        for worker in workers:
+            news = self._waiters.pop(worker, None)
+            if news is not None:
+                _resolve(news)
+
+    # Deciding.
+
+    def _after_change(self) -> None:
+        """Something came in: log it, and see to it that what follows happens."""
+        engine = self.engine
+        while engine.events:
+            log.info("%s: %s", engine.application, engine.events.popleft())
+        if engine.superseded_by is not None:
+            if not self._superseded:
+                self._superseded = True
+                self._wake(list(self._waiters))
+                self._on_superseded(engine.application)
+            return
+        if engine.regrant_due and self._regrant is None:
+            # Soon, not now: more may come in the same turn of the loop. And never for more than half of the time.
+            delay = self._regranted_at + self._regrant_seconds - time.monotonic()
+            self._regrant = asyncio.get_running_loop().call_later(max(delay, 0), self._regrant_now)
+        if engine.plan_due:
+            self._due.set()
+
+    def _regrant_now(self) -> None:
+        began = time.monotonic()
+        self._regrant = None
+        try:
+            self._wake(self.engine.regrant())
+        except Exception:
+            log.exception("%s: orders could not be worked out; the assignment is made anew", self.engine.application)
+            self.engine.failed()
+            self._due.set()
+        self._regranted_at = time.monotonic()
+        self._regrant_seconds = self._regranted_at - began
+
+    async def _tick(self) -> None:
+        while True:
+            self.engine.tick(_now_ms())
+            self._after_change()
+            await asyncio.sleep(_TICK_S)
+
+    async def _plan(self) -> None:
+        """Make assignments when they are due."""
+        retry_s = _FIRST_RETRY_S
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            began = time.monotonic()
+            try:
+                await self._plan_once()
+                retry_s = _FIRST_RETRY_S
+            except Exception as error:
+                self.engine.failed()
+                self._due.set()
+                if isinstance(error, StoreError):
+                    self.save_failures += 1
+                    log.error("%s: %s Workers keep the assignment they have.", self.engine.application, error)
+                else:
+                    log.exception("%s: no assignment could be made; workers keep theirs", self.engine.application)
+                await asyncio.sleep(retry_s)
+                retry_s = min(retry_s * 2, _LAST_RETRY_S)
+            else:
+                # Big assignments take their time; heartbeats get at least as much of it.
+                took = time.monotonic() - began
+                if took > 0.1:
+                    await asyncio.sleep(took)
+
+    async def _plan_once(self) -> None:
+        engine = self.engine
+        began = time.monotonic()
+        job = engine.job(_now_ms())
+        if job is None:
+            return
+        size = len(job.situation.tasks) + len(job.situation.workers)
+        plan = job.run() if size <= _SMALL else await asyncio.to_thread(job.run)
+        self.plans += 1
+        self.plan_seconds += time.monotonic() - began
+        view = engine.adopt(plan)
+        if view is not None and self._store is not None:
+            began = time.monotonic()
+            await self._store.save(view)
+            self.save_seconds += time.monotonic() - began
+        changed = engine.publish()
+        if changed:
+            log.info("%s: epoch %d.%d has news for %s.", engine.application, *engine.epoch, _workers(len(changed)))
+        self._wake(changed)
+        self._after_change()
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"
+
+
+def _resolve(news: asyncio.Future[None]) -> None:
+    with contextlib.suppress(asyncio.InvalidStateError):
+        news.set_result(None)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

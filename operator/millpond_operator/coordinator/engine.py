@@ -1,0 +1,573 @@
+"""The coordinator of one application as a state machine: no clock, no threads, no I/O.
+
+Heartbeats, ends of workers and the passing of time go in; what each worker should be told comes out. In between an
+assignment is made in three steps, so that the slow one can run elsewhere and the result is stored before it counts:
+
+    job = engine.job(now)            # cut out what has to be computed, if anything
+    plan = job.run()                 # slow, in any thread
+    view = engine.adopt(plan)        # what to write down first, if it changed
+    changed = engine.publish()       # from now on workers are told; these have news
+
+When tasks changed owners in Kafka, as the assignment asked or otherwise, `regrant` tells what follows for it within the
+same assignment: nothing new is decided then, so it need not wait.
+
+What the engine knows of ownership it learns from workers, and it may be wrong for a while: Kafka decides. Each heartbeat
+is compared with the worker's previous one, and only what is new in it counts, so that a worker that lost tasks
+without noticing does not claim them back by repeating itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from millpond.protocol import (
+    PROTOCOL_VERSION,
+    Answer,
+    Epoch,
+    Heartbeat,
+    Refusal,
+    Role,
+    TopologySummary,
+    View,
+)
+from millpond.topology import TaskId
+from millpond_operator.assignment import Instructions, Options, Placement, Situation, Task, grant
+
+from . import refusals
+from .gathering import Gathering
+from .members import Membership, News, Orders
+from .planning import Job, Plan, only
+from .topologies import tasks_of
+
+__all__ = ("Engine", "EngineOptions")
+
+#: A gap between ticks that is longer says that the coordinator itself stood still, not its workers.
+_STALL_MS = 1_000
+#: A worker that died and owns nothing is shown for so long.
+_REMEMBERED_MS = 3_600_000
+#: A worker whose connection broke has this share of a session timeout to come back.
+_SHARE_OF_DOUBT = 6
+#: So often a plan is made anew because workers came or went while it was made; then it counts with those who are left.
+_MOST_DISCARDS = 2
+#: Beyond this a topology is taken for a mistake.
+_MOST_TASKS = 1_000_000
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What the application's settings say about its coordination."""
+
+    assignment: Options = Options()
+    session_timeout: timedelta = timedelta(seconds=6)
+    """A worker that is silent for longer counts as gone."""
+    gathering: timedelta = timedelta(milliseconds=500)
+    """A new application waits so long for further workers before its first assignment, and four times that at most."""
+
+
+class Engine:
+    """Decides for one application.
+
+    Args:
+        application: its id.
+        term: greater than that of any coordinator before.
+        coordinator: the id of this start of a coordinator.
+        options: settings.
+
+    Attributes:
+        epoch: the term, and the number of the last change of anybody's orders.
+        superseded_by: the leader that a worker knows and this engine is older than; None while it leads.
+        topology: what the application's workers run; None until one has said so.
+        members: all workers that are remembered, dead ones too. To be read only.
+        owners: who owns each task in Kafka, as far as is known. To be read only.
+        events: sentences about what happened, oldest first, for a log; whoever logs them takes them out.
+        deaths: workers whose session timed out, so far.
+    """
+
+    def __init__(self, application: str, term: int, coordinator: str, options: EngineOptions | None = None) -> None:
+        self.application = application
+        self.coordinator = coordinator
+        self.epoch = Epoch(term, 0)
+        self.superseded_by: tuple[int, str] | None = None
+        self.topology: TopologySummary | None = None
+        self.members: dict[str, Membership] = {}
+        self.owners: dict[TaskId, str] = {}
+        self.events: deque[str] = deque(maxlen=10_000)
+        self.deaths = 0
+
+        self._options = (options or EngineOptions()).assignment
+        self._session_ms = _ms((options or EngineOptions()).session_timeout)
+        self._tasks: dict[TaskId, Task] = {}
+        self._ids: dict[str, TaskId] = {}
+        self._names: dict[TaskId, str] = {}
+        self._unknown: set[tuple[str, str]] = set()
+
+        self._last_tick_ms: int | None = None
+        self._gathering = Gathering(_ms((options or EngineOptions()).gathering))
+
+        self._generation = 0  # of the membership: who lives, and who may have tasks
+        self._goal_due = False
+        self._plan_due = False
+        self._grant_due = False
+        self._discards = 0
+        self._goal = Placement()
+        self._placement = Placement()
+        self._placed_generation = -1  # of the membership that `_placement` reckons with
+        self._staged: Plan | None = None
+        self._written: tuple[object, ...] | None = None
+
+    # What comes in.
+
+    def heartbeat(self, heartbeat: Heartbeat, now_ms: int, wall_ms: int = 0) -> Refusal | None:
+        """Take in a heartbeat.
+
+        Args:
+            heartbeat: what the worker says.
+            now_ms: a clock that only goes forward.
+            wall_ms: the time of day, for people.
+
+        Returns:
+            Why it is refused; None when `answer_for` has the answer.
+        """
+        refusal = self._refusal(heartbeat)
+        if refusal is not None:
+            return refusal
+        member = self.members.get(heartbeat.worker)
+        known = member is not None and heartbeat.incarnation == member.incarnation
+        if member is not None and known and (heartbeat.sequence <= member.sequence or now_ms < member.deaf_until_ms):
+            return None
+        if heartbeat.ended:
+            if member is not None and known:
+                member.sequence = heartbeat.sequence
+                self._ended(member, "has ended")
+            return None
+        refusal = self._other_topology(heartbeat)
+        if refusal is not None:
+            return refusal
+        if member is None:
+            member = self.members[heartbeat.worker] = Membership(heartbeat.worker, heartbeat.incarnation, now_ms)
+            self.events.append(f"Worker {member.id} joined.")
+        elif heartbeat.incarnation != member.incarnation:
+            self.events.append(f"Worker {member.id} started anew.")
+        elif not member.alive:
+            self.events.append(f"Worker {member.id} is back.")
+        first = not member.confirmed or member.incarnation != heartbeat.incarnation
+        news = member.take(heartbeat, now_ms, wall_ms, self._options.acceptable_lag)
+        self._learn(member, news, first=first)
+        if news.placement:
+            self._membership_changed()
+            self._gathering.joined(member.id, now_ms)
+        if news.copies:
+            self._plan_due = True
+        self._gathered(now_ms)
+        return None
+
+    def gone(self, worker: str, now_ms: int) -> bool:
+        """A worker is known to be gone: its tasks need not wait for the session to time out.
+
+        Returns:
+            Whether there is such a worker.
+        """
+        member = self.members.get(worker)
+        if member is None:
+            return False
+        # A heartbeat that it sent before its end may still be on the way. If it lives after all, it is heard again.
+        member.deaf_until_ms = now_ms + self._session_ms // 3
+        self._ended(member, "is gone")
+        return True
+
+    def lost(self, worker: str, incarnation: str, now_ms: int) -> None:
+        """The connection broke on which a worker waited. Processes that are killed do that, and so do networks: unless
+        the worker is heard of soon, it counts as gone.
+        """
+        member = self.members.get(worker)
+        if member is not None and member.alive and member.incarnation == incarnation:
+            member.doubted_ms = now_ms + self._session_ms // _SHARE_OF_DOUBT
+
+    def drain(self, worker: str, *, draining: bool = True) -> bool:
+        """Move everything off a worker, and place nothing new there until this is taken back.
+
+        Returns:
+            Whether there is such a worker.
+        """
+        member = self.members.get(worker)
+        if member is None:
+            return False
+        if member.draining != draining:
+            member.draining = draining
+            self.events.append(f"Worker {worker} {'drains' if draining else 'takes tasks again'}.")
+            self._membership_changed()
+        return True
+
+    def tick(self, now_ms: int) -> None:
+        """Let time pass: sessions time out. Call it a few times per second."""
+        last, self._last_tick_ms = self._last_tick_ms, now_ms
+        stalled = now_ms - last if last is not None and now_ms - last > _STALL_MS else 0
+        if stalled:
+            self.events.append(f"This coordinator stood still for {stalled / 1000:.1f} s; no worker is blamed for it.")
+            self._gathering.stalled(stalled)
+        for member in list(self.members.values()):
+            if stalled:
+                member.heard_ms = min(member.heard_ms + stalled, now_ms)
+                member.doubted_ms = member.doubted_ms and member.doubted_ms + stalled
+            silent_ms = now_ms - member.heard_ms
+            if member.alive and member.doubted_ms is not None and now_ms >= member.doubted_ms:
+                self.deaths += 1
+                self._ended(member, "broke its connection, did not come back, and counts as gone")
+            elif member.alive and silent_ms >= self._session_ms:
+                self.deaths += 1
+                self._ended(member, f"was silent for {silent_ms / 1000:.1f} s and counts as gone")
+            elif not member.alive and silent_ms > _REMEMBERED_MS and member.id not in self.owners.values():
+                del self.members[member.id]
+        self._gathered(now_ms)
+
+    # The assignment.
+
+    @property
+    def plan_due(self) -> bool:
+        """Whether `job` has something to compute."""
+        return not self._gathering.waiting and bool(self._tasks) and (self._plan_due or self._goal_due)
+
+    def job(self, now_ms: int) -> Job | None:
+        """The computation that is due; None when nothing relevant has changed since the last one."""
+        self._gathered(now_ms)
+        if self.superseded_by is not None or not self.plan_due:
+            return None
+        situation = self._situation()
+        job = Job(
+            self._generation,
+            situation,
+            self._options,
+            None if self._goal_due else self._goal,
+            self._goal,
+            self._placement,
+        )
+        self._plan_due = self._goal_due = False
+        return job
+
+    def adopt(self, plan: Plan) -> View | None:
+        """Make a plan the next one to publish, unless workers came or went since its job was cut out.
+
+        Returns:
+            What has to be written down before `publish`; None when that is written already.
+        """
+        if plan.generation != self._generation:
+            if self._discards < _MOST_DISCARDS:
+                self._discards += 1
+                self._goal_due = self._plan_due = True
+                return None
+            alive = {member.id for member in self.members.values() if member.alive}
+            plan = Plan(self._generation, only(plan.goal, alive), only(plan.refined, alive))
+            self._goal_due = self._plan_due = True
+        self._discards = 0
+        self._staged = plan
+        people = {each.id: (each.incarnation, each.alive, each.draining) for each in self.members.values()}
+        written = (plan.refined, dict(self.owners), people, self.topology)
+        if written == self._written:
+            return None
+        self._written = written
+        return self._view(plan.refined)
+
+    def failed(self) -> None:
+        """What `job` or `adopt` gave came to nothing, or could not be written: it has to be made again."""
+        self._staged = self._written = None
+        self._goal_due = self._plan_due = True
+
+    def publish(self) -> set[str]:
+        """Let what was adopted count.
+
+        Returns:
+            The workers whose orders changed.
+        """
+        staged, self._staged = self._staged, None
+        if staged is None:
+            return set()
+        self._goal, self._placement, self._placed_generation = staged.goal, staged.refined, staged.generation
+        self._grant_due = True
+        return self.regrant()
+
+    @property
+    def regrant_due(self) -> bool:
+        """Whether tasks changed owners, so that `regrant` may have news before the next plan is made."""
+        return self._grant_due and self._placed_generation == self._generation and not self._gathering.waiting
+
+    def regrant(self) -> set[str]:
+        """Tell workers what follows from new owners of tasks, within the assignment that was published last.
+
+        Returns:
+            The workers whose orders changed.
+        """
+        if not self.regrant_due:
+            # Also when someone of the placement is gone, or someone new is not in it: the next plan is due then.
+            return set()
+        self._grant_due = False
+        situation = self._situation()
+        if not situation.workers:
+            return set()
+        changed = set()
+        leaving = _Leaving(situation, self.owners)
+        for worker, instructions in grant(self._placement, situation).items():
+            member = self.members[worker]
+            may_leave = member.leaving and leaving.may_leave(member, instructions)
+            if instructions != member.instructions or may_leave != member.may_leave:
+                member.instructions = instructions
+                member.orders = Orders.of(instructions, self._names)
+                member.may_leave = may_leave
+                member.revision += 1
+                changed.add(worker)
+        if changed:
+            self.epoch = Epoch(self.epoch.term, self.epoch.number + 1)
+        return changed
+
+    # What goes out.
+
+    def refusal_for(self, worker: str, incarnation: str, *, joining: bool = False) -> Refusal | None:
+        """Why a process gets no answer any more, unless it is just joining as one that was not seen before."""
+        if self.superseded_by is not None:
+            return refusals.not_leading(self.application, self.coordinator, self.epoch, self.superseded_by)
+        member = self.members.get(worker)
+        if member is None or member.incarnation == incarnation:
+            return None
+        if incarnation in member.replaced or not joining:
+            return refusals.replaced(self.application, worker, incarnation)
+        return None
+
+    def answer_for(self, worker: str) -> Answer:
+        """What a worker should be told now: nothing, if no heartbeat of it was taken in."""
+        member = self.members.get(worker)
+        if member is None:
+            return Answer(epoch=self.epoch, coordinator=self.coordinator, session_timeout_ms=self._session_ms)
+        orders = member.orders if member.instructions is not None else self._as_it_is(member)
+        return Answer(
+            epoch=self.epoch,
+            coordinator=self.coordinator,
+            sequence=member.sequence,
+            revision=member.revision,
+            tasks=orders.tasks,
+            release=orders.release,
+            take_over=orders.take_over,
+            send_topology=self.topology is None,
+            may_leave=member.may_leave,
+            session_timeout_ms=self._session_ms,
+        )
+
+    def has_news_for(self, heartbeat: Heartbeat) -> bool:
+        """Whether its sender does not know yet what it would be told."""
+        member = self.members.get(heartbeat.worker)
+        if member is None or member.incarnation != heartbeat.incarnation or self.topology is None:
+            return True
+        known = (
+            heartbeat.coordinator == self.coordinator
+            if heartbeat.coordinator
+            else heartbeat.epoch.term == self.epoch.term
+        )
+        return not known or heartbeat.known_revision != member.revision
+
+    def view(self, now_ms: int | None) -> View:
+        """The whole picture, for people and tools; without a time, only what has to outlive the coordinator."""
+        return self._view(self._placement, now_ms)
+
+    def task_counts(self) -> dict[str, int]:
+        """Tasks: all of them, those that no live worker owns, and those away from where they should be in the end."""
+        alive = {member.id for member in self.members.values() if member.alive}
+        return {
+            "all": len(self._tasks),
+            "unowned": sum(self.owners.get(task) not in alive for task in self._tasks),
+            "moving": sum(self._goal.active.get(task) != worker for task, worker in self._placement.active.items()),
+        }
+
+    # Restart.
+
+    def restore(self, view: View, now_ms: int) -> None:
+        """Start from what an earlier coordinator wrote down last.
+
+        Its workers count as alive, and go on with what they have, until each has reported or a session timeout is over.
+        """
+        self.epoch = Epoch(max(self.epoch.term, view.epoch.term + 1), 0)
+        if view.topology is not None:
+            self._use(view.topology)
+        for each in view.members:
+            self.members[each.worker] = Membership(
+                each.worker,
+                each.incarnation,
+                now_ms,
+                alive=each.alive,
+                draining=each.draining,
+                replaced=each.replaced,
+                address=each.address,
+                tags=dict(each.tags),
+                rack=each.rack,
+            )
+        known = self._ids
+        self.owners = {known[task]: owner for task, owner in view.owners.items() if task in known}
+        self._placement = self._goal = Placement(
+            {known[task]: worker for task, worker in view.active.items() if task in known},
+            {known[task]: workers for task, workers in view.standby.items() if task in known},
+            {known[task]: workers for task, workers in view.warm_up.items() if task in known},
+        )
+        self._goal = Placement(self._placement.active, self._placement.standby)
+        self._membership_changed()
+        self._gathering.await_workers((each.worker for each in view.members if each.alive), now_ms + self._session_ms)
+
+    # How it does it.
+
+    def _refusal(self, heartbeat: Heartbeat) -> Refusal | None:
+        """Why this heartbeat cannot be taken in, its topology aside."""
+        if heartbeat.application != self.application:
+            return refusals.other_application(heartbeat, self.application)
+        if heartbeat.version != PROTOCOL_VERSION:
+            return refusals.unsupported(heartbeat.worker, heartbeat.version)
+        leader = (heartbeat.epoch.term, heartbeat.coordinator)
+        if self.superseded_by is None and leader > (self.epoch.term, self.coordinator):
+            self.superseded_by = leader
+            self.events.append(f"Worker {heartbeat.worker} knows a later coordinator: this one stands down.")
+        return self.refusal_for(heartbeat.worker, heartbeat.incarnation, joining=True)
+
+    def _other_topology(self, heartbeat: Heartbeat) -> Refusal | None:
+        """Hold a heartbeat's topology against what others run, and take it on when nobody else runs anything."""
+        theirs = heartbeat.topology
+        if theirs is not None and theirs.hash != heartbeat.topology_hash:
+            return refusals.two_topologies(heartbeat, theirs)
+        ours = self.topology
+        if ours is not None and heartbeat.topology_hash == ours.hash and theirs in {None, ours}:
+            return None
+        if ours is None and theirs is None:
+            return None  # the answer asks for it
+        others = [each.id for each in self.members.values() if each.alive and each.id != heartbeat.worker]
+        if ours is not None and (others or theirs is None):
+            return refusals.other_topology(heartbeat, ours, others)
+        if theirs is None or sum(each.partitions for each in theirs.subtopologies) > _MOST_TASKS:
+            return refusals.too_many_tasks(_MOST_TASKS)
+        if ours is not None:
+            self.events.append(f"Topology {theirs.hash} takes the place of {ours.hash}, which nobody runs any more.")
+        self._use(theirs)
+        return None
+
+    def _use(self, topology: TopologySummary) -> None:
+        """From now on, these are the tasks."""
+        self.topology = topology
+        self._tasks = tasks_of(topology)
+        self._names = {task: str(task) for task in self._tasks}
+        self._ids = {text: task for task, text in self._names.items()}
+        # A task id means nothing in another topology: who owns what has to be found out again.
+        self.owners = {}
+        self._goal = self._placement = Placement()
+        self._staged = None
+        self._unknown.clear()
+        for member in self.members.values():
+            member.forget_tasks()
+        self._membership_changed()
+
+    def _learn(self, member: Membership, news: News, *, first: bool) -> None:
+        """Take in who owns what."""
+        for text, owner in news.found.items():
+            task = self._ids.get(text)
+            if task is None or not owner or self.owners.get(task) == owner:
+                continue
+            # The first heartbeat after a restart of ours repeats what may be long past.
+            if first and self._claimed(task, text):
+                continue
+            self.owners[task] = owner
+            self._grant_due = self._plan_due = True
+        for text in news.claimed:
+            task = self._ids.get(text)
+            if task is not None and self.owners.get(task) != member.id:
+                self.owners[task] = member.id
+                self._grant_due = self._plan_due = True
+        if news.copies and self._ids:
+            self._note_unknown(member)
+
+    def _claimed(self, task: TaskId, text: str) -> bool:
+        """Whether a live worker says by itself that it owns the task."""
+        owner = self.members.get(self.owners.get(task, ""))
+        return owner is not None and owner.alive and text in owner.claims
+
+    def _note_unknown(self, member: Membership) -> None:
+        unknown = [text for text in member.tasks if text not in self._ids and (member.id, text) not in self._unknown]
+        if unknown and len(self._unknown) < _MOST_TASKS:
+            self._unknown.update((member.id, text) for text in unknown)
+            self.events.append(
+                f"Worker {member.id} holds {refusals.some(unknown)}, which the topology does not have; it is told to drop them."
+            )
+
+    def _ended(self, member: Membership, how: str) -> None:
+        self._gathering.ended(member.id)
+        if not member.alive:
+            return
+        member.alive = False
+        member.instructions = None
+        member.orders = Orders()
+        member.may_leave = False
+        member.revision += 1
+        self.events.append(f"Worker {member.id} {how}.")
+        self._membership_changed()
+
+    def _membership_changed(self) -> None:
+        self._generation += 1
+        self._goal_due = self._plan_due = True
+
+    def _gathered(self, now_ms: int) -> None:
+        """End the gathering when it is time."""
+        if self._gathering.over(now_ms):
+            self._goal_due = self._plan_due = True
+
+    def _situation(self) -> Situation:
+        alive = {each.id: each for each in self.members.values() if each.alive}
+        ids = self._ids
+        return Situation(
+            tasks=self._tasks,
+            workers={id: each.worker() for id, each in alive.items()},
+            copies={id: each.copies(ids) for id, each in alive.items() if each.confirmed},
+            on_disk={id: each.disk(ids) for id, each in alive.items() if each.confirmed},
+            owners=dict(self.owners),
+        )
+
+    def _as_it_is(self, member: Membership) -> Orders:
+        """For a worker that no assignment reckons with yet: what it has, but for what is known to be another's."""
+        tasks = {}
+        for text, report in member.tasks.items():
+            task = self._ids.get(text)
+            if self._ids and task is None:
+                continue
+            if report.role is Role.ACTIVE and task is not None and self.owners.get(task, member.id) != member.id:
+                continue
+            tasks[text] = report.role
+        return Orders(tasks)
+
+    def _view(self, placement: Placement, now_ms: int | None = None) -> View:
+        names = self._names
+        members = [each.shown(now_ms) for _, each in sorted(self.members.items())]
+        return View(
+            application=self.application,
+            epoch=self.epoch,
+            topology=self.topology,
+            members=tuple(members),
+            owners={names[task]: owner for task, owner in self.owners.items()},
+            active={names[task]: worker for task, worker in placement.active.items()},
+            standby={names[task]: workers for task, workers in placement.standby.items()},
+            warm_up={names[task]: workers for task, workers in placement.warm_up.items()},
+            waiting={names[task]: why for task, why in placement.waiting.items()},
+        )
+
+
+class _Leaving:
+    """Decides who may end."""
+
+    def __init__(self, situation: Situation, owners: Mapping[TaskId, str]) -> None:
+        self._placeable = {each.id for each in situation.workers.values() if each.placeable}
+        self._owners: set[str] | None = None
+        self._known_owners = owners
+
+    def may_leave(self, member: Membership, instructions: Instructions) -> bool:
+        """Whether nothing is left for it to hand over, or nobody who could take it."""
+        if not self._placeable:
+            return True
+        if self._owners is None:
+            self._owners = set(self._known_owners.values())
+        return not (member.id in self._owners or member.claims or instructions.release or instructions.take_over)
+
+
+def _ms(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)

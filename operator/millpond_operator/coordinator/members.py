@@ -1,0 +1,204 @@
+"""What the coordinator knows of one worker, and what is new in a heartbeat of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from millpond.protocol import Heartbeat, Member, Role, TakeOver, TaskReport, TaskState
+from millpond.topology import TaskId
+from millpond_operator.assignment import Copy, Instructions, Worker
+
+__all__ = ("Membership", "News", "Orders")
+
+#: States in which an active task is its worker's own in Kafka: it has seen so there.
+_OWNED = frozenset({TaskState.RESTORING, TaskState.RUNNING, TaskState.RELEASING})
+#: Earlier incarnations that are remembered. A process that old has long been told.
+_MOST_REPLACED = 32
+_NOTHING: Mapping[str, TaskReport] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The parts of an answer that come from the assignment, in the protocol's own types."""
+
+    tasks: dict[str, Role] = field(default_factory=dict)
+    release: dict[str, str] = field(default_factory=dict)
+    take_over: tuple[TakeOver, ...] = ()
+
+    @classmethod
+    def of(cls, instructions: Instructions, names: Mapping[TaskId, str]) -> Orders:
+        """Instructions, with task ids as text."""
+        return cls(
+            {names[task]: role for task, role in instructions.tasks.items()},
+            {names[task]: worker for task, worker in instructions.release.items()},
+            instructions.take_over,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a heartbeat changes, as far as the assignment is concerned."""
+
+    claimed: frozenset[str]
+    """Tasks that it now says it owns and did not before."""
+    found: Mapping[str, str]
+    """Owners that it now says it found or made in Kafka, and did not before."""
+    placement: bool
+    """Something that decides where tasks go: tags, rack, leaving, another process."""
+    copies: bool
+    """Copies came, went, changed their role or became hot or cold."""
+
+
+@dataclass(slots=True)
+class Membership:
+    """One worker. Mutable; changed by the engine alone."""
+
+    id: str
+    incarnation: str
+    heard_ms: int
+    """When its last heartbeat came, on the engine's clock."""
+    sequence: int = 0
+    alive: bool = True
+    confirmed: bool = False
+    """Whether this coordinator has heard of this incarnation."""
+    draining: bool = False
+    leaving: bool = False
+    may_leave: bool = False
+    replaced: tuple[str, ...] = ()
+    doubted_ms: int | None = None
+    """When it counts as gone unless it is heard of before."""
+    deaf_until_ms: int = 0
+    """It was reported gone: what of it is still on its way here does not make it a member again."""
+
+    address: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    rack: str | None = None
+    clock_skew_ms: int = 0
+    tasks: Mapping[str, TaskReport] = field(default_factory=dict)
+    on_disk: Mapping[str, int] = field(default_factory=dict)
+    claims: frozenset[str] = frozenset()
+    _found: Mapping[str, str] = field(default_factory=dict)
+
+    revision: int = 0
+    instructions: Instructions | None = None
+    """None while no assignment has been made that reckons with it: then it goes on with what it has."""
+    orders: Orders = field(default_factory=Orders)
+
+    _copies: dict[TaskId, Copy] | None = None
+    _on_disk: dict[TaskId, int] | None = None
+
+    def take(self, heartbeat: Heartbeat, now_ms: int, wall_ms: int, acceptable_lag: int) -> News:
+        """Take in what a heartbeat says, and tell what of it is news."""
+        again = heartbeat.incarnation == self.incarnation and self.confirmed
+        if heartbeat.incarnation != self.incarnation:
+            self.replaced = (*self.replaced, self.incarnation)[-_MOST_REPLACED:]
+            self.incarnation = heartbeat.incarnation
+            self.may_leave = False
+        before: Mapping[str, TaskReport] = self.tasks if again else _NOTHING
+        changed = not again or before != heartbeat.tasks
+        claims, found = (self.claims, self._found) if again else (frozenset[str](), dict[str, str]())
+
+        placement = (
+            not again
+            or not self.alive
+            or self.leaving != heartbeat.leaving
+            or self.tags != heartbeat.tags
+            or self.rack != heartbeat.rack
+        )
+        copies = changed and _moved(before, heartbeat.tasks, acceptable_lag)
+        if changed:
+            self.tasks = heartbeat.tasks
+            self._copies = None
+            self.claims = frozenset(
+                task
+                for task, report in heartbeat.tasks.items()
+                if report.role is Role.ACTIVE and report.state in _OWNED
+            )
+        if self.on_disk != heartbeat.on_disk:
+            copies = copies or self.on_disk.keys() != heartbeat.on_disk.keys()
+            self.on_disk = heartbeat.on_disk
+            self._on_disk = None
+        news = News(
+            claimed=self.claims - claims if changed else frozenset(),
+            found={task: owner for task, owner in heartbeat.taken_over.items() if found.get(task) != owner}
+            if heartbeat.taken_over
+            else {},
+            placement=placement,
+            copies=copies,
+        )
+        self._found = heartbeat.taken_over
+        self.sequence = heartbeat.sequence
+        self.heard_ms = now_ms
+        self.doubted_ms = None
+        self.clock_skew_ms = heartbeat.clock_ms - wall_ms if heartbeat.clock_ms else 0
+        self.address, self.tags, self.rack = heartbeat.address, heartbeat.tags, heartbeat.rack
+        self.leaving = heartbeat.leaving
+        self.alive = self.confirmed = True
+        return news
+
+    def forget_tasks(self) -> None:
+        """Its tasks were those of another topology."""
+        self.tasks, self.on_disk, self.claims = {}, {}, frozenset()
+        self._copies = self._on_disk = None
+        self._found = {}
+        self.instructions = None
+
+    def worker(self) -> Worker:
+        """As the assignment sees it."""
+        return Worker(
+            self.id,
+            tags=self.tags,
+            rack=self.rack,
+            placeable=not (self.draining or self.leaving),
+            leaving=self.leaving,
+        )
+
+    def copies(self, tasks: Mapping[str, TaskId]) -> Mapping[TaskId, Copy]:
+        """What it holds of the tasks that there are."""
+        if self._copies is None:
+            self._copies = {
+                tasks[text]: Copy(report.role, report.state, report.lag, report.offset)
+                for text, report in self.tasks.items()
+                if text in tasks
+            }
+        return self._copies
+
+    def disk(self, tasks: Mapping[str, TaskId]) -> Mapping[TaskId, int]:
+        """What it has state of without holding it."""
+        if self._on_disk is None:
+            self._on_disk = {tasks[text]: offset for text, offset in self.on_disk.items() if text in tasks}
+        return self._on_disk
+
+    def shown(self, now_ms: int | None) -> Member:
+        """As people see it; without a time, what has to outlive the coordinator."""
+        return Member(
+            worker=self.id,
+            address=self.address,
+            incarnation=self.incarnation,
+            alive=self.alive,
+            draining=self.draining,
+            silent_ms=max(now_ms - self.heard_ms, 0) if now_ms is not None else 0,
+            clock_skew_ms=self.clock_skew_ms if now_ms is not None else 0,
+            tags=self.tags,
+            rack=self.rack,
+            tasks=dict(self.tasks) if now_ms is not None else {},
+            replaced=self.replaced,
+        )
+
+
+def _moved(before: Mapping[str, TaskReport], after: Mapping[str, TaskReport], acceptable_lag: int) -> bool:
+    """Whether reports differ in more than how far behind a copy is on its side of the line."""
+    if before.keys() != after.keys():
+        return True
+    for task, new in after.items():
+        old = before[task]
+        if old is new or old == new:
+            continue
+        if old.role is not new.role or old.state is not new.state:
+            return True
+        if (old.lag is None) != (new.lag is None):
+            return True
+        if old.lag is not None and new.lag is not None and (old.lag <= acceptable_lag) != (new.lag <= acceptable_lag):
+            return True
+    return False

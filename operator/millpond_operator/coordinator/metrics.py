@@ -1,0 +1,106 @@
+"""Figures of a coordinator, in Prometheus' format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from .application import Application
+
+__all__ = ("CoordinatorMetrics",)
+
+
+class CoordinatorMetrics(Collector):
+    """Counts heartbeats as they are answered; everything else is read from the engines at each scrape.
+
+    Args:
+        applications: gives the applications that are served now.
+    """
+
+    def __init__(self, applications: Callable[[], Iterable[tuple[str, Application]]]) -> None:
+        self._applications = applications
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._heartbeats: Counter[tuple[str, str]] = Counter()
+
+    def heartbeat(self, application: str, outcome: str) -> None:
+        """A heartbeat was answered: `ok`, or the code of its refusal.
+
+        Applications that nobody serves must be named "": their names are the sender's invention.
+        """
+        self._heartbeats[application, outcome] += 1
+
+    def exposed(self) -> bytes:
+        """All of them, as text."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """What a scrape sees."""
+        name = "millpond_coordinator_"
+        per_application = ["application_id"]
+        heartbeats = CounterMetricFamily(
+            f"{name}heartbeats", "Heartbeats, by outcome.", labels=["application_id", "outcome"]
+        )
+        for (application, outcome), count in self._heartbeats.items():
+            heartbeats.add_metric([application, outcome], count)
+        members = GaugeMetricFamily(f"{name}members", "Workers, by state.", labels=["application_id", "state"])
+        tasks = GaugeMetricFamily(
+            f"{name}tasks",
+            "Tasks: all, those without an owner among live workers, those away from their goal.",
+            labels=["application_id", "state"],
+        )
+        gauges = {
+            "term": GaugeMetricFamily(f"{name}term", "Term of the coordinator.", labels=per_application),
+            "epoch": GaugeMetricFamily(f"{name}epoch", "Number of the assignment.", labels=per_application),
+            "leading": GaugeMetricFamily(
+                f"{name}leading", "1 while it leads, 0 after it learned of another leader.", labels=per_application
+            ),
+            "waiting": GaugeMetricFamily(
+                f"{name}waiting_heartbeats", "Long polls that wait for news.", labels=per_application
+            ),
+        }
+        counters = {
+            "deaths": CounterMetricFamily(
+                f"{name}deaths", "Workers that fell silent without a word.", labels=per_application
+            ),
+            "plans": CounterMetricFamily(f"{name}assignments", "Assignments made.", labels=per_application),
+            "plan_seconds": CounterMetricFamily(
+                f"{name}assignment_seconds", "Time spent making assignments.", labels=per_application
+            ),
+            "save_seconds": CounterMetricFamily(
+                f"{name}save_seconds", "Time spent writing assignments down.", labels=per_application
+            ),
+            "save_failures": CounterMetricFamily(
+                f"{name}save_failures", "Assignments that could not be written down.", labels=per_application
+            ),
+        }
+        for id, each in self._applications():
+            engine = each.engine
+            states = Counter(
+                "gone"
+                if not member.alive
+                else "draining"
+                if member.draining
+                else "leaving"
+                if member.leaving
+                else "alive"
+                for member in engine.members.values()
+            )
+            for state in ("alive", "draining", "leaving", "gone"):
+                members.add_metric([id, state], states[state])
+            for state, count in engine.task_counts().items():
+                tasks.add_metric([id, state], count)
+            gauges["term"].add_metric([id], engine.epoch.term)
+            gauges["epoch"].add_metric([id], engine.epoch.number)
+            gauges["leading"].add_metric([id], engine.superseded_by is None)
+            gauges["waiting"].add_metric([id], each.waiting)
+            counters["deaths"].add_metric([id], engine.deaths)
+            counters["plans"].add_metric([id], each.plans)
+            counters["plan_seconds"].add_metric([id], each.plan_seconds)
+            counters["save_seconds"].add_metric([id], each.save_seconds)
+            counters["save_failures"].add_metric([id], each.save_failures)
+        yield from (heartbeats, members, tasks, *gauges.values(), *counters.values())

@@ -1,0 +1,89 @@
+"""Why heartbeats are refused, in sentences with cause and cure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millpond.protocol import PROTOCOL_VERSION, Epoch, Heartbeat, Refusal, RefusalCode, TopologySummary
+
+from .topologies import differences
+
+__all__ = (
+    "not_leading",
+    "other_application",
+    "other_topology",
+    "replaced",
+    "some",
+    "too_many_tasks",
+    "two_topologies",
+    "unsupported",
+)
+
+
+def some(names: Sequence[str]) -> str:
+    """A few of the names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def unsupported(worker: str, version: int) -> Refusal:
+    """The worker speaks another version of the protocol."""
+    older = "older" if version < PROTOCOL_VERSION else "newer"
+    return Refusal(
+        RefusalCode.UNSUPPORTED_VERSION,
+        f"Worker '{worker}' speaks version {version} of the protocol, {older} than the coordinator's "
+        f"{PROTOCOL_VERSION}: run the same version of millpond on both.",
+    )
+
+
+def other_application(heartbeat: Heartbeat, application: str) -> Refusal:
+    """The heartbeat is meant for another application's coordinator."""
+    return Refusal(
+        RefusalCode.UNKNOWN_APPLICATION,
+        f"Worker '{heartbeat.worker}' belongs to '{heartbeat.application}' and this is '{application}': "
+        "check application.id.",
+    )
+
+
+def not_leading(application: str, coordinator: str, epoch: Epoch, leader: tuple[int, str]) -> Refusal:
+    """Another coordinator came later."""
+    term, other = leader
+    return Refusal(
+        RefusalCode.NOT_LEADING,
+        f"Coordinator {coordinator} (term {epoch.term}) leads '{application}' no more, since "
+        f"{other or 'another one'} (term {term}) does: ask again.",
+    )
+
+
+def replaced(application: str, worker: str, incarnation: str) -> Refusal:
+    """Another process has the worker's name now."""
+    return Refusal(
+        RefusalCode.REPLACED,
+        f"A newer process runs as worker '{worker}' of '{application}': end this one ({incarnation}), or "
+        "give it a worker.id of its own.",
+    )
+
+
+def two_topologies(heartbeat: Heartbeat, sent: TopologySummary) -> Refusal:
+    """The heartbeat contradicts itself."""
+    return Refusal(
+        RefusalCode.BAD_REQUEST,
+        f"Worker '{heartbeat.worker}' sends topology {sent.hash} and says it runs {heartbeat.topology_hash}: "
+        "run the same version of millpond everywhere.",
+    )
+
+
+def too_many_tasks(most: int) -> Refusal:
+    """The topology is a mistake."""
+    return Refusal(RefusalCode.BAD_REQUEST, f"A topology has {most} tasks at most.")
+
+
+def other_topology(heartbeat: Heartbeat, running: TopologySummary, others: Sequence[str]) -> Refusal:
+    """Others run another topology."""
+    sent = heartbeat.topology
+    what = differences(running, sent) if sent is not None else "it did not say yet what differs"
+    whom = f"the application's other workers ({some(others)}) run" if others else "the application's last workers ran"
+    return Refusal(
+        RefusalCode.TOPOLOGY_MISMATCH,
+        f"Worker '{heartbeat.worker}' runs topology {heartbeat.topology_hash} and {whom} {running.hash}: {what}. "
+        "Stop those first, or give this one another application.id.",
+    )

@@ -1,0 +1,336 @@
+"""The HTTP service: heartbeats of workers, orders and views for people and tools.
+
+POST   /v1/applications/{app}/workers/{worker}/heartbeat   Heartbeat -> Answer, or a Refusal
+POST   /v1/applications/{app}/workers/{worker}/gone        admin: the worker is known to be gone -> Member
+POST   /v1/applications/{app}/workers/{worker}/drain       admin: move everything off it -> Member
+DELETE /v1/applications/{app}/workers/{worker}/drain       admin: place tasks there again -> Member
+GET    /v1/applications/{app}/assignment                   View; as a table with ?format=text
+GET    /v1/applications/{app}/members                      [Member]; as a table with ?format=text
+GET    /v1/applications                                    the applications' ids
+GET    /metrics  /healthz
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from millpond.protocol import PROTOCOL_VERSION, Refusal, RefusalCode, decode_heartbeat, encode
+
+from .application import Application
+from .auth import Authenticator, Identity
+from .engine import Engine, EngineOptions
+from .metrics import CoordinatorMetrics
+from .refusals import unsupported
+from .store import AssignmentStore
+from .views import assignment_table, members_table
+
+__all__ = ("Coordinator",)
+
+log = logging.getLogger(__name__)
+
+_STATUS = {
+    RefusalCode.BAD_REQUEST: 400,
+    RefusalCode.UNSUPPORTED_VERSION: 400,
+    RefusalCode.UNAUTHORIZED: 401,
+    RefusalCode.FORBIDDEN: 403,
+    RefusalCode.UNKNOWN_APPLICATION: 404,
+    RefusalCode.TOPOLOGY_MISMATCH: 409,
+    RefusalCode.REPLACED: 409,
+    RefusalCode.NOT_LEADING: 503,
+}
+_JSON, _TEXT, _METRICS = "application/json", "text/plain", "text/plain; version=0.0.4; charset=utf-8"
+#: A heartbeat that names 100,000 tasks weighs less.
+_MOST_BYTES = 16 * 1024 * 1024
+_PATH = "/v1/applications/{application}"
+_json = msgspec.json.Encoder()
+
+
+class _Versioned(msgspec.Struct):
+    """What messages of all versions have."""
+
+    version: int = PROTOCOL_VERSION
+
+
+class _Refused(Exception):
+    def __init__(self, code: RefusalCode, message: str) -> None:
+        super().__init__(message)
+        self.refusal = Refusal(code, message)
+
+
+class Coordinator:
+    """Serves any number of applications on one port.
+
+    Use it within one event loop: `add` applications, `start`, and `stop`.
+
+    Args:
+        authenticator: says whose a token is. None: everybody may do everything, which is for one's own machine.
+        id: of this start of the coordinator. By default a new one that is greater than all before.
+        on_superseded: called with an application's id when a worker knows a later coordinator of it. From then on its
+            workers are refused.
+
+    Attributes:
+        id: of this start of the coordinator.
+        port: where it listens; 0 while it does not.
+        url: its base URL; "" while it does not listen.
+    """
+
+    def __init__(
+        self,
+        *,
+        authenticator: Authenticator | None = None,
+        id: str | None = None,
+        on_superseded: Callable[[str], None] | None = None,
+    ) -> None:
+        self.id = id if id is not None else f"{time.time_ns() // 1_000_000:011x}-{secrets.token_hex(3)}"
+        self.port = 0
+        self.url = ""
+        self._authenticator = authenticator
+        self._on_superseded = on_superseded or (lambda _application: None)
+        self._applications: dict[str, Application] = {}
+        self._metrics = CoordinatorMetrics(lambda: sorted(self._applications.items()))
+        self._runner: web.AppRunner | None = None
+
+    async def add(
+        self,
+        application: str,
+        options: EngineOptions | None = None,
+        store: AssignmentStore | None = None,
+        term: int | None = None,
+    ) -> None:
+        """Serve an application from now on.
+
+        Args:
+            application: its id.
+            options: its settings.
+            store: where its assignment is kept. None: nowhere, and a restart asks the workers.
+            term: greater than that of any coordinator before; None for the one after that in the store.
+
+        Raises:
+            StoreError: the last assignment cannot be read or written.
+        """
+        await self.remove(application)
+        engine = Engine(application, 1 if term is None else term, self.id, options)
+        each = Application(engine, store, self._on_superseded)
+        await each.start()
+        self._applications[application] = each
+
+    async def remove(self, application: str) -> None:
+        """Serve an application no longer. Its workers go on with what they have."""
+        each = self._applications.pop(application, None)
+        if each is not None:
+            await each.stop()
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0, ssl_context: ssl.SSLContext | None = None) -> None:
+        """Listen.
+
+        Args:
+            host: address to listen on.
+            port: 0 for any that is free.
+            ssl_context: with it, HTTPS.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        app = web.Application(client_max_size=_MOST_BYTES)
+        add = app.router
+        worker = _PATH + "/workers/{worker}"
+        add.add_post(f"{worker}/heartbeat", self._answered(self._heartbeat))
+        add.add_post(f"{worker}/gone", self._answered(self._gone))
+        add.add_post(f"{worker}/drain", self._answered(self._drain))
+        add.add_delete(f"{worker}/drain", self._answered(self._undrain))
+        add.add_get(f"{_PATH}/assignment", self._answered(self._assignment))
+        add.add_get(f"{_PATH}/members", self._answered(self._members))
+        add.add_get("/v1/applications", self._answered(self._list))
+        add.add_get("/metrics", self._exposition)
+        add.add_get("/healthz", self._health)
+        # A handler is cancelled when its connection breaks: that is how the end of a process shows first.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, keepalive_timeout=75)
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner, host, port, ssl_context=ssl_context, backlog=4096, shutdown_timeout=1, reuse_address=True
+        )
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"{'https' if ssl_context is not None else 'http'}://{shown}:{self.port}"
+
+    async def stop(self) -> None:
+        """Answer those who wait, and end."""
+        for application in list(self._applications):
+            await self.remove(application)
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._runner, self.port, self.url = None, 0, ""
+
+    def application(self, id: str) -> Application | None:
+        """The application of this id, for whoever runs the coordinator in its own process."""
+        return self._applications.get(id)
+
+    # Workers.
+
+    async def _heartbeat(self, request: web.Request) -> web.Response:
+        application, worker = request.match_info["application"], request.match_info["worker"]
+        identity = await self._identity(request)
+        if identity is not None and not identity.speaks_for(application, worker):
+            raise _Refused(
+                RefusalCode.FORBIDDEN,
+                f"This token does not speak for worker '{worker}' of '{application}': use that worker's own.",
+            )
+        each = self._application(request)
+        raw = await request.read()
+        try:
+            heartbeat = decode_heartbeat(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _unreadable(worker, raw, error) from error
+        if heartbeat.worker != worker or heartbeat.application != application:
+            raise _Refused(
+                RefusalCode.BAD_REQUEST,
+                f"A heartbeat of worker '{heartbeat.worker}' of '{heartbeat.application}' was posted as that of "
+                f"'{worker}' of '{application}': use the URL of its own.",
+            )
+        outcome = await each.heartbeat(heartbeat)
+        if isinstance(outcome, Refusal):
+            raise _Refused(outcome.code, outcome.message)
+        self._metrics.heartbeat(application, "ok")
+        return web.Response(body=encode(outcome), content_type=_JSON)
+
+    # People and tools.
+
+    async def _gone(self, request: web.Request) -> web.Response:
+        await self._admin(request)
+        return self._member(request, self._application(request).gone(request.match_info["worker"]))
+
+    async def _drain(self, request: web.Request) -> web.Response:
+        await self._admin(request)
+        member = self._application(request).drain(request.match_info["worker"], draining=True)
+        return self._member(request, member)
+
+    async def _undrain(self, request: web.Request) -> web.Response:
+        await self._admin(request)
+        member = self._application(request).drain(request.match_info["worker"], draining=False)
+        return self._member(request, member)
+
+    async def _assignment(self, request: web.Request) -> web.Response:
+        await self._identity(request)
+        view = self._application(request).view()
+        return (
+            _text(assignment_table(view))
+            if _for_people(request)
+            else web.Response(body=encode(view), content_type=_JSON)
+        )
+
+    async def _members(self, request: web.Request) -> web.Response:
+        await self._identity(request)
+        members = self._application(request).view().members
+        return (
+            _text(members_table(members))
+            if _for_people(request)
+            else web.Response(body=_json.encode(members), content_type=_JSON)
+        )
+
+    async def _list(self, request: web.Request) -> web.Response:
+        await self._identity(request)
+        return web.Response(body=_json.encode(sorted(self._applications)), content_type=_JSON)
+
+    async def _exposition(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.exposed(), headers={"Content-Type": _METRICS})
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return _text("ok\n")
+
+    # What they have in common.
+
+    def _answered(
+        self, handler: Callable[[web.Request], Awaitable[web.Response]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """A handler whose refusals are sent as such."""
+
+        async def answered(request: web.Request) -> web.Response:
+            try:
+                return await handler(request)
+            except _Refused as refused:
+                refusal = refused.refusal
+            except web.HTTPRequestEntityTooLarge:
+                refusal = Refusal(RefusalCode.BAD_REQUEST, f"Heartbeats have {_MOST_BYTES} bytes at most.")
+            if request.path.endswith("/heartbeat"):
+                id = request.match_info["application"]
+                self._metrics.heartbeat(id if id in self._applications else "", refusal.code.value)
+            status = _STATUS[refusal.code]
+            if _for_people(request):
+                return _text(f"{refusal.message}\n", status)
+            return web.Response(body=encode(refusal), content_type=_JSON, status=status)
+
+        return answered
+
+    async def _identity(self, request: web.Request) -> Identity | None:
+        """Who asks; None when nobody has to say.
+
+        Raises:
+            _Refused: nobody with a valid token.
+        """
+        if self._authenticator is None:
+            return None
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        identity = await self._authenticator(token.strip() if scheme.lower() == "bearer" and token else None)
+        if identity is None:
+            raise _Refused(
+                RefusalCode.UNAUTHORIZED,
+                "This coordinator wants a valid token (Authorization: Bearer ...): set coordinator.token.file.",
+            )
+        return identity
+
+    async def _admin(self, request: web.Request) -> None:
+        identity = await self._identity(request)
+        if identity is not None and not identity.admin:
+            raise _Refused(RefusalCode.FORBIDDEN, "This takes a token with the right 'admin'.")
+
+    def _application(self, request: web.Request) -> Application:
+        id = request.match_info["application"]
+        each = self._applications.get(id)
+        if each is None:
+            known = ", ".join(sorted(self._applications)) or "none"
+            raise _Refused(
+                RefusalCode.UNKNOWN_APPLICATION,
+                f"This coordinator does not serve application '{id}'; it serves {known}: check application.id and "
+                "coordinator.url.",
+            )
+        return each
+
+    @staticmethod
+    def _member(request: web.Request, member: msgspec.Struct | None) -> web.Response:
+        if member is None:
+            raise _Refused(
+                RefusalCode.BAD_REQUEST,
+                f"No worker '{request.match_info['worker']}' has been heard of: see the list of members.",
+            )
+        return web.Response(body=encode(member), content_type=_JSON)
+
+
+def _unreadable(worker: str, raw: bytes, error: Exception) -> _Refused:
+    """Why a heartbeat cannot be read: another version of the protocol may be the reason."""
+    try:
+        version = msgspec.json.decode(raw, type=_Versioned).version
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        version = PROTOCOL_VERSION
+    if version != PROTOCOL_VERSION:
+        refusal = unsupported(worker, version)
+        return _Refused(refusal.code, refusal.message)
+    return _Refused(RefusalCode.BAD_REQUEST, f"What worker '{worker}' sent is no heartbeat: {error}.")
+
+
+def _for_people(request: web.Request) -> bool:
+    wanted = request.query.get("format")
+    if wanted is not None:
+        return wanted == "text"
+    return request.headers.get("Accept", "").startswith(_TEXT)
+
+
+def _text(text: str, status: int = 200) -> web.Response:
+    return web.Response(text=text, content_type=_TEXT, status=status)

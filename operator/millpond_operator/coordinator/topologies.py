@@ -1,0 +1,64 @@
+"""What tells two topologies apart, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from millpond.protocol import SubtopologySummary, TopologySummary
+from millpond.topology import TaskId
+from millpond_operator.assignment import Task
+
+__all__ = ("differences", "tasks_of")
+
+#: Further differences say little more than that the topologies have nothing in common.
+_MOST_NAMED = 4
+
+
+def tasks_of(topology: TopologySummary) -> dict[TaskId, Task]:
+    """The tasks of a topology."""
+    return {
+        task: Task(task, stateful=each.stateful)
+        for each in topology.subtopologies
+        for task in (TaskId(each.id, partition) for partition in range(each.partitions))
+    }
+
+
+def differences(running: TopologySummary, other: TopologySummary) -> str:
+    """What `other` has that `running` has not, and the other way round: a clause for a sentence."""
+    found = list(islice(_differences(running, other), _MOST_NAMED + 1))
+    if not found:
+        return "sub-topologies, stores and source topics are alike, so something else that the hash covers differs"
+    more = ["and more"] if len(found) > _MOST_NAMED else []
+    return "; ".join(found[:_MOST_NAMED] + more)
+
+
+def _differences(running: TopologySummary, other: TopologySummary) -> Iterator[str]:
+    old = {each.id: each for each in running.subtopologies}
+    new = {each.id: each for each in other.subtopologies}
+    for id in sorted(old.keys() | new.keys()):
+        if id not in new:
+            yield f"sub-topology {id} is gone"
+        elif id not in old:
+            yield f"sub-topology {id} is new"
+        else:
+            yield from _differences_in(id, old[id], new[id])
+
+
+def _differences_in(id: int, old: SubtopologySummary, new: SubtopologySummary) -> Iterator[str]:
+    for store in sorted({*old.stores, *new.stores}):
+        if store not in new.stores:
+            yield f"sub-topology {id} has no store '{store}' any more"
+        elif store not in old.stores:
+            yield f"sub-topology {id} has a new store '{store}'"
+    for topic in sorted(old.sources.keys() | new.sources.keys()):
+        if topic not in new.sources:
+            yield f"sub-topology {id} does not read '{topic}' any more"
+        elif topic not in old.sources:
+            yield f"sub-topology {id} reads '{topic}' too"
+        elif old.sources[topic] != new.sources[topic]:
+            yield f"'{topic}' has {new.sources[topic]} partitions, not {old.sources[topic]}"
+    if old.partitions != new.partitions:
+        yield f"sub-topology {id} has {new.partitions} tasks, not {old.partitions}"
+    if old.stateful != new.stateful:
+        yield f"sub-topology {id} is {'' if new.stateful else 'not '}stateful"

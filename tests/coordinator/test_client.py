@@ -1,0 +1,400 @@
+"""The worker's client: what it sends, and what it makes of coordinators that are not as they should be."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.errors import ConfigError
+from millpond.protocol import Answer, Epoch, Heartbeat, Refusal, RefusalCode, Role
+from tests.coordinator.support import Reply, Scripted, answer, client, connected, eventually, http, running
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 30))
+
+
+class Good(Scripted):
+    """Answers at once what is new to the worker, and otherwise when a later heartbeat comes or the wait is over."""
+
+    def __init__(self) -> None:
+        super().__init__(self._good)
+        self._newer = asyncio.Event()
+
+    async def _good(self, heartbeat: Heartbeat) -> Reply:
+        self._newer.set()
+        self._newer = mine = asyncio.Event()
+        if heartbeat.known_revision == 1 and heartbeat.coordinator == "c1":
+            try:
+                await asyncio.wait_for(mine.wait(), heartbeat.wait_ms / 1000)
+            except TimeoutError:
+                pass
+        return http(answer(heartbeat, sequence=max(each.sequence for each in self.heartbeats)))
+
+
+def test_heartbeats_carry_reports_and_the_topology_until_an_answer_came() -> None:
+    """The first heartbeat has the topology, later ones have what was reported last, each with a greater sequence."""
+
+    async def scenario() -> None:
+        async with Good().serving() as server, connected(client(server.url)) as worker:
+            first = await eventually(lambda: worker.news(), "an answer")
+            assert first.revision == 1
+            worker.report(running("0_1"), {"0_2": 7}, {}, first.epoch)
+            last = await eventually(lambda: server.heartbeats[-1].tasks and server.heartbeats[-1], "the report")
+        assert server.heartbeats[0].topology is not None
+        assert last.topology is None
+        assert last.on_disk == {"0_2": 7}
+        assert last.epoch == Epoch(1, 1)
+        assert last.known_revision == 1
+        sequences = [each.sequence for each in server.heartbeats]
+        assert sequences == sorted(set(sequences))
+        assert last.clock_ms > 0
+
+    run(scenario())
+
+
+def test_an_urgent_report_does_not_wait_for_the_poll_that_is_under_way() -> None:
+    """It arrives on another connection at once, and the poll before it ends."""
+
+    async def scenario() -> None:
+        async with Good().serving() as server, connected(client(server.url)) as worker:
+            # Answers with a long session, so that nothing but urgency can be the cause.
+            await eventually(lambda: len(server.heartbeats) >= 2, "a poll that waits")
+            for number in range(5):
+                task = f"0_{number}"
+                began = time.monotonic()
+                worker.report(running(task), {}, {}, Epoch(1, 1), urgent=True)
+                await eventually(lambda task=task: task in server.heartbeats[-1].tasks, "it")
+                assert time.monotonic() - began < 0.15  # a turn takes 190 ms
+
+    run(scenario())
+
+
+def test_reports_may_come_from_another_thread() -> None:
+    """The worker's loop is not the client's: reporting and reading news is safe from there."""
+
+    async def scenario() -> None:
+        async with Good().serving() as server, connected(client(server.url)) as worker:
+            news: list[Answer] = []
+
+            def loop() -> None:
+                for number in range(300):
+                    worker.report(running(f"0_{number}"), {}, {f"0_{number}": "w1"}, Epoch(), urgent=True)
+                    got = worker.news()
+                    if got is not None:
+                        news.append(got)
+
+            thread = threading.Thread(target=loop)
+            thread.start()
+            await asyncio.to_thread(thread.join)
+            await eventually(lambda: server.heartbeats and "0_299" in server.heartbeats[-1].tasks, "the last report")
+            named = {task for each in server.heartbeats for task in each.taken_over}
+            assert named == {f"0_{number}" for number in range(300)}
+
+    run(scenario())
+
+
+def test_new_owners_are_repeated_until_they_are_acknowledged() -> None:
+    """A hand-over is named by each heartbeat until an answer has that heartbeat's sequence, and then by none."""
+
+    async def scenario() -> None:
+        acknowledge = False
+
+        async def reply(heartbeat: Heartbeat) -> Reply:
+            await asyncio.sleep(0.02)
+            return http(answer(heartbeat, sequence=heartbeat.sequence if acknowledge else 0))
+
+        async with Scripted(reply).serving() as server, connected(client(server.url)) as worker:
+            worker.report({}, {}, {"0_1": "w1"}, Epoch(), urgent=True)
+            await eventually(lambda: sum("0_1" in each.taken_over for each in server.heartbeats) >= 3, "repetition")
+            worker.report({}, {}, {}, Epoch(), urgent=True)
+            count = len(server.heartbeats)
+            await eventually(lambda: len(server.heartbeats) >= count + 2, "more heartbeats")
+            assert server.heartbeats[-1].taken_over == {"0_1": "w1"}
+            acknowledge = True
+            await eventually(lambda: not server.heartbeats[-1].taken_over, "an end of it")
+
+    run(scenario())
+
+
+def test_a_coordinator_that_asks_for_the_topology_gets_it() -> None:
+    """`send_topology` brings the topology with the next heartbeat, and only then."""
+
+    async def scenario() -> None:
+        asked = itertools.chain([False, True], itertools.repeat(False))
+
+        async def reply(heartbeat: Heartbeat) -> Reply:
+            await asyncio.sleep(0.02)
+            return http(answer(heartbeat, send_topology=next(asked)))
+
+        async with Scripted(reply).serving() as server, connected(client(server.url)):
+            await eventually(lambda: len(server.heartbeats) >= 5, "heartbeats")
+            assert [each.topology is not None for each in server.heartbeats[:5]] == [True, False, True, False, False]
+
+    run(scenario())
+
+
+GARBAGE = {
+    "text": http(b"<html>It works!</html>"),
+    "nothing at all": http(b""),
+    "other json": http(b"[1, 2]"),
+    "an answer that lacks its epoch": http(b'{"coordinator": "c1"}'),
+    "an answer of another type": http(b'{"coordinator": "c1", "epoch": [1, 1], "tasks": {"0_1": "king"}}'),
+    "bytes that are no UTF-8": http(b'{"coordinator": "\xff\xfe", "epoch": [1, 1]}'),
+    "no HTTP": b"220 smtp ready\r\n\r\n",
+    "half an answer": b'HTTP/1.1 200 X\r\nConnection: close\r\nContent-Length: 500\r\n\r\n{"epoch"',
+    "status 500": http(b"oops", 500),
+    "status 404 of some other service": http(b"not found", 404),
+    "a redirect to nowhere": b"HTTP/1.1 302 X\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+    "a closed connection": None,
+    "a later version of the protocol": http(b'{"coordinator": "c1", "epoch": [1, 1], "version": 2}'),
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
+def test_garbage_changes_nothing_and_is_logged_once(garbage: Reply, caplog: pytest.LogCaptureFixture) -> None:
+    """What is no answer is not taken for one; the client tries again, says so once, and takes the next good answer."""
+
+    async def scenario() -> None:
+        good = True
+
+        async def reply(heartbeat: Heartbeat) -> Reply:
+            if good:
+                await asyncio.sleep(0.01)
+                return http(answer(heartbeat, tasks={"0_1": Role.ACTIVE}))
+            return garbage
+
+        async with Scripted(reply).serving() as server, connected(client(server.url)) as worker:
+            await eventually(lambda: worker.connected_at, "a first answer")
+            good = False
+            await eventually(lambda: worker.failures, "a failure")
+            at = worker.connected_at
+            worker.news()
+            failures = worker.failures
+            await eventually(lambda: worker.failures > failures, "another failure")
+            assert worker.news() is None
+            assert worker.connected_at == at
+            good = True
+            news = await eventually(lambda: worker.news(), "a good answer again")
+            assert news.tasks == {"0_1": Role.ACTIVE}
+
+    with caplog.at_level(logging.INFO, "millpond.protocol.client"):
+        run(scenario())
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert 1 <= len(warnings) <= 2, warnings  # a broken connection may show in two ways
+    assert any("answers again" in record.getMessage() for record in caplog.records)
+
+
+def test_a_coordinator_that_hangs_is_given_up_and_tried_again() -> None:
+    """A heartbeat without an answer ends by itself, and never are more than two under way."""
+
+    async def scenario() -> None:
+        hang = False
+        under_way = most = 0
+
+        async def reply(heartbeat: Heartbeat) -> Reply:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            try:
+                if hang:
+                    await asyncio.sleep(0.9)  # longer than the client's patience, and then nothing
+                    return None
+                await asyncio.sleep(0.01)
+                return http(answer(heartbeat))
+            finally:
+                under_way -= 1
+
+        async with Scripted(reply).serving() as server, connected(client(server.url)) as worker:
+            await eventually(lambda: worker.connected_at, "a first answer")
+            hang = True
+            for _ in range(50):
+                worker.report({}, {}, {}, Epoch(), urgent=True)
+                await asyncio.sleep(0.005)
+            assert most <= 2
+            await eventually(lambda: worker.failures >= 2, "patience to end")
+            hang = False
+            at = worker.connected_at
+            await eventually(lambda: worker.connected_at != at, "an answer again")
+
+    run(scenario())
+
+
+def test_nobody_there_is_tried_again_until_somebody_is() -> None:
+    """Without a coordinator the client waits, ever longer but no longer than a second, and then connects."""
+
+    async def scenario() -> None:
+        server = Good()
+        async with server.serving():
+            port_of_nobody = server.url
+        # The port is free now: nobody listens there.
+        worker = client(port_of_nobody)
+        async with connected(worker):
+            await eventually(lambda: worker.failures >= 3, "failures")
+            assert worker.connected_at is None
+            assert worker.news() is None
+
+    run(scenario())
+
+
+def test_refusals_are_shown_and_end_with_a_good_answer() -> None:
+    """`refusal` is the last heartbeat's; the topology goes along again, since it may be what was wrong."""
+
+    async def scenario() -> None:
+        refuse = False
+        refusal = Refusal(RefusalCode.TOPOLOGY_MISMATCH, "Others run h2.")
+
+        async def reply(heartbeat: Heartbeat) -> Reply:
+            await asyncio.sleep(0.01)
+            return http(refusal, 409) if refuse else http(answer(heartbeat))
+
+        async with Scripted(reply).serving() as server, connected(client(server.url)) as worker:
+            await eventually(lambda: worker.connected_at, "a first answer")
+            assert worker.refusal is None
+            refuse = True
+            assert await eventually(lambda: worker.refusal, "a refusal") == refusal
+            await eventually(lambda: server.heartbeats[-1].topology is not None, "the topology")
+            refuse = False
+            await eventually(lambda: worker.refusal is None, "an answer again")
+
+    run(scenario())
+
+
+def test_an_older_epoch_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """Two coordinators in turns behind one address: from the first answer of the later on, the earlier's are ignored."""
+
+    async def scenario() -> None:
+        terms = itertools.chain([3, 4], itertools.cycle([3, 4]))
+
+        async def reply(heartbeat: Heartbeat) -> Reply:
+            await asyncio.sleep(0.01)
+            term = next(terms)
+            return http(answer(heartbeat, term, f"c{term}", tasks={"0_1": Role.ACTIVE} if term == 4 else {}))
+
+        async with Scripted(reply).serving() as server, connected(client(server.url)) as worker:
+            await eventually(lambda: worker.refused_answers >= 3, "answers of the earlier one")
+            seen = []
+            while worker.refused_answers < 6:
+                news = await eventually(lambda: worker.news(), "an answer")
+                seen.append(news)
+            assert {each.epoch.term for each in seen} == {4}
+            assert all(each.tasks == {"0_1": Role.ACTIVE} for each in seen)
+            assert {each.coordinator for each in server.heartbeats[4:]} == {"c4"}
+
+    with caplog.at_level(logging.WARNING, "millpond.protocol.client"):
+        run(scenario())
+    assert sum("does not lead any more" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_of_two_coordinators_with_one_term_the_later_start_counts() -> None:
+    """Two stores that both were at term 1: every worker decides for the same one."""
+
+    async def scenario() -> None:
+        names = itertools.cycle(["a", "b"])
+
+        async def reply(heartbeat: Heartbeat) -> Reply:
+            await asyncio.sleep(0.01)
+            return http(answer(heartbeat, coordinator=next(names)))
+
+        async with Scripted(reply).serving() as server, connected(client(server.url)) as worker:
+            await eventually(lambda: worker.refused_answers >= 3, "answers of the other")
+            await eventually(lambda: (news := worker.news()) and news.coordinator == "b", "the later one")
+
+    run(scenario())
+
+
+def test_answers_that_overtook_each_other_do_not_take_orders_back() -> None:
+    """An answer that was delayed on the way is ignored when a newer one of the same coordinator is there."""
+
+    async def scenario() -> None:
+        numbers = itertools.chain([5, 4], itertools.repeat(5))
+
+        async def reply(heartbeat: Heartbeat) -> Reply:
+            await asyncio.sleep(0.01)
+            return http(answer(heartbeat, epoch=Epoch(1, next(numbers))))
+
+        async with Scripted(reply).serving() as server, connected(client(server.url)) as worker:
+            seen = []
+            while len(server.heartbeats) < 6:
+                news = worker.news()
+                if news:
+                    seen.append(news.epoch.number)
+                await asyncio.sleep(0.002)
+            assert set(seen) == {5}
+            assert worker.refused_answers == 0
+
+    run(scenario())
+
+
+def test_a_coordinator_that_answers_at_once_for_no_reason_is_not_asked_all_the_time() -> None:
+    """Without news in its answers, the client comes back no more often than a heartbeat is due."""
+
+    async def scenario() -> None:
+        async def reply(heartbeat: Heartbeat) -> Reply:
+            return http(answer(heartbeat))
+
+        async with Scripted(reply).serving() as server, connected(client(server.url)) as worker:
+            await eventually(lambda: worker.connected_at, "an answer")
+            await asyncio.sleep(1.0)  # what is measured is a rate
+            assert 4 <= len(server.heartbeats) <= 16  # due are 5 per second
+
+    run(scenario())
+
+
+def test_the_token_is_read_for_each_heartbeat(tmp_path: Path) -> None:
+    """Projected tokens rotate: the new one is used at once; a missing file stops nothing for good."""
+
+    async def scenario() -> None:
+        token = tmp_path / "token"
+        token.write_text("first\n")
+        server = Good()
+        async with server.serving(), connected(client(server.url, token_file=token)) as worker:
+            await eventually(lambda: server.headers, "a heartbeat")
+            assert server.headers[0]["authorization"] == "Bearer first"
+            token.unlink()
+            await eventually(lambda: worker.failures, "its absence to show")
+            token.write_text("second\n")
+            await eventually(lambda: server.headers[-1].get("authorization") == "Bearer second", "the new token")
+
+    run(scenario())
+
+
+def test_goodbye_is_a_heartbeat_that_says_so() -> None:
+    """The last word names the end, and nobody there to hear it does no harm."""
+
+    async def scenario() -> None:
+        server = Good()
+        async with server.serving():
+            worker = client(server.url)
+            async with connected(worker):
+                await eventually(lambda: worker.connected_at, "an answer")
+            await worker.goodbye()
+            assert server.heartbeats[-1].ended
+            assert not any(each.ended for each in server.heartbeats[:-1])
+        await worker.goodbye()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("url", ["", "coordinator:7070", "ftp://coordinator", "http://"])
+def test_a_url_that_is_none_is_refused_at_once(url: str) -> None:
+    """The error names it and shows how one looks."""
+    with pytest.raises(ConfigError, match=r"no URL of a coordinator.*http://"):
+        client(url)
+
+
+def test_certificates_that_cannot_be_read_are_refused_at_once(tmp_path: Path) -> None:
+    """Not at the first heartbeat."""
+    bad = tmp_path / "ca.pem"
+    bad.write_text("no certificate")
+    for path in (bad, tmp_path / "missing.pem"):
+        with pytest.raises(ConfigError, match=f"{path.name}.*PEM"):
+            client("https://localhost:1", ca_file=path)
