@@ -431,7 +431,7 @@ class Engine:
         if theirs is not None and theirs.hash != heartbeat.topology_hash:
             return refusals.two_topologies(heartbeat, theirs)
         ours = self.topology
-        if ours is not None and heartbeat.topology_hash == ours.hash and theirs in {None, ours}:
+        if ours is not None and heartbeat.topology_hash == ours.hash and (theirs is None or theirs == ours):
             return None
         if ours is None and theirs is None:
             return None  # the answer asks for it
