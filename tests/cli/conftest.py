@@ -16,6 +16,7 @@ import pytest
 from millpond.cli import main
 
 WORKER_ROOT = Path(__file__).parents[2] / "worker"
+ROOTS = os.pathsep.join([str(WORKER_ROOT), str(WORKER_ROOT.with_name("operator"))])
 
 
 class Ended(NamedTuple):
@@ -38,6 +39,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith("MILLPOND_") and not name.startswith(("MILLPOND_TEST", "MILLPOND_CACHE")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
 
 
@@ -78,12 +80,16 @@ class Process:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "millpond.cli", *map(str, arguments)],
                 stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=directory,
-                env={**os.environ, "PYTHONPATH": str(WORKER_ROOT), "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONPATH": ROOTS, "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip
 
     @property
     def said(self) -> str:
         return self._said.read_text(encoding="utf-8")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def running(self) -> bool:

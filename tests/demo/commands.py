@@ -95,7 +95,7 @@ class Shell:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         if cache := os.environ.get("MILLPOND_CACHE"):
             inherited["MILLPOND_CACHE"] = cache
-        paths = os.pathsep.join(map(str, (ROOT / "worker", ROOT, directory)))
+        paths = os.pathsep.join(map(str, (ROOT / "worker", ROOT / "operator", ROOT, directory)))
         self._environment = {**inherited, "PYTHONPATH": paths, "XDG_STATE_HOME": str(state), "PYTHONUNBUFFERED": "1"}
         self._running: list[Running] = []
 

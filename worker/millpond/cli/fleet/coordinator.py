@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from millpond.errors import MillpondError
 from millpond.protocol import View
 from millpond.runtime.config import Config
 
-__all__ = ("Coordinator", "CoordinatorAway", "CoordinatorFailed")
+__all__ = ("Coordinator", "CoordinatorAway", "CoordinatorFailed", "UnknownWorker")
 
 _START_S = 30.0
 _STOP_S = 5.0
@@ -32,6 +33,10 @@ class CoordinatorFailed(MillpondError):
 
 class CoordinatorAway(Exception):
     """It does not answer now; it may again."""
+
+
+class UnknownWorker(CoordinatorAway):
+    """It has not heard of that worker."""
 
 
 class Coordinator:
@@ -54,7 +59,8 @@ class Coordinator:
             *("--standby-replicas", str(config.num_standby_replicas)),
             *("--max-warmup-replicas", str(config.max_warmup_replicas)),
             *("--acceptable-recovery-lag", str(config.acceptable_recovery_lag)),
-            *("--session-timeout", str(config.coordinator_session_timeout_ms)),
+            *("--session-timeout", f"{config.coordinator_session_timeout_ms}ms"),
+            *("--rack-aware-tags", ",".join(config.rack_aware_assignment_tags)),
         )
         self.log = Log(directory / "coordinator.log")
         self.url = ""
@@ -146,7 +152,9 @@ class Coordinator:
         try:
             async with self._http.request(method, url) as answer:
                 body = await answer.read()
-                if answer.status >= 400:
+                if answer.status == HTTPStatus.NOT_FOUND:
+                    raise UnknownWorker(f"{method} {path}: not found")
+                if answer.status >= HTTPStatus.BAD_REQUEST:
                     raise CoordinatorAway(f"{method} {path}: {answer.status} {body.decode(errors='replace')[:200]}")
                 return body
         except (aiohttp.ClientError, TimeoutError) as error:

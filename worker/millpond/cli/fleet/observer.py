@@ -13,7 +13,7 @@ import aiohttp
 from millpond.cli.fleet.coordinator import CoordinatorAway
 from millpond.cli.fleet.ends import Ends, Partition
 from millpond.cli.fleet.figures import Figures, Scrape, parse
-from millpond.cli.fleet.status import Phase, Status, WorkerStatus
+from millpond.cli.fleet.status import Kind, Phase, Status, WorkerStatus
 from millpond.cli.fleet.supervisor import Fleet, Worker
 from millpond.protocol import Epoch, Member, Role, TaskState, View
 
@@ -100,7 +100,9 @@ class Observer:
             self._fleet.tell(f"{worker} had no task to process")
             return
         self._losses.append(_Loss(worker, at, tasks, member.incarnation))
-        self._fleet.tell(f"{worker} is gone; it processed {_some(tasks)}", logging.WARNING)
+        self._fleet.tell(
+            f"{worker} is gone; it processed {_some(tasks)}", logging.WARNING, kind=Kind.LOST, worker=worker
+        )
 
     def _found(self) -> None:
         """Who processes again what was lost."""
@@ -114,7 +116,12 @@ class Observer:
             if len(loss.found) == len(loss.tasks):
                 self._losses.remove(loss)
                 told = ", ".join(f"{task} on {name} after {after:.2f} s" for task, (name, after) in _first(loss.found))
-                self._fleet.tell(f"{loss.worker}'s tasks are processed again: {told}")
+                self._fleet.tell(
+                    f"{loss.worker}'s tasks are processed again: {told}",
+                    kind=Kind.REGAINED,
+                    worker=loss.worker,
+                    seconds={task: after for task, (_, after) in loss.found.items()},
+                )
                 self._quiet = True
 
     # The workers ----------------------------------------------------------------------------------------------
@@ -198,7 +205,7 @@ class Observer:
             events=tuple(fleet.events),
         )
         if self.status.complete and not self._complete and not self._quiet:
-            self._fleet.tell(f"all {self.status.tasks} tasks are processed: {_by_worker(running)}")
+            self._fleet.tell(f"all {self.status.tasks} tasks are processed: {_by_worker(running)}", kind=Kind.COMPLETE)
         self._complete = self.status.complete
         self._quiet = self._quiet and not self._complete
 

@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-__all__ = ("Event", "Phase", "Restoring", "Status", "WorkerStatus")
+__all__ = ("Event", "Kind", "Phase", "Restoring", "Status", "WorkerStatus")
 
 
 class Phase(enum.StrEnum):
@@ -65,13 +65,30 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """URL of its metrics."""
 
 
-class Event(msgspec.Struct, frozen=True):
+class Kind(enum.StrEnum):
+    """What sort of event one is, for programs that wait for it."""
+
+    NOTE = "note"
+    COMPLETE = "complete"
+    """Every task is being processed."""
+    LOST = "lost"
+    """A worker ended that had tasks."""
+    REGAINED = "regained"
+    """Its tasks are processed again."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened once."""
 
     number: int
     at_s: float
     """Seconds since the session began."""
     text: str
+    kind: Kind = Kind.NOTE
+    worker: str = ""
+    """Whom it is about."""
+    seconds: dict[str, float] = {}
+    """Of `REGAINED`: how long after the worker's end each task was processed again."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

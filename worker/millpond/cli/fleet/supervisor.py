@@ -17,9 +17,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from millpond.cli.fleet.children import Child, Leash, Log
-from millpond.cli.fleet.coordinator import Coordinator, CoordinatorAway, CoordinatorFailed
+from millpond.cli.fleet.coordinator import Coordinator, CoordinatorAway, CoordinatorFailed, UnknownWorker
 from millpond.cli.fleet.status import Event, Phase
 from millpond.errors import ConfigError, MillpondError
 from millpond.protocol import Role, View
@@ -166,9 +167,9 @@ class Fleet:
             if child is not None:
                 child.send(signal.SIGKILL)
 
-    def tell(self, text: str, level: int = logging.INFO) -> None:
-        """Something happened."""
-        self.events.append(Event(next(self._numbers), time.monotonic() - self._begun, text))
+    def tell(self, text: str, level: int = logging.INFO, **more: Any) -> None:
+        """Something happened; `more` are further fields of the `Event`."""
+        self.events.append(Event(number=next(self._numbers), at_s=time.monotonic() - self._begun, text=text, **more))
         log.log(level, "%s", text)
 
     # Commands -------------------------------------------------------------------------------------------------
@@ -371,11 +372,16 @@ class Fleet:
         begun = time.monotonic()
         asked = False
         while worker.child is not None and time.monotonic() - begun < _DRAIN_PATIENCE_S:
-            with contextlib.suppress(CoordinatorAway):
+            try:
                 if not asked:
                     await self.coordinator.drain(worker.id)
                     asked = True
                 left = _processed_by(await self.coordinator.view(), worker.id)
+            except UnknownWorker:
+                break
+            except CoordinatorAway as error:
+                log.debug("%s", error)
+            else:
                 worker.note = f"{len(left)} tasks to hand over" if left else ""
                 if not left:
                     break
@@ -416,6 +422,8 @@ class Fleet:
         while time.monotonic() < deadline:
             try:
                 return await self.coordinator.gone(name)
+            except UnknownWorker:
+                return None
             except CoordinatorAway as error:
                 log.debug("%s", error)
                 await asyncio.sleep(_LOOK_S)

@@ -1,0 +1,305 @@
+"""The parts of a session of workers that need no broker: figures, the table, keys, commands of other terminals."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from millpond.cli.fleet import control, keys, leash
+from millpond.cli.fleet.children import Log
+from millpond.cli.fleet.control import NoSession, Remote
+from millpond.cli.fleet.figures import Figures, Scrape, parse
+from millpond.cli.fleet.status import Phase, Restoring, Status, WorkerStatus
+from millpond.cli.fleet.supervisor import Refused
+from millpond.cli.fleet.view import table
+from millpond.runtime.config import Config
+from millpond.runtime.metrics import WorkerMetrics
+from tests.cli.conftest import Millpond
+from tests.support.kafka import eventually
+
+# Figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_worker_serves_is_understood() -> None:
+    """The figures are read from the text that a worker's own registry writes."""
+    from prometheus_client import generate_latest
+
+    metrics = WorkerMetrics(Config.of({"application.id": "a", "bootstrap.servers": "b:1"}))
+    metrics.processed(1234, 0.5)
+    for seconds in (0.004, 0.2):
+        metrics.committed(seconds, 1)
+    scrape = parse(generate_latest(metrics.registry).decode())
+    assert scrape.processed == 1234
+    assert scrape.commits == 2
+    assert scrape.buckets[0.005] == 1
+    assert scrape.buckets[float("inf")] == 2
+
+
+def test_tasks_and_restores_are_told_apart_by_their_labels() -> None:
+    """Positions are per task and topic, a restore's progress per store partition, finished ones left out."""
+    scrape = parse(
+        'millpond_worker_state{state="running",worker="w0"} 0.0\n'
+        'millpond_worker_state{state="restoring",worker="w0"} 1.0\n'
+        'millpond_processor_position_offset{task="0_3",topic="flights"} 12.0\n'
+        'millpond_processor_caught_up{task="0_3",topic="flights"} 1.0\n'
+        'millpond_restore_records_total{store="a \\"b\\"",partition="3"} 30.0\n'
+        'millpond_restore_remaining_records{store="a \\"b\\"",partition="3"} 70.0\n'
+        'millpond_restore_remaining_records{store="done",partition="3"} 0.0\n'
+        "something_else 1.0\n"
+    )
+    assert scrape.state == "restoring"
+    assert scrape.inputs["0_3", "flights"].position == 12
+    assert scrape.inputs["0_3", "flights"].caught_up
+    assert scrape.restoring == (Restoring('a \\"b\\"', 3, 30, 100),)
+
+
+def test_rates_and_commit_times_are_those_of_the_last_seconds() -> None:
+    """What was long ago does not count: a burst at the start is not in the rate, nor in the p99."""
+    figures = Figures()
+    inf = float("inf")
+    figures.add(Scrape(processed=0, commits=0, buckets={0.01: 0, 1.0: 0, inf: 0}), now=0)
+    assert figures.records_per_second is None
+    figures.add(Scrape(processed=100_000, commits=100, buckets={0.01: 0, 1.0: 100, inf: 100}), now=1)
+    assert figures.records_per_second == 100_000
+    assert figures.commit_p99_ms is not None
+    assert figures.commit_p99_ms > 900
+    for second in range(2, 10):
+        buckets = {0.01: second * 10, 1.0: 100 + second * 10, inf: 100 + second * 10}
+        figures.add(Scrape(processed=100_000 + second, commits=100 + second * 10, buckets=buckets), now=second)
+    assert figures.records_per_second == pytest.approx(1)
+    assert figures.commit_p99_ms < 10
+    assert figures.last_commit == 9
+
+
+def test_the_last_error_and_the_address_come_from_the_log_as_it_grows(tmp_path: Path) -> None:
+    """Lines may be written in pieces; another process in the same log starts with nothing."""
+    path = tmp_path / "w0.log"
+    log = Log(path)
+    log.look()
+    with path.open("a") as file:
+        for piece in (
+            "2026-01-01T00:00:00.000Z INFO x metrics on http://127.0.0.1:5/metrics\nmill",
+            "pond: no topic 'x'.\n",
+        ):
+            file.write(piece)
+            file.flush()
+            log.look()
+    assert (log.metrics, log.error) == ("http://127.0.0.1:5/metrics", "no topic 'x'.")
+    log.new_process()
+    assert (log.metrics, log.error) == ("", "")
+    with path.open("a") as file:
+        file.write("Traceback (most recent call last):\n  File x\nValueError: bad\n")
+    log.look()
+    assert log.error == "ValueError: bad"
+
+
+# The table --------------------------------------------------------------------------------------------------------
+
+STATUS = Status(
+    application="delays", title="delays", guarantee="exactly_once", bootstrap_servers="b:1", directory="/logs",
+    coordinator="http://c", wanted=4, tasks=9, running={f"0_{each}": "w0" for each in range(8)}, committed_s_ago=0.112,
+    waiting={"0_8": "its copy on w1 is behind"},
+    workers=(
+        WorkerStatus(
+            worker="w0", phase=Phase.RUNNING, pid=1, active=tuple("abcdefgh"), standby=("i",), warm_up=("j",),
+            records_per_second=41_200.4, commit_p99_ms=11.2, lag=1_310,
+        ),
+        WorkerStatus(worker="w1", phase=Phase.STARTING, pid=2, restoring=(Restoring("store", 5, 71, 100),)),
+        WorkerStatus(worker="w2", phase=Phase.KILLED, note="starts again in 1 s"),
+        WorkerStatus(worker="w3", phase=Phase.FAILED, note="topic 'x' is gone", log="/logs/w3.log"),
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_table_has_a_row_for_each_worker_at_any_width(width: int) -> None:
+    """Figures, bars, and the reason why one does not run; nothing is wrapped but errors."""
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None).print(table(STATUS))
+    lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
+    assert lines[1].split()[:3] == ["worker", "active", "standby"]
+    rows = lines[2:6]
+    assert [row.split()[0] for row in rows] == ["w0", "w1", "w2", "w3"]
+    if width >= 80:
+        assert rows[0].startswith("w0 8 1 + 1 41,200 11 ms 1,310")
+    if width >= 120:
+        assert lines[0].startswith("delays · exactly_once · 2 of 4 workers · 9 tasks committed 112 ms ago · 1 task")
+        assert "starting · ██████░░░ 71% store 5" in rows[1]
+        assert rows[2] == "w2 killed · starts again in 1 s"
+    assert "topic 'x' is gone" in " ".join(lines)
+    assert "/logs/w3.log" in " ".join(lines)
+
+
+# Commands ---------------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Stands where the fleet is: what it is told to do is written down."""
+
+    def __init__(self, application: str) -> None:
+        self.launch = SimpleNamespace(config=SimpleNamespace(application_id=application))
+        self.wanted = 3
+        self.done: list[tuple[object, ...]] = []
+
+    def scale(self, count: int) -> str:
+        self.done.append(("scale", count))
+        return "scaled"
+
+    def kill(self, name: str, restart_after_s: float | None = 1.0) -> str:
+        if name == "w9":
+            raise Refused("there is no worker 'w9'; there are w0.")
+        self.done.append(("kill", name, restart_after_s))
+        return "killed"
+
+    def drain(self, name: str) -> str:
+        self.done.append(("drain", name))
+        return "drained"
+
+
+@asynccontextmanager
+async def sessions(*fleets: Recorder) -> AsyncIterator[Callable[..., Awaitable[object]]]:
+    """Sessions that can be reached; yields what calls another terminal's function beside them."""
+    from contextlib import AsyncExitStack
+
+    async with AsyncExitStack() as stack:
+        for fleet in fleets:
+            await stack.enter_async_context(control.serving(fleet, lambda: STATUS))  # type: ignore[arg-type]
+        yield asyncio.to_thread
+
+
+@pytest.fixture(autouse=True)
+def _runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+
+
+def test_other_terminals_reach_the_session(millpond: Millpond) -> None:
+    """Commands arrive with their arguments, refusals come back as sentences, and the table is the session's own."""
+    fleet = Recorder("delays")
+
+    async def talk() -> None:
+        async with sessions(fleet) as elsewhere:
+            assert await elsewhere(millpond, "dev", "scale", "5") == (0, "scaled\n", "")
+            assert await elsewhere(millpond, "dev", "kill", "w1", "--restart-after", "2") == (0, "killed\n", "")
+            assert await elsewhere(millpond, "dev", "kill", "w2", "--no-restart") == (0, "killed\n", "")
+            assert await elsewhere(millpond, "dev", "drain", "w0", "--app", "delays") == (0, "drained\n", "")
+            refused = await elsewhere(millpond, "dev", "kill", "w9")
+            assert refused == (1, "", "millpond: there is no worker 'w9'; there are w0.\n")
+            shown = await elsewhere(millpond, "dev", "status", "--json")
+            assert msgspec.json.decode(shown[1], type=Status) == STATUS
+            assert " w0 " in (await elsewhere(millpond, "dev", "status"))[1]
+
+    asyncio.run(talk())
+    assert fleet.done == [("scale", 5), ("kill", "w1", 2.0), ("kill", "w2", None), ("drain", "w0")]
+
+
+def test_a_session_must_be_named_when_there_are_several(millpond: Millpond) -> None:
+    """Without a session, with an unknown name, and with two, the message says what to do."""
+    assert "no 'millpond dev … --workers N' runs" in millpond("dev", "scale", 2).err
+
+    async def talk() -> None:
+        first, second = Recorder("one"), Recorder("two")
+        async with sessions(first, second) as elsewhere:
+            with pytest.raises(NoSession, match=r"several sessions run: one .*, two .*; name one with --app"):
+                await elsewhere(Remote.find)
+            with pytest.raises(NoSession, match="of 'three'"):
+                await elsewhere(Remote.find, "three")
+            assert await elsewhere(lambda: Remote.find("two").status()) == STATUS
+
+    asyncio.run(talk())
+
+
+def test_only_this_user_can_command_a_session(tmp_path: Path) -> None:
+    """Without the token of the session's file nothing happens; the file is this user's alone, and goes in the end."""
+    fleet = Recorder("delays")
+    directory = tmp_path / "run" / "millpond"
+
+    async def talk() -> None:
+        async with sessions(fleet) as elsewhere:
+            (file,) = directory.iterdir()
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+            assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+            found = msgspec.json.decode(file.read_bytes(), type=control.SessionFile)
+            for token in ("", "no", found.token[:-1]):
+                stranger = Remote(msgspec.structs.replace(found, token=token))
+                with pytest.raises(Refused, match="token"):
+                    await elsewhere(stranger.command, "scale", workers=9)
+                with pytest.raises(Refused, match="token"):
+                    await elsewhere(stranger.status)
+
+    asyncio.run(talk())
+    assert fleet.done == []
+    assert not directory.exists()
+
+
+def test_a_directory_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    """Somebody else may have made it before, to learn the token."""
+    directory = tmp_path / "run" / "millpond"
+    directory.mkdir(parents=True)
+    directory.chmod(0o755)
+
+    async def talk() -> None:
+        async with sessions(Recorder("delays")):
+            pass
+
+    with pytest.raises(NoSession, match="can be read by others"):
+        asyncio.run(talk())
+
+
+def test_a_session_that_died_is_forgotten(tmp_path: Path) -> None:
+    """A file whose process is gone names no session, and is removed."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    directory = tmp_path / "run" / "millpond"
+    directory.mkdir(parents=True)
+    file = directory / "x.json"
+    file.write_bytes(msgspec.json.encode(control.SessionFile("x", gone.pid, "http://127.0.0.1:1", "t")))
+    with pytest.raises(NoSession):
+        Remote.find()
+    assert not file.exists()
+
+
+def test_keys_command_the_fleet() -> None:
+    """`+` and `-` change the number by one; `k` and `d` wait for a digit; other keys cancel and do nothing."""
+    fleet = Recorder("delays")
+    pressed = keys.Keys(fleet)  # type: ignore[arg-type]
+    for key in "+-k1d0kx2dd1k9":
+        pressed.press(key)
+    assert fleet.done == [("scale", 4), ("scale", 2), ("kill", "w1", 1.0), ("drain", "w0"), ("drain", "w1")]
+
+
+# Children ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_children_die_with_a_session_that_cannot_stop_them(tmp_path: Path, orderly: bool) -> None:
+    """When its input ends without a word the leash kills what it holds, and only that; after `done` it does nothing."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    sleep = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
+    held, released = subprocess.Popen(sleep), subprocess.Popen(sleep)
+    try:
+        watching = subprocess.Popen([sys.executable, "-I", "-S", leash.__file__, str(scratch)], stdin=subprocess.PIPE)
+        said = f"+{held.pid}\n+{released.pid}\n-{released.pid}\n" + ("done\n" if orderly else "")
+        watching.communicate(said.encode(), timeout=30)
+        assert scratch.exists() is orderly
+        if orderly:
+            os.kill(held.pid, 0)
+        else:
+            eventually(lambda: held.poll() == -9, "what was held is killed", timeout_s=10)
+        assert released.poll() is None
+    finally:
+        for child in (held, released):
+            child.kill()
+            child.wait()
