@@ -32,18 +32,24 @@ class MillpondFleet(Fleet):
     drains = True
     keeps_state_of_the_killed = True
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, *, application: str = "bench.failover.app:topology", standbys: int = 1) -> None:
         """Start the coordinator.
+
+        Args:
+            work: what to do.
+            application: what the workers run, MODULE:ATTRIBUTE.
+            standbys: `num.standby.replicas`.
 
         Raises:
             RunFailed: when it does not say where it listens.
         """
         super().__init__(work)
+        self._application = application
         log = work.directory / "logs" / f"{work.application}-coordinator.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         command = [
             *(sys.executable, "-m", "millpond_operator.coordinator", "--application", work.application, "--port", "0"),
-            *("--standby-replicas", "1", "--session-timeout", str(work.session_ms)),
+            *("--standby-replicas", str(standbys), "--session-timeout", f"{work.session_ms}ms"),
             *("--store", str(work.directory / "state" / f"{work.application}-assignment.json")),
         ]
         (work.directory / "state").mkdir(parents=True, exist_ok=True)
@@ -66,7 +72,7 @@ class MillpondFleet(Fleet):
         work = self.work
         settings = {"commit.interval.ms": COMMIT_MS, "coordinator.session.timeout.ms": work.session_ms}
         return [
-            *(sys.executable, "-m", "millpond.cli", "run", "bench.failover.app:topology"),
+            *(sys.executable, "-m", "millpond.cli", "run", self._application),
             *("--application-id", work.application, "--bootstrap-servers", work.bootstrap),
             *("--processing-guarantee", "exactly_once", "--worker-id", worker, "--state-dir", str(self.state(worker))),
             *("--coordinator-url", self._url),
@@ -95,6 +101,10 @@ class MillpondFleet(Fleet):
     def undrain(self, worker: str) -> None:
         """Tell the coordinator that the worker may have tasks again."""
         self._call("DELETE", f"workers/{worker}/drain")
+
+    def pid(self, worker: str) -> int:
+        """Process id of a worker that runs."""
+        return self._processes[worker].pid
 
     def view(self) -> View:
         """The assignment as the coordinator sees it."""

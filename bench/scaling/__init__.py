@@ -1,0 +1,1 @@
+"""What a second worker brings: `python -m bench.scaling`."""

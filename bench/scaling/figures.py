@@ -1,0 +1,74 @@
+"""From runs to speed-ups. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bench.scaling.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One drain of the input."""
+
+    rps: float
+    """Input records per second, all workers together."""
+    worker_us: float
+    """CPU time of the workers, microseconds per input record."""
+    broker_us: float
+    """CPU time of the broker, microseconds per input record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One application in one placement: medians, and the speed-up over the worker alone."""
+
+    application: str
+    placement: str
+    workers: int
+    run: Run
+    speed_up: float
+    """Records per second by those of one worker `alone`, repeat by repeat, then the median. Where workers share a core it is
+    multiplied by how many do: what they would reach on a core each."""
+    speed_ups: Sequence[float]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of this line in `bench-scaling.json`."""
+        return {
+            "application": self.application,
+            "placement": self.placement,
+            "workers": self.workers,
+            "rps": round(self.run.rps),
+            "worker_us": round(self.run.worker_us, 3),
+            "broker_us": round(self.run.broker_us, 3),
+            "speed_up": round(self.speed_up, 3),
+            "speed_ups": [round(each, 3) for each in self.speed_ups],
+        }
+
+
+def lines(application: str, placements: Mapping[str, Placement], runs: Mapping[str, Sequence[Run]]) -> list[Line]:
+    """The lines of one application.
+
+    Args:
+        application: its name.
+        placements: all that were measured, `alone` among them.
+        runs: by placement; those of equal index followed each other.
+
+    Raises:
+        KeyError: without runs of `alone`.
+    """
+    alone = runs["alone"]
+    found = []
+    for name, mine in runs.items():
+        placement = placements[name]
+        speed_ups = [placement.shares * run.rps / base.rps for run, base in zip(mine, alone, strict=False)]
+        middle = Run(
+            median(run.rps for run in mine),
+            median(run.worker_us for run in mine),
+            median(run.broker_us for run in mine),
+        )
+        found.append(Line(application, name, len(placement.workers), middle, median(speed_ups), speed_ups))
+    return found
