@@ -1,0 +1,83 @@
+"""`python -m tests.chaos`: faults at random, then the check that nothing was lost and nothing came twice."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from tests.chaos.planning import Kind, described, make_plan
+from tests.chaos.reporting import summary, view
+from tests.chaos.running import run
+from tests.chaos.stage import Options
+
+_PLAIN_EVERY = 50  # statuses
+
+
+def main(arguments: list[str]) -> int:
+    """Run, and say what came of it; the exit code is 0 when all is well."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--faults", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=None, help="of the plan and the input; random without")
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--standbys", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=200.0, help="orders per second")
+    parser.add_argument("--every", type=float, default=3.5, help="mean seconds between two faults")
+    parser.add_argument("--session", type=float, default=2.0, help="session timeout in seconds")
+    parser.add_argument("--alone", action="store_true", help="one worker and no coordinator")
+    parser.add_argument("--only", default="", help="kinds of faults, separated by commas: " + ", ".join(Kind))
+    parser.add_argument("--without-fencing", action="store_true", help="the run has to fail then")
+    parser.add_argument("--plan", action="store_true", help="show the plan and end")
+    parser.add_argument("--directory", type=Path, default=None, help="for logs; build/chaos/SEED without")
+    given = parser.parse_args(arguments)
+    seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
+    options = Options(
+        seed=seed, directory=(given.directory or Path("build/chaos") / str(seed)).absolute(), faults=given.faults,
+        workers=given.workers, standbys=given.standbys, rate=given.rate, every=given.every, session=given.session,
+        alone=given.alone, fencing=not given.without_fencing,
+        only=frozenset(Kind(kind.strip()) for kind in given.only.split(",") if kind.strip()),
+    )  # fmt: skip
+    console = Console()
+    if given.plan:
+        names = ["w0"] if options.alone else [f"w{number}" for number in range(options.workers)]
+        plan = make_plan(
+            seed, options.faults, every=options.every, workers=names,
+            spare=None if options.alone else f"w{options.workers}", session=options.session,
+            coordinated=not options.alone, only=options.only,
+        )  # fmt: skip
+        console.print(described(plan), highlight=False)
+        return 0
+    shutil.rmtree(options.directory, ignore_errors=True)
+    console.print(f"seed {seed}; everything is written to {options.directory}", highlight=False, soft_wrap=True)
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=5) as live:
+            outcome = run(options, lambda status: live.update(view(status)))
+    else:
+        shown = 0
+
+        def show(status: object) -> None:
+            nonlocal shown
+            if shown % _PLAIN_EVERY == 0:
+                console.print(view(status))  # type: ignore[arg-type]
+            shown += 1
+
+        outcome = run(options, show)
+    report = summary(outcome)
+    console.print(report)
+    with (options.directory / "report.txt").open("w") as file:
+        Console(file=file, width=160).print(report)
+        file.writelines(f"{finding}\n" for finding in outcome.findings)
+    if outcome.good:
+        # Logs and plan stay; the data is what takes space.
+        shutil.rmtree(options.directory / "broker" / "data", ignore_errors=True)
+        shutil.rmtree(options.directory / "state", ignore_errors=True)
+    return 0 if outcome.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

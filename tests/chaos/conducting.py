@@ -1,0 +1,167 @@
+"""Carries out a plan: each fault at its time, and its end at its own, whatever else is going on."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from tests.chaos.planning import Fault, Kind
+from tests.chaos.proxying import Cut, Proxy
+from tests.chaos.stage import Stage
+from tests.chaos.watching import Watch
+from tests.chaos.worker import Controls
+
+__all__ = ("Conductor",)
+
+_HOUR_S = 3600.0
+
+
+class Conductor:
+    """Brings the faults of a plan about.
+
+    Attributes:
+        done: faults that were carried out, with the moment, in monotonic seconds.
+        active: what is wrong right now.
+        log: one line per event.
+    """
+
+    def __init__(self, stage: Stage, watch: Watch, plan: list[Fault]) -> None:
+        self._stage = stage
+        self._watch = watch
+        self._order = itertools.count()
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._broker: Future[Any] | None = None
+        self._began = time.monotonic()
+        #: What two overlapping faults hold in the same way ends with the later one.
+        self._cuts: dict[Proxy, int] = {}
+        self._controls = {name: Controls() for name in stage.names}
+        self.done: list[tuple[Fault, float]] = []
+        self.active: dict[int, Fault] = {}
+        self.log = stage.directory.joinpath("events.log").open("w", buffering=1)
+        for fault in plan:
+            self._at(self._began + fault.at, lambda fault=fault: self._begin(fault))
+
+    @property
+    def over(self) -> bool:
+        """Whether everything has happened and is over."""
+        return not self._due and (self._broker is None or self._broker.done())
+
+    def step(self) -> None:
+        """Do what is due."""
+        while self._due and self._due[0][0] <= time.monotonic():
+            heapq.heappop(self._due)[2]()
+        if self._broker is not None and self._broker.done():
+            self._broker.result()
+            self._broker = None
+            self.tell("the broker is back")
+
+    def stop(self) -> None:
+        """Drop what has not happened yet; what has is brought to its end."""
+        for _, _, action in sorted(self._due):
+            if not getattr(action, "begins", False):
+                action()
+        self._due.clear()
+        for proxy in [*self._stage.to_broker.values(), *self._stage.to_coordinator.values()]:
+            proxy.mend()
+        if self._broker is not None:
+            self._broker.result()
+
+    def tell(self, text: str) -> None:
+        """Write an event down, in the monotonic seconds that all logs of the run have."""
+        self.log.write(f"{time.monotonic():.3f} {text}\n")
+
+    def _at(self, moment: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (moment, next(self._order), action))
+
+    def _begin(self, fault: Fault) -> None:
+        now = time.monotonic()
+        self.tell(f"fault {fault}")
+        self._watch.fault(fault.number, now)
+        self.active[fault.number] = fault
+        ends = self._act(fault, now)
+        self.done.append((fault, now))
+
+        def end() -> None:
+            if ends is not None:
+                ends()
+            self.active.pop(fault.number, None)
+            self.tell(f"end of fault {fault.number} ({fault.kind} {fault.target})")
+
+        self._at(now + fault.duration, end)
+
+    def _act(self, fault: Fault, now: float) -> Callable[[], None] | None:
+        """Bring the fault about; returns what ends it."""
+        stage = self._stage
+        worker = stage.workers.get(fault.target)
+        match fault.kind:
+            case Kind.BROKER_KILL | Kind.BROKER_RESTART:
+                if self._broker is None:
+                    self._broker = stage.restart_broker(kill=fault.kind is Kind.BROKER_KILL)
+                return None
+            case Kind.COORDINATOR_KILL:
+                stage.coordinator.kill()
+                stage.coordinator.want(now + fault.duration)
+                return None
+        assert worker is not None
+        match fault.kind:
+            case Kind.KILL:
+                worker.kill()
+                worker.want(now + fault.duration)
+                if fault.detail == "reported" and not stage.options.alone:
+                    stage.coordinator.post(worker.name, "gone")
+                return None
+            case Kind.RESTART:
+                worker.terminate()
+                worker.want(now + fault.duration)
+                return None
+            case Kind.PAUSE:
+                process = worker.pause()
+                return lambda: worker.resume(process)
+            case Kind.SCALE_OUT:
+                worker.want()
+
+                def in_again() -> None:
+                    worker.wanted = False
+                    worker.terminate()
+
+                return in_again
+            case Kind.CUT_BROKER:
+                return self._cut(stage.to_broker[fault.target], fault)
+            case Kind.CUT_COORDINATOR:
+                return self._cut(stage.to_coordinator[fault.target], fault)
+            case Kind.SLOW_DISK:
+                delay = int(fault.detail.split(" ")[0]) / 1000
+                self._control(fault.target, write_delay_s=delay)
+                return lambda: self._control(fault.target, write_delay_s=0.0)
+            case Kind.CLOCK:
+                self._control(fault.target, clock_offset_s=int(fault.detail.split(" ")[0]) * _HOUR_S)
+                return lambda: self._control(fault.target, clock_offset_s=0.0)
+            case Kind.DRAIN:
+                stage.coordinator.post(worker.name, "drain")
+                return lambda: self._undrain(worker.name)
+        raise AssertionError(f"nobody knows how to bring about {fault}")
+
+    def _undrain(self, name: str) -> None:
+        # A coordinator that is away is asked again: the drain is an order of people, who would do the same.
+        if not self._stage.coordinator.post(name, "drain", method="DELETE"):
+            self._at(time.monotonic() + 0.5, lambda: self._undrain(name))
+
+    def _cut(self, proxy: Proxy, fault: Fault) -> Callable[[], None]:
+        self._cuts[proxy] = fault.number
+        proxy.cut(Cut(fault.detail))
+
+        def mend() -> None:
+            if self._cuts.get(proxy) == fault.number:
+                proxy.mend()
+
+        return mend
+
+    def _control(self, name: str, **changes: float) -> None:
+        before = self._controls[name]
+        given = {"write_delay_s": before.write_delay_s, "clock_offset_s": before.clock_offset_s, **changes}
+        self._controls[name] = Controls(**given)
+        self._stage.workers[name].set(self._controls[name])

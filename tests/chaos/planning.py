@@ -1,0 +1,174 @@
+"""The plan of a run's faults: a pure function of a seed, so that a run can be repeated."""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from tests.chaos.proxying import Cut
+
+__all__ = ("Fault", "Kind", "described", "make_plan")
+
+
+class Kind(enum.StrEnum):
+    """What goes wrong."""
+
+    KILL = "kill"
+    """SIGKILL of a worker. `detail` says whether its end is reported to the coordinator; it starts again after a while."""
+    PAUSE = "pause"
+    """SIGSTOP of a worker, and SIGCONT after a while, mostly longer than its session: then it is a zombie."""
+    RESTART = "restart"
+    """SIGTERM of a worker, which comes back after a while."""
+    CUT_BROKER = "cut broker"
+    """The connections between a worker and the broker."""
+    CUT_COORDINATOR = "cut coordinator"
+    """The connections between a worker and the coordinator."""
+    SLOW_DISK = "slow disk"
+    """Each write of a worker's state takes so many ms longer."""
+    CLOCK = "clock jump"
+    """The wall clock of a worker is so many hours off for a while."""
+    DRAIN = "drain"
+    """A worker is drained, and used again after a while."""
+    SCALE_OUT = "scale out"
+    """One more worker for a while."""
+    COORDINATOR_KILL = "coordinator kill"
+    """SIGKILL of the coordinator, which starts again after a while."""
+    BROKER_KILL = "broker kill"
+    """SIGKILL of the broker, which starts again at once."""
+    BROKER_RESTART = "broker restart"
+    """A clean stop of the broker, which starts again at once."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault."""
+
+    number: int
+    at: float
+    """Seconds after the first input."""
+    kind: Kind
+    target: str
+    duration: float
+    """Seconds."""
+    detail: str = ""
+
+    def __str__(self) -> str:
+        detail = f" {self.detail}" if self.detail else ""
+        return (
+            f"{self.number:3}  {self.at:7.2f} s  {self.kind:<16} {self.target:<11} for {self.duration:5.2f} s{detail}"
+        )
+
+
+_WEIGHTS = {
+    Kind.KILL: 24,
+    Kind.PAUSE: 18,
+    Kind.RESTART: 7,
+    Kind.CUT_BROKER: 14,
+    Kind.CUT_COORDINATOR: 8,
+    Kind.SLOW_DISK: 6,
+    Kind.CLOCK: 6,
+    Kind.DRAIN: 5,
+    Kind.SCALE_OUT: 4,
+    Kind.COORDINATOR_KILL: 6,
+    Kind.BROKER_KILL: 2,
+    Kind.BROKER_RESTART: 2,
+}
+_BROKER = {Kind.BROKER_KILL, Kind.BROKER_RESTART}
+#: What only a coordinator makes sense of.
+_COORDINATED = {Kind.CUT_COORDINATOR, Kind.DRAIN, Kind.SCALE_OUT, Kind.COORDINATOR_KILL}
+_BROKER_APART_S = 20.0
+#: The application starts, and every task has begun, before the first fault.
+_FIRST_S = 3.0
+
+
+def make_plan(
+    seed: int,
+    faults: int,
+    *,
+    every: float,
+    workers: Iterable[str],
+    spare: str | None,
+    session: float,
+    coordinated: bool = True,
+    only: Collection[Kind] = (),
+) -> list[Fault]:
+    """So many faults, at random times, with no regard to whether the one before is over.
+
+    Args:
+        seed: decides everything.
+        faults: how many.
+        every: mean seconds between two faults.
+        workers: their names.
+        spare: the name of the worker that is there for a while now and then; None for none.
+        session: after so many seconds of silence a worker counts as gone.
+        coordinated: whether there is a coordinator.
+        only: kinds to choose from; all when empty.
+    """
+    pick = random.Random(f"faults {seed}")
+    names = list(workers)
+    weights = {
+        kind: weight
+        for kind, weight in _WEIGHTS.items()
+        if (not only or kind in only)
+        and (coordinated or kind not in _COORDINATED)
+        and (spare is not None or kind is not Kind.SCALE_OUT)
+    }
+    assert weights, "there is no fault to choose"
+    plan: list[Fault] = []
+    at = _FIRST_S
+    #: Until when a process is down: what is not there cannot be killed.
+    down: dict[str, float] = {}
+    while len(plan) < faults:
+        kind = pick.choices(list(weights), list(weights.values()))[0]
+        fault = _drawn(pick, len(plan), at, kind, names, spare, session)
+        if down.get(fault.target, 0.0) > at and kind not in {Kind.CUT_BROKER, Kind.CUT_COORDINATOR}:
+            at += 0.05
+            continue
+        if kind in {Kind.KILL, Kind.RESTART, Kind.COORDINATOR_KILL}:
+            down[fault.target] = at + fault.duration + 1.0
+        elif kind is Kind.SCALE_OUT:
+            down[fault.target] = at + fault.duration + 5.0
+        elif kind in _BROKER:
+            down["broker"] = at + _BROKER_APART_S
+        plan.append(fault)
+        at += min(pick.expovariate(1 / every), 4 * every)
+    return plan
+
+
+def _drawn(
+    pick: random.Random, number: int, at: float, kind: Kind, names: list[str], spare: str | None, session: float
+) -> Fault:
+    worker = pick.choice(names)
+    match kind:
+        case Kind.KILL:
+            duration = 0.0 if pick.random() < 0.4 else pick.uniform(0.3, 4 * session)
+            return Fault(number, at, kind, worker, duration, pick.choice(["reported", "unreported"]))
+        case Kind.PAUSE:
+            long = pick.random() < 0.8
+            return Fault(number, at, kind, worker, pick.uniform(*((1.1, 3.0) if long else (0.1, 0.9))) * session)
+        case Kind.RESTART:
+            return Fault(number, at, kind, worker, 0.0 if pick.random() < 0.5 else pick.uniform(0.5, 3 * session))
+        case Kind.CUT_BROKER | Kind.CUT_COORDINATOR:
+            cut = pick.choice(list(Cut))
+            return Fault(number, at, kind, worker, pick.uniform(0.3, 3 * session), cut.value)
+        case Kind.SLOW_DISK:
+            return Fault(number, at, kind, worker, pick.uniform(2, 10), f"{pick.choice([20, 100, 500, 1500])} ms")
+        case Kind.CLOCK:
+            return Fault(number, at, kind, worker, pick.uniform(1, 10), f"{pick.choice([-26, -3, -1, 1, 5, 30])} h")
+        case Kind.DRAIN:
+            return Fault(number, at, kind, worker, pick.uniform(2, 10))
+        case Kind.SCALE_OUT:
+            return Fault(number, at, kind, spare or worker, pick.uniform(5, 20))
+        case Kind.COORDINATOR_KILL:
+            return Fault(
+                number, at, kind, "coordinator", 0.0 if pick.random() < 0.5 else pick.uniform(0.5, 3 * session)
+            )
+        case Kind.BROKER_KILL | Kind.BROKER_RESTART:
+            return Fault(number, at, kind, "broker", 0.0)
+
+
+def described(plan: Iterable[Fault]) -> str:
+    """The plan as text, a fault a line."""
+    return "".join(f"{fault}\n" for fault in plan)

@@ -1,0 +1,282 @@
+"""The processes of a run: a broker, a coordinator, workers. Each is killed by its pid, and leaves its logs behind."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import millpond
+from millpond.broker import EmbeddedBroker
+from tests.chaos import worker
+from tests.chaos.proxying import Proxy
+
+__all__ = ("Coordinator", "Exit", "WorkerProcess", "broker_with_listeners", "environment", "free_port")
+
+ROOT = Path(__file__).resolve().parents[2]
+_AGAIN_S = 0.5
+"""What ended by itself is started again after so long."""
+_END_S = 45.0
+"""What was told to end is killed after so long, as a cluster would."""
+_CALL_S = 2.0
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment() -> dict[str, str]:
+    """The environment of a child: it imports what this process imports."""
+    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    roots = [*given, str(Path(millpond.__file__).parents[1]), str(ROOT / "operator"), str(ROOT)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(roots), "PYTHONFAULTHANDLER": "1"}
+
+
+def broker_with_listeners(directory: Path, listeners: Mapping[str, tuple[int, Proxy]]) -> EmbeddedBroker:
+    """A broker that is at one port for the test, and for each worker behind a proxy of its own.
+
+    Args:
+        directory: its data and its log.
+        listeners: name -> the port the broker listens on, and the proxy whose port it advertises for it.
+    """
+    own, controller = free_port(), free_port()
+    names = {name.upper(): ports for name, ports in listeners.items()}
+    here = {name: f"{name}://127.0.0.1:{port}" for name, (port, _) in names.items()}
+    proxied = {name: f"{name}://127.0.0.1:{proxy.port}" for name, (_, proxy) in names.items()}
+    plaintext = f"PLAINTEXT://127.0.0.1:{own}"
+    return EmbeddedBroker(
+        directory,
+        port=own,
+        properties={
+            "listeners": ",".join([plaintext, f"CONTROLLER://127.0.0.1:{controller}", *here.values()]),
+            "advertised.listeners": ",".join([plaintext, *proxied.values()]),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in ["PLAINTEXT", "CONTROLLER", *names]
+            ),
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A process that ended by itself."""
+
+    who: str
+    at: float
+    """Monotonic seconds."""
+    code: int
+    why: str
+
+
+class WorkerProcess:
+    """A worker: one process after another under one name.
+
+    Attributes:
+        wanted: whether it is to run; what ended by itself is then started again.
+        start_at: when to start it, in monotonic seconds.
+    """
+
+    def __init__(self, name: str, directory: Path, settings: Mapping[str, Any], *, alone: bool, fencing: bool) -> None:
+        self.name = name
+        self._directory = directory
+        self._settings = {**settings, "worker.id": name}
+        self._options = {"alone": alone, "fencing": fencing}
+        self.control = directory / f"{name}.control.json"
+        self.wanted = False
+        self.start_at = 0.0
+        self.starts = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self._expected = False
+        self._end_by: float | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def set(self, controls: worker.Controls) -> None:
+        """Turn its switches."""
+        aside = self.control.with_suffix(".new")
+        aside.write_bytes(msgspec.json.encode(controls))
+        aside.rename(self.control)
+
+    def want(self, at: float = 0.0) -> None:
+        """Let it run from some moment on."""
+        self.wanted, self.start_at = True, at
+
+    def supervise(self, now: float) -> Exit | None:
+        """Start it when it is time; tells when it ended by itself."""
+        found = None
+        if self.process is not None and self.process.poll() is not None:
+            if not self._expected:
+                found = Exit(self.name, now, self.process.returncode, self._why())
+                self.start_at = max(self.start_at, now + _AGAIN_S)
+            self.process = None
+        elif self.process is not None and self._end_by is not None and now >= self._end_by:
+            found = Exit(self.name, now, -signal.SIGKILL, f"it did not end within {_END_S:.0f} s of SIGTERM")
+            self.kill()
+        if self.wanted and self.process is None and now >= self.start_at:
+            self._start()
+        return found
+
+    def _start(self) -> None:
+        stem = f"{self.name}-{self.starts:03}"
+        self.starts += 1
+        self._expected = False
+        self._end_by = None
+        command = {
+            **self._options,
+            "settings": self._settings,
+            "evidence": str(self._directory / f"{stem}.jsonl"),
+            "control": str(self.control),
+        }
+        with (self._directory / f"{stem}.log").open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", worker.__name__, json.dumps(command)],
+                cwd=ROOT, env=environment(), stdout=output, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if self.process is not None:
+            self._expected = True
+            self.process.kill()
+            self.process.wait()
+
+    def terminate(self) -> None:
+        """SIGTERM: it hands over and ends."""
+        if self.process is not None:
+            self._expected = True
+            self._end_by = self._end_by or time.monotonic() + _END_S
+            self.process.send_signal(signal.SIGTERM)
+
+    def pause(self) -> subprocess.Popen[bytes] | None:
+        """SIGSTOP; returns the process to resume."""
+        if self.running and self.process is not None:
+            self.process.send_signal(signal.SIGSTOP)
+        return self.process
+
+    def resume(self, process: subprocess.Popen[bytes] | None) -> None:
+        """SIGCONT, if that process is still there."""
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+
+    @property
+    def evidence(self) -> list[Path]:
+        """What all its processes wrote down, oldest first."""
+        return sorted(self._directory.glob(f"{self.name}-*.jsonl"))
+
+    def facts(self, what: str) -> list[dict[str, Any]]:
+        """What it told, over all its processes."""
+        return [
+            fact
+            for path in self.evidence
+            for line in path.read_bytes().splitlines(keepends=True)
+            if line.endswith(b"\n") and (fact := json.loads(line))["what"] == what
+        ]
+
+    def _why(self) -> str:
+        refusals = self.facts("refused")
+        if refusals:
+            return str(refusals[-1]["sentence"])
+        logs = sorted(self._directory.glob(f"{self.name}-*.log"))
+        lines = [line for line in logs[-1].read_text(errors="replace").splitlines() if line.strip()] if logs else []
+        return lines[-1] if lines else "it left no word"
+
+
+class Coordinator:
+    """The coordinator's process: the same port and the same store, however often it is killed."""
+
+    def __init__(self, application: str, directory: Path, *, standbys: int, session: float) -> None:
+        self._application = application
+        self._directory = directory
+        self._standbys = standbys
+        self._session = session
+        self.port = free_port()
+        self.wanted = False
+        self.start_at = 0.0
+        self.starts = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self._expected = False
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def want(self, at: float = 0.0) -> None:
+        """Let it run from some moment on."""
+        self.wanted, self.start_at = True, at
+
+    def supervise(self, now: float) -> Exit | None:
+        """Start it when it is time; tells when it ended by itself."""
+        found = None
+        if self.process is not None and self.process.poll() is not None:
+            if not self._expected:
+                log = self._directory / f"coordinator-{self.starts - 1:03}.log"
+                lines = log.read_text(errors="replace").splitlines()
+                found = Exit("coordinator", now, self.process.returncode, lines[-1] if lines else "it left no word")
+                self.start_at = max(self.start_at, now + _AGAIN_S)
+            self.process = None
+        if self.wanted and self.process is None and now >= self.start_at:
+            self._start()
+        return found
+
+    def _start(self) -> None:
+        log = self._directory / f"coordinator-{self.starts:03}.log"
+        self.starts += 1
+        self._expected = False
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "millpond_operator.coordinator",
+                    "--application", self._application, "--port", str(self.port),
+                    "--store", str(self._directory / "assignment.json"),
+                    "--standby-replicas", str(self._standbys),
+                    "--session-timeout", f"{int(self._session * 1000)}ms",
+                ],
+                cwd=ROOT, env=environment(), stdout=output, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if self.process is not None:
+            self._expected = True
+            self.process.kill()
+            self.process.wait()
+
+    def post(self, worker_name: str, what: str, method: str = "POST") -> bool:
+        """Tell it that a worker is `gone`, or to `drain` it; whether it heard that."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_CALL_S)
+        try:
+            connection.request(method, f"/v1/applications/{self._application}/workers/{worker_name}/{what}")
+            return connection.getresponse().status < 300
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def view(self) -> dict[str, Any] | None:
+        """The whole assignment as it shows it; None when it does not answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_CALL_S)
+        try:
+            connection.request("GET", f"/v1/applications/{self._application}/assignment")
+            answer: dict[str, Any] = json.loads(connection.getresponse().read())
+            return answer
+        except (OSError, http.client.HTTPException, ValueError):
+            return None
+        finally:
+            connection.close()

@@ -1,0 +1,170 @@
+"""Connections that can be cut: a TCP proxy before each port, in a thread of the test.
+
+A cut does what networks do: bytes are held back in one direction or both, and arrive late when it is over, or the
+connections are reset, and new ones until it is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Self
+
+__all__ = ("Cut", "Proxies", "Proxy")
+
+_CHUNK = 256 * 1024
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+class Cut(enum.StrEnum):
+    """How a connection is cut."""
+
+    BOTH = "both"
+    """Nothing gets through; what was sent meanwhile arrives afterwards."""
+    UP = "up"
+    """The client's bytes are held back; it still hears the server."""
+    DOWN = "down"
+    """The server's bytes are held back: it gets requests whose answers do not arrive."""
+    RESET = "reset"
+    """Connections are closed, and new ones too."""
+
+
+class Proxy:
+    """Forwards connections to a port of this machine."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, target: Callable[[], int]) -> None:
+        self._loop = loop
+        self._target = target
+        self._up, self._down = asyncio.Event(), asyncio.Event()
+        self._open()
+        self._resets = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        self._server: asyncio.Server | None = None
+
+    def _open(self) -> None:
+        self._up.set()
+        self._down.set()
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, sock=self._socket)
+
+    def stop(self) -> None:
+        """In the loop's thread."""
+        if self._server is not None:
+            self._server.close()
+        self._drop()
+
+    def cut(self, how: Cut) -> None:
+        """Cut the connections, from any thread; a new cut takes the place of the one before."""
+        self._loop.call_soon_threadsafe(self._cut, how)
+
+    def mend(self) -> None:
+        """Let everything through again, from any thread."""
+        self._loop.call_soon_threadsafe(self._cut, None)
+
+    def _cut(self, how: Cut | None) -> None:
+        self._open()
+        self._resets = how is Cut.RESET
+        if how is Cut.RESET:
+            self._drop()
+        if how in {Cut.BOTH, Cut.UP}:
+            self._up.clear()
+        if how in {Cut.BOTH, Cut.DOWN}:
+            self._down.clear()
+
+    def _drop(self) -> None:
+        for writer in list(self._writers):
+            _reset(writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._resets:
+            _reset(writer)
+            return
+        try:
+            back, forth = await asyncio.open_connection("127.0.0.1", self._target())
+        except OSError:
+            _reset(writer)
+            return
+        pair = {writer, forth}
+        self._writers |= pair
+        try:
+            await asyncio.gather(self._pump(reader, forth, self._up), self._pump(back, writer, self._down))
+        finally:
+            self._writers -= pair
+            for each in pair:
+                each.close()
+
+    @staticmethod
+    async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(_CHUNK):
+                await gate.wait()
+                writer.write(data)
+                await writer.drain()
+        await gate.wait()
+        # One side has ended: so does the other.
+        writer.close()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        # Without lingering, closing sends a reset instead of an orderly end.
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        writer.transport.abort()
+
+
+class Proxies:
+    """All proxies of a run and the thread they live in."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="proxies", daemon=True)
+        self._proxies: list[Proxy] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        async def end() -> None:
+            for proxy in self._proxies:
+                proxy.stop()
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+
+        self._call(end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def before(self, target: Callable[[], int]) -> Proxy:
+        """A proxy before a port, which is asked for anew for each connection."""
+
+        async def made() -> Proxy:
+            proxy = Proxy(self._loop, target)
+            await proxy.start()
+            return proxy
+
+        proxy: Proxy = self._call(made())
+        self._proxies.append(proxy)
+        return proxy
+
+    def _call(self, coroutine: Any) -> Any:
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return future.result(10)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()

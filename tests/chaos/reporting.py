@@ -1,0 +1,98 @@
+"""What people see of a run: how it is getting on, and what it came to."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from rich.console import Group
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tests.chaos.running import Outcome, Status
+
+__all__ = ("summary", "view")
+
+_SHOWN = 12
+
+
+def view(status: Status) -> Group:
+    """A run under way."""
+    head = Text.assemble(
+        (f" {status.phase}", "bold"), f"   {status.elapsed:5.0f} s of about {status.total:.0f} s   ",
+        (f"{status.faults} of {status.of} faults", "bold cyan"),
+        f"   {status.sent:,} orders sent, {status.sent - status.seen:,} under way",
+        ("   silent for " f"{status.idle_s:.1f} s", "yellow") if status.idle_s > 2 else "",
+    )  # fmt: skip
+    wrong = Text.assemble(
+        " workers: ", (" ".join(status.running) or "none", "green"),
+        f"   ended by themselves: {status.exits}   violations: ",
+        (str(status.violations), "bold red" if status.violations else "green"),
+    )  # fmt: skip
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    for fault in status.last:
+        style = "red" if any(each.number == fault.number for each in status.active) else "dim"
+        table.add_row(
+            f"{fault.number}", str(fault.kind), fault.target, f"{fault.duration:.1f} s", fault.detail, style=style
+        )
+    return Group(head, ProgressBar(total=status.of, completed=status.faults, width=80), wrong, table)
+
+
+def summary(outcome: Outcome) -> Group:
+    """A run that is over: figures per kind of fault, and what was wrong."""
+    options = outcome.options
+    table = Table(title="Until every task went on after a fault, in seconds", title_justify="left")
+    for name in ("fault", "count", "p50", "p99", "max"):
+        table.add_column(name, justify="left" if name == "fault" else "right")
+    by_kind: dict[str, list[float]] = defaultdict(list)
+    counts = Counter(fault.kind.value for fault in outcome.carried_out)
+    for fault in outcome.carried_out:
+        if fault.number in outcome.pauses:
+            by_kind[fault.kind.value].append(outcome.pauses[fault.number])
+    for kind, count in sorted(counts.items()):
+        table.add_row(kind, str(count), *_figures(by_kind[kind]))
+    everything = [pause for pauses in by_kind.values() for pause in pauses]
+    table.add_row("all", str(len(outcome.carried_out)), *_figures(everything), style="bold")
+    lines = [
+        f"seed {options.seed}: {outcome.orders:,} orders, {len(outcome.carried_out)} faults in {outcome.seconds:.0f} s, "
+        f"{outcome.starts} starts of workers",
+        f"caught up {outcome.catch_up_s:.1f} s after the last fault"
+        if outcome.catch_up_s is not None
+        else "never caught up",
+        f"stores: {outcome.copies.owned} owned and complete, {outcome.copies.complete} copies complete, "
+        f"{outcome.copies.behind} copies behind",
+    ]
+    parts: list[object] = [table, Text("\n".join(lines))]
+    if outcome.exits:
+        whys = Counter(f"{exit.who.rstrip('0123456789')} ({exit.code}): {exit.why}" for exit in outcome.exits)
+        parts.append(
+            _list(f"{len(outcome.exits)} processes ended by themselves", [f"{n} times {w}" for w, n in whys.items()])
+        )
+    if outcome.stuck:
+        parts.append(Text(f"stuck: {outcome.stuck}", style="bold red"))
+    if outcome.violations:
+        parts.append(_list("seen while it ran", [f"{at:.3f} {text}" for at, text in outcome.violations]))
+    if outcome.findings:
+        places = Counter(finding.place for finding in outcome.findings)
+        parts.append(_list("wrong at the end", [f"{place}: {count}" for place, count in places.items()]))
+        firsts: dict[str, list[str]] = defaultdict(list)
+        for finding in outcome.findings:
+            firsts[finding.place].append(str(finding))
+        parts.append(_list("such as", [text for texts in firsts.values() for text in texts[:4]], 40))
+    verdict = "Exactly once: nothing lost, nothing twice." if outcome.exactly_once else "NOT exactly once."
+    parts.append(Text(verdict, style="bold green" if outcome.exactly_once else "bold red"))
+    parts.append(Text(f"plan, logs and findings: {options.directory}"))
+    return Group(*parts)  # type: ignore[arg-type]
+
+
+def _figures(values: Sequence[float]) -> list[str]:
+    if not values:
+        return ["-", "-", "-"]
+    ordered = sorted(values)
+    return [f"{ordered[min(len(ordered) - 1, int(len(ordered) * share))]:.2f}" for share in (0.5, 0.99, 1.0)]
+
+
+def _list(title: str, lines: Sequence[str], most: int = _SHOWN) -> Text:
+    more = [f"  … and {len(lines) - most} more"] if len(lines) > most else []
+    return Text("\n".join([f"{title}:", *(f"  {line}" for line in lines[:most]), *more]), style="red")

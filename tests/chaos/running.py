@@ -1,0 +1,234 @@
+"""One run from beginning to end: input, faults, the wait until all is caught up, and the check of everything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.chaos.application import FINALS, RESULTS, TOTALS, WORDS
+from tests.chaos.conducting import Conductor
+from tests.chaos.generating import Generator
+from tests.chaos.planning import Fault, described, make_plan
+from tests.chaos.processes import Exit
+from tests.chaos.stage import Options, Stage
+from tests.chaos.stores import Copies, find_in_stores
+from tests.chaos.truth import STORES, Finding, Truth, find_in_changelogs, find_in_topics
+from tests.chaos.watching import Watch
+from tests.support.kafka import read
+
+__all__ = ("Outcome", "Status", "run")
+
+_START_S = 60.0
+#: With every fault over, all has to be through within this time.
+_CATCH_UP_S = 90.0
+#: Without anything coming out for so long, the run is stuck.
+_STUCK_S = 60.0
+_TICK_S = 0.02
+_WRITTEN_S = 1.5
+
+
+@dataclass
+class Outcome:
+    """What a run came to."""
+
+    options: Options
+    plan: list[Fault]
+    carried_out: list[Fault] = field(default_factory=list)
+    orders: int = 0
+    seconds: float = 0.0
+    """From the first fault to the end of the last."""
+    catch_up_s: float | None = None
+    """From the end of the faults until all was committed; None when that never came."""
+    pauses: dict[int, float] = field(default_factory=dict)
+    """Fault number -> seconds until all tasks had put out something newer than the fault."""
+    exits: list[Exit] = field(default_factory=list)
+    violations: list[tuple[float, str]] = field(default_factory=list)
+    """What was seen to be wrong while it ran: monotonic seconds, and what."""
+    stuck: str | None = None
+    findings: list[Finding] = field(default_factory=list)
+    copies: Copies = field(default_factory=Copies)
+    starts: int = 0
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether nothing was lost, nothing came twice, and all of it came."""
+        return not (self.findings or self.violations or self.stuck)
+
+    @property
+    def good(self) -> bool:
+        """Whether it also went on by itself all the time: no worker and no coordinator gave up."""
+        return self.exactly_once and not self.exits
+
+
+@dataclass
+class Status:
+    """How a run is getting on."""
+
+    phase: str
+    elapsed: float
+    total: float
+    faults: int
+    of: int
+    active: list[Fault]
+    last: list[Fault]
+    sent: int
+    seen: int
+    idle_s: float
+    running: list[str]
+    exits: int
+    violations: int
+
+
+def run(
+    options: Options, show: Callable[[Status], None] = lambda _status: None, plan: list[Fault] | None = None
+) -> Outcome:
+    """Carry out a run; everything that was written stays in its directory.
+
+    Args:
+        options: what the run is like.
+        show: told now and then how it is getting on.
+        plan: the faults; made from the seed without.
+    """
+    with Stage(options) as stage:
+        plan = plan or make_plan(
+            options.seed, options.faults, every=options.every, workers=stage.usual,
+            spare=None if options.alone else stage.spare, session=options.session,
+            coordinated=not options.alone, only=options.only,
+        )  # fmt: skip
+        (options.directory / "plan.txt").write_text(described(plan))
+        return _Run(stage, plan, show).run()
+
+
+class _Stuck(Exception):
+    """Nothing comes out any more."""
+
+
+class _Run:
+    def __init__(self, stage: Stage, plan: list[Fault], show: Callable[[Status], None]) -> None:
+        self._stage = stage
+        self._plan = plan
+        self._show = show
+        self._outcome = Outcome(stage.options, plan)
+        self._generator = Generator(stage.address, stage.options.seed, stage.options.rate)
+        self._watch = Watch(stage.address, self._generator, stage.repartition)
+        self._conductor: Conductor | None = None
+        self._began = time.monotonic()
+        self._next_show = 0.0
+
+    def run(self) -> Outcome:
+        outcome, stage = self._outcome, self._stage
+        self._watch.start()
+        try:
+            try:
+                self._torment()
+                self._finish()
+            except _Stuck as stuck:
+                outcome.stuck = str(stuck)
+                self._note_views()
+            outcome.orders = self._generator.sent
+            outcome.pauses = dict(self._watch.pauses)
+            for worker in stage.workers.values():
+                worker.wanted = False
+                worker.kill()
+        finally:
+            self._generator.stop()
+            self._watch.stop()
+        self._tick("checking")
+        self._verify()
+        outcome.violations = self._watch.violations
+        outcome.exits = stage.exits
+        outcome.starts = sum(worker.starts for worker in stage.workers.values())
+        return outcome
+
+    def _torment(self) -> None:
+        stage = self._stage
+        if not stage.options.alone:
+            stage.coordinator.want()
+        for name in stage.usual:
+            stage.workers[name].want()
+        self._generator.start()
+        self._watch.fault(-1, time.monotonic())
+        self._wait(lambda: -1 in self._watch.pauses, "starting", _START_S)
+        self._began = time.monotonic()
+        conductor = self._conductor = Conductor(stage, self._watch, self._plan)
+        while not conductor.over:
+            conductor.step()
+            self._tick("faults")
+            idle = time.monotonic() - self._watch.progressed_at
+            if idle > _STUCK_S:
+                raise _Stuck(f"nothing came out for {idle:.0f} s; tasks: {', '.join(self._watch.stragglers())}")
+        self._outcome.seconds = time.monotonic() - self._began
+        self._outcome.carried_out = [fault for fault, _ in conductor.done]
+        conductor.tell("all faults are over")
+
+    def _finish(self) -> None:
+        self._generator.stop()
+        ended = time.monotonic()
+        self._wait(self._caught_up, "catching up", _CATCH_UP_S)
+        self._outcome.catch_up_s = time.monotonic() - ended
+        self._generator.close_windows()
+        self._wait(self._caught_up, "closing windows", _CATCH_UP_S)
+        # The state is written right after the commit that others see; nothing tells when.
+        written = time.monotonic() + _WRITTEN_S
+        self._wait(lambda: time.monotonic() > written, "settling", 2 * _WRITTEN_S)
+
+    def _caught_up(self) -> bool:
+        if self._watch.seen < self._generator.sent:
+            return False
+        ends = dict(self._generator.ends)
+        ends |= {(self._stage.repartition, number): end for number, end in self._watch.repartition_ends.items()}
+        return not self._stage.lags(ends)
+
+    def _wait(self, condition: Callable[[], bool], phase: str, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            self._tick(phase)
+            if time.monotonic() > deadline:
+                raise _Stuck(
+                    f"{phase} was not over after {timeout_s:.0f} s: {self._watch.seen} of {self._generator.sent} orders "
+                    f"came out; tasks by their delay: {', '.join(self._watch.stragglers()) or 'none'}; offsets to go: "
+                    f"{self._stage.lags(dict(self._generator.ends))}"
+                )
+
+    def _tick(self, phase: str) -> None:
+        for exit in self._stage.supervise():
+            if self._conductor is not None:
+                self._conductor.tell(f"{exit.who} ended by itself ({exit.code}): {exit.why}")
+        now = time.monotonic()
+        if now >= self._next_show:
+            self._next_show = now + 0.2
+            conductor = self._conductor
+            done = [fault for fault, _ in conductor.done] if conductor else []
+            self._show(
+                Status(
+                    phase, now - self._began, self._plan[-1].at, len(done), len(self._plan),
+                    list(conductor.active.values()) if conductor else [], done[-6:],
+                    self._generator.sent, self._watch.seen, now - self._watch.progressed_at,
+                    [name for name, worker in self._stage.workers.items() if worker.running],
+                    len(self._stage.exits), len(self._watch.violations),
+                )
+            )  # fmt: skip
+        time.sleep(_TICK_S)
+
+    def _note_views(self) -> None:
+        """Write down what the coordinator and Kafka say of the assignment, while they still can."""
+        if not self._stage.options.alone:
+            (self._stage.directory / "assignment-when-stuck.txt").write_text(repr(self._stage.coordinator.view()))
+        (self._stage.directory / "owners-when-stuck.txt").write_text(repr(self._stage.owners()))
+        if self._conductor is not None:
+            self._conductor.tell("stuck")
+            self._outcome.carried_out = [fault for fault, _ in self._conductor.done]
+            self._conductor.stop()
+
+    def _verify(self) -> None:
+        stage, outcome = self._stage, self._outcome
+        truth = Truth(self._generator.orders, self._generator.versions)
+        names = {WORDS: stage.repartition, RESULTS: RESULTS, FINALS: FINALS, TOTALS: TOTALS}
+        topics = {name: read(stage.address, topic) for name, topic in names.items()}
+        changelogs = {store: read(stage.address, stage.changelog(store)) for store in STORES}
+        outcome.findings += find_in_topics(topics, truth)
+        outcome.findings += find_in_changelogs(changelogs, topics[RESULTS], truth)
+        directories = {name: stage.state_of(name) for name in stage.names}
+        outcome.copies = find_in_stores(directories, changelogs, stage.owners())
+        outcome.findings += outcome.copies.findings

@@ -1,0 +1,196 @@
+"""Everything a run runs on: broker, coordinator, workers, and the proxies between them."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from millpond.runtime.ownership import decode_metadata
+from tests.chaos.application import CUSTOMERS, FINALS, ORDERS, PARTITIONS, RESULTS, TOTALS, WORDS
+from tests.chaos.processes import Coordinator, Exit, WorkerProcess, broker_with_listeners, free_port
+from tests.chaos.proxying import Proxies, Proxy
+from tests.support.kafka import committed_offsets, create_topic
+
+__all__ = ("APPLICATION", "Options", "Stage")
+
+APPLICATION = "chaos"
+_TOPICS = (ORDERS, CUSTOMERS, RESULTS, FINALS, TOTALS)
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is like."""
+
+    seed: int
+    directory: Path
+    """For everything that is written."""
+    faults: int = 200
+    workers: int = 3
+    standbys: int = 1
+    rate: float = 200.0
+    """Orders per second."""
+    every: float = 3.5
+    """Mean seconds between two faults."""
+    session: float = 2.0
+    """The coordinator's session timeout, in seconds."""
+    alone: bool = False
+    """One worker and no coordinator."""
+    fencing: bool = True
+    """False: transactional ids are nobody's. The run has to fail then."""
+    only: frozenset[Any] = frozenset()
+    """Kinds of faults to choose from; all when empty."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Further settings of the workers."""
+
+
+class Stage:
+    """The processes of one run and what lies between them; everything ends with the `with` block.
+
+    Attributes:
+        workers: by name; the last one is the spare one.
+        exits: processes that ended by themselves.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.directory = options.directory
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.names = [f"w{number}" for number in range((1 if options.alone else options.workers) + 1)]
+        self.proxies = Proxies()
+        self.exits: list[Exit] = []
+        self._brokers = ThreadPoolExecutor(1, "broker")
+
+    @property
+    def usual(self) -> list[str]:
+        """Names of the workers that are there when nothing is wrong."""
+        return self.names[:-1]
+
+    @property
+    def spare(self) -> str:
+        """Name of the worker that comes and goes."""
+        return self.names[-1]
+
+    @property
+    def address(self) -> str:
+        """The broker's address for the test, which is never cut."""
+        return self.broker.bootstrap_servers
+
+    @property
+    def repartition(self) -> str:
+        return f"{APPLICATION}-{WORDS}-repartition"
+
+    def changelog(self, store: str) -> str:
+        """Name of a store's changelog topic."""
+        return f"{APPLICATION}-{store}-changelog"
+
+    def state_of(self, worker: str) -> Path:
+        """A worker's state directory."""
+        return self.directory / "state" / APPLICATION / worker
+
+    def __enter__(self) -> Self:
+        options = self.options
+        self.proxies.__enter__()
+        try:
+            self.coordinator = Coordinator(
+                APPLICATION, self.directory, standbys=options.standbys, session=options.session
+            )
+            self.to_broker: dict[str, Proxy] = {}
+            self.to_coordinator: dict[str, Proxy] = {}
+            listeners = {}
+            for name in self.names:
+                port = free_port()
+                self.to_broker[name] = self.proxies.before(lambda port=port: port)
+                self.to_coordinator[name] = self.proxies.before(lambda: self.coordinator.port)
+                listeners[name] = (port, self.to_broker[name])
+            self.broker = broker_with_listeners(self.directory / "broker", listeners)
+            self.workers = {
+                name: WorkerProcess(
+                    name, self.directory, self._settings(name), alone=options.alone, fencing=options.fencing
+                )
+                for name in self.names
+            }
+            self.broker.start()
+            for topic in _TOPICS:
+                create_topic(self.address, topic, PARTITIONS)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in getattr(self, "workers", {}).values():
+            worker.wanted = False
+            worker.kill()
+        if hasattr(self, "coordinator"):
+            self.coordinator.wanted = False
+            self.coordinator.kill()
+        self._brokers.shutdown(wait=True, cancel_futures=True)
+        if hasattr(self, "broker"):
+            self.broker.kill()
+        self.proxies.__exit__()
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        settings: dict[str, Any] = {
+            "application.id": APPLICATION,
+            "bootstrap.servers": f"127.0.0.1:{self.to_broker[name].port}",
+            "state.dir": str(self.directory / "state"),
+            "processing.guarantee": "exactly_once",
+            "commit.interval.ms": 100,
+            # What went through the repartition topic and the changelogs is read again at the end, to the last record.
+            "repartition.purge.interval.ms": _DAY_MS,
+            "topic.min.compaction.lag.ms": str(_DAY_MS),
+            # Rows are read from the database, not from memory.
+            "rocksdb.row.cache.bytes": 0,
+        }
+        if not self.options.alone:
+            settings |= {
+                "coordinator.url": f"http://127.0.0.1:{self.to_coordinator[name].port}",
+                "coordinator.session.timeout.ms": int(self.options.session * 1000),
+                "state.cleanup.delay.ms": 10_000,
+            }
+        return {**settings, **self.options.settings}
+
+    def supervise(self) -> list[Exit]:
+        """Start what is to run and does not, as a cluster's supervisor would; tells what ended by itself."""
+        now = time.monotonic()
+        found = [
+            exit
+            for each in ([] if self.options.alone else [self.coordinator]) + list(self.workers.values())
+            if (exit := each.supervise(now)) is not None
+        ]
+        self.exits += found
+        return found
+
+    def restart_broker(self, *, kill: bool) -> Future[Any]:
+        """End the broker and start it again, beside everything else."""
+
+        def again() -> None:
+            if kill:
+                self.broker.kill()
+            else:
+                self.broker.stop()
+            self.broker.start()
+
+        return self._brokers.submit(again)
+
+    def lags(self, ends: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """How many offsets the application has not committed, for those of these partitions where it is behind."""
+        behind = {}
+        for topic in {topic for topic, _ in ends}:
+            committed = committed_offsets(self.address, APPLICATION, topic)
+            for (name, partition), end in ends.items():
+                if name == topic and (offset := max(committed[partition][0], 0)) < end:
+                    behind[topic, partition] = end - offset
+        return behind
+
+    def owners(self) -> dict[tuple[int, int], str | None]:
+        """Who owns each task, by sub-topology and partition, as the committed metadata says."""
+        found = {}
+        for subtopology, topic in ((0, ORDERS), (1, self.repartition)):
+            for partition, (_, metadata) in committed_offsets(self.address, APPLICATION, topic).items():
+                found[subtopology, partition] = decode_metadata(metadata).owner
+        return found

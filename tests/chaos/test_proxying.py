@@ -1,0 +1,107 @@
+"""Cut connections behave as networks do."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chaos.proxying import Cut, Proxies, Proxy
+from tests.support.kafka import eventually
+
+
+class _Echo:
+    """Answers every line with itself, and remembers what it heard."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.heard: list[bytes] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client:
+            try:
+                while data := client.recv(100):
+                    self.heard.append(data)
+                    client.sendall(data)
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def echo() -> Iterator[_Echo]:
+    made = _Echo()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def proxy(echo: _Echo) -> Iterator[Proxy]:
+    with Proxies() as proxies:
+        yield proxies.before(lambda: echo.port)
+
+
+def _connected(proxy: Proxy) -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", proxy.port), 5)
+    client.sendall(b"hello")
+    assert client.recv(100) == b"hello"
+    return client
+
+
+def _silent(client: socket.socket) -> bool:
+    client.settimeout(0.2)
+    try:
+        client.recv(100)
+    except TimeoutError:
+        return True
+    finally:
+        client.settimeout(5)
+    return False
+
+
+def test_bytes_go_through_both_ways(proxy: Proxy) -> None:
+    """Uncut, a proxy changes nothing."""
+    with _connected(proxy):
+        pass
+
+
+@pytest.mark.parametrize(("cut", "heard"), [(Cut.UP, False), (Cut.BOTH, False), (Cut.DOWN, True)])
+def test_what_was_held_back_arrives_late(proxy: Proxy, echo: _Echo, cut: Cut, heard: bool) -> None:
+    """During a cut nothing is answered, and only a cut of the way back lets requests through; afterwards all arrives."""
+    with _connected(proxy) as client:
+        proxy.cut(cut)
+        # The cut takes hold in the proxy's own thread.
+        eventually(lambda: not (proxy._up.is_set() and proxy._down.is_set()), "the cut holds", 5)
+        client.sendall(b"late")
+        assert _silent(client)
+        assert (b"late" in echo.heard) is heard
+        proxy.mend()
+        assert client.recv(100) == b"late"
+
+
+def test_a_reset_closes_old_and_new_connections_until_it_is_mended(proxy: Proxy) -> None:
+    """Connections end at once, new ones too, and afterwards they are accepted again."""
+    with _connected(proxy) as client:
+        proxy.cut(Cut.RESET)
+        with pytest.raises(ConnectionResetError):
+            client.recv(100)
+    with socket.create_connection(("127.0.0.1", proxy.port), 5) as other, pytest.raises(ConnectionResetError):
+        other.recv(100)
+    proxy.mend()
+    eventually(lambda: not proxy._resets, "the proxy is mended", 5)
+    with _connected(proxy):
+        pass

@@ -1,0 +1,156 @@
+"""What can be seen while a run goes on: which orders came out, in which task, and how long each fault held that up.
+
+Two topics are followed as any consumer of committed records would: the repartition topic, which shows what the first
+sub-topology did, and the results, which show the second. What is wrong there is said at once, with the time, since that
+is worth most to whoever reads the logs; the whole truth is checked at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from typing import Self
+
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from tests.chaos.application import PARTITIONS, RESULTS, Tally
+from tests.chaos.generating import Generator
+from tests.support.kafka import topic_names
+
+__all__ = ("Watch",)
+
+_NEVER = -1.0
+
+
+class Watch:
+    """Follows the output in a thread of its own.
+
+    Attributes:
+        seen: how many different orders came out at the end.
+        repartition_ends: the offset after the last record seen, by partition of the repartition topic.
+        violations: (monotonic seconds, what is wrong).
+        progressed_at: when something new came out last, in monotonic seconds.
+        pauses: fault number -> seconds until every task had put out something that came in after the fault.
+    """
+
+    def __init__(self, bootstrap_servers: str, generator: Generator, repartition: str) -> None:
+        self._address = bootstrap_servers
+        self._generator = generator
+        self._repartition = repartition
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._decoder = msgspec.json.Decoder(Tally)
+        self._counts: dict[bytes, int] = defaultdict(int)
+        self._repartitioned: set[tuple[bytes, bytes]] = set()
+        self._results: set[str] = set()
+        self._task_of_word: dict[str, int] = {}
+        #: The newest sending time of what came out, by task.
+        self._newest: dict[tuple[int, int], float] = {}
+        self._waiting: dict[int, float] = {}
+        self._lock = threading.Lock()
+        self.seen = 0
+        self.repartition_ends: dict[int, int] = {}
+        self.violations: list[tuple[float, str]] = []
+        self.progressed_at = time.monotonic()
+        self.pauses: dict[int, float] = {}
+
+    def start(self) -> Self:
+        """Begin to follow."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def fault(self, number: int, at: float) -> None:
+        """A fault happened: measure how long it takes until all tasks go on."""
+        with self._lock:
+            self._waiting[number] = at
+
+    def stragglers(self) -> list[str]:
+        """Tasks, by when something that was sent newly came out of them last, the slowest first."""
+        now = time.monotonic()
+        ages = sorted(((now - self._newest.get(task, now), task) for task in self._tasks()), reverse=True)
+        return [f"{task[0]}_{task[1]}: {age:.1f} s" for age, task in ages if age > 2]
+
+    def _tasks(self) -> list[tuple[int, int]]:
+        return [(subtopology, partition) for subtopology in (0, 1) for partition in range(PARTITIONS)]
+
+    def _run(self) -> None:
+        while self._repartition not in topic_names(self._address, self._repartition):
+            if self._done.wait(0.1):
+                return
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._address,
+                "group.id": "chaos-watch",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 20,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 500,
+                "retry.backoff.ms": 20,
+                "log_level": 0,
+            }
+        )
+        consumer.assign(
+            [
+                TopicPartition(topic, partition, OFFSET_BEGINNING)
+                for topic in (RESULTS, self._repartition)
+                for partition in range(PARTITIONS)
+            ]
+        )
+        try:
+            while not self._done.is_set():
+                for message in consumer.consume(1_000, 0.05):
+                    if message.error() is None:
+                        self._message(message)
+                self._measure()
+        finally:
+            consumer.close()
+
+    def _message(self, message) -> None:
+        if message.topic() == RESULTS:
+            self._result(message.key(), self._decoder.decode(message.value()))
+            return
+        customer, number, word, *_ = message.value().split(b" ")
+        self._task_of_word[word.decode()] = message.partition()
+        self.repartition_ends[message.partition()] = message.offset() + 1
+        identity = (customer, number)
+        if identity in self._repartitioned:
+            self._violation(f"order {customer.decode()} {number.decode()} was repartitioned twice")
+        self._repartitioned.add(identity)
+
+    def _result(self, key: bytes, tally: Tally) -> None:
+        wanted = self._counts[key] + 1
+        if tally.count != wanted:
+            self._violation(f"{key[:-8].decode()}: after {wanted - 1} comes {tally.count}, for order {tally.last}")
+        self._counts[key] = tally.count
+        if tally.last in self._results:
+            self._violation(f"order {tally.last} was tallied twice")
+            return
+        self._results.add(tally.last)
+        self.seen = len(self._results)
+        self.progressed_at = time.monotonic()
+        customer, number = tally.last.split(" ")
+        order = self._generator.orders[customer][int(number)]
+        word_task = self._task_of_word.get(order.word)
+        source = self._generator.partition_of.get(customer)
+        if word_task is not None and source is not None:
+            for task in ((0, source), (1, word_task)):
+                if order.sent_at > self._newest.get(task, _NEVER):
+                    self._newest[task] = order.sent_at
+
+    def _measure(self) -> None:
+        slowest = min((self._newest.get(task, _NEVER) for task in self._tasks()), default=_NEVER)
+        now = time.monotonic()
+        with self._lock:
+            over = [number for number, at in self._waiting.items() if slowest > at]
+            for number in over:
+                self.pauses[number] = now - self._waiting.pop(number)
+
+    def _violation(self, text: str) -> None:
+        self.violations.append((time.monotonic(), text))

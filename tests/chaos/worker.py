@@ -1,0 +1,136 @@
+"""One worker of the chaos application in a process of its own, with switches for what no signal can do to it.
+
+A control file tells how slow its disk is, and how far off its wall clock. With `fencing` off, its transactional ids
+are nobody's: then nobody can be fenced, and a zombie commits what it likes. Nothing in millpond knows of this: what the
+runtime calls is wrapped from outside.
+
+What the worker tells goes to a file as one JSON object per line, written at once, so that a kill loses none of it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import millpond as mp
+from millpond.runtime import clients
+from millpond.runtime.listeners import CommitStats
+from millpond.runtime.states import WorkerState
+from millpond.state import StateFile
+from tests.chaos import application
+
+__all__ = ("REFUSED", "Controls")
+
+#: Exit code of a worker that ended with one of millpond's own errors; its sentence is in the evidence.
+REFUSED = 3
+_LOOK_EVERY_S = 0.05
+
+
+class Controls(msgspec.Struct, frozen=True):
+    """The content of the control file."""
+
+    write_delay_s: float = 0.0
+    """Each write of the state takes so much longer."""
+    clock_offset_s: float = 0.0
+    """Added to the wall clock."""
+
+
+class Evidence(mp.WorkerListener):
+    """Writes down what the worker tells."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def tell(self, what: str, **facts: Any) -> None:
+        os.write(self._file, json.dumps({"what": what, "at": time.monotonic(), **facts}).encode() + b"\n")
+
+    def state_changed(self, state: WorkerState) -> None:
+        self.tell("state", state=state.value)
+
+    def restore_started(self, store: str, partition: int, start: int, end: int) -> None:
+        self.tell("restore started", store=store, partition=partition, start=start, end=end)
+
+    def restore_ended(self, store: str, partition: int, records: int) -> None:
+        self.tell("restore ended", store=store, partition=partition, records=records)
+
+    def committed(self, stats: CommitStats) -> None:
+        self.tell("committed", records=stats.records, partitions=stats.partitions, seconds=round(stats.seconds, 4))
+
+
+def _obey(path: Path) -> None:
+    """Let the control file decide about the clock and the disk of this process."""
+    controls = Controls()
+    real_time, real_time_ns, real_write = time.time, time.time_ns, StateFile.write
+
+    def slow_write(file: StateFile, *arguments: Any, **keywords: Any) -> None:
+        if controls.write_delay_s:
+            time.sleep(controls.write_delay_s)
+        real_write(file, *arguments, **keywords)
+
+    def watch() -> None:
+        nonlocal controls
+        seen = b""
+        while True:
+            try:
+                raw = path.read_bytes()
+                if raw != seen:
+                    seen, controls = raw, msgspec.json.decode(raw, type=Controls)
+            except (OSError, msgspec.DecodeError):
+                pass  # not there yet, or half written: the next look sees it
+            time.sleep(_LOOK_EVERY_S)
+
+    time.time = lambda: real_time() + controls.clock_offset_s
+    time.time_ns = lambda: real_time_ns() + int(controls.clock_offset_s * 1e9)
+    StateFile.write = slow_write  # type: ignore[method-assign]
+    threading.Thread(target=watch, name="controls", daemon=True).start()
+
+
+def _switch_fencing_off() -> None:
+    """Let every producer have a transactional id that nobody else ever had."""
+    real = clients.transactional_id
+    clients.transactional_id = lambda application_id, worker: f"{real(application_id, worker)}-{uuid.uuid4().hex}"
+
+
+def main(options: dict[str, Any]) -> int:
+    """Run a worker until SIGTERM; returns the exit code."""
+    _obey(Path(options["control"]))
+    logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(levelname)s %(name)s %(message)s")
+    logging.getLogger().handlers[0].setFormatter(
+        _MonotonicFormatter("%(monotonic).3f %(levelname)s %(name)s %(message)s")
+    )
+    evidence = Evidence(options["evidence"])
+    evidence.tell("started", pid=os.getpid())
+    if not options["fencing"]:
+        _switch_fencing_off()
+    config = mp.Config.of(options["settings"])
+    more: dict[str, Any] = {"take_over": True} if options["alone"] else {}
+    worker = mp.Worker(application.topology(), config, evidence, **more)
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    try:
+        worker.run()
+    except mp.MillpondError as error:
+        evidence.tell("refused", kind=type(error).__name__, sentence=str(error))
+        return REFUSED
+    return 0
+
+
+class _MonotonicFormatter(logging.Formatter):
+    """Times as the test has them, whatever happens to the wall clock."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.monotonic = time.monotonic()
+        return super().format(record)
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))
