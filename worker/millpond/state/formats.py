@@ -23,6 +23,7 @@ __all__ = (
     "encode_buffer_value",
     "next_prefix",
     "partition_prefix",
+    "segment_interval",
     "segment_prefix",
     "split_window_key",
     "window_key",
@@ -48,6 +49,8 @@ ABSENT_SEQUENCE = 0
 
 MAX_SEQUENCE = 0x7FFFFFFF
 
+_SMALLEST_SEGMENT_MS = 60_000
+
 pack_timestamp = _long.pack
 unpack_timestamp = _long.unpack_from
 
@@ -66,6 +69,11 @@ def partition_prefix(partition: int) -> bytes:
 def segment_prefix(partition: int, segment: int) -> bytes:
     """The first 12 bytes of every local row of one segment of a window store's partition."""
     return _int.pack(partition) + _long.pack(segment)
+
+
+def segment_interval(retention_ms: int) -> int:
+    """How many window starts (ms) share a segment: half of the retention, at least a minute, as in Kafka Streams."""
+    return max(retention_ms // 2, _SMALLEST_SEGMENT_MS)
 
 
 def next_prefix(prefix: bytes) -> bytes | None:

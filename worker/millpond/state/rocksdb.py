@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 import shutil
 import struct
+import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from itertools import starmap
 from operator import itemgetter
@@ -45,13 +47,17 @@ _FILE = re.compile(r"\b0*(\d+)\.sst\b")
 
 
 class StateFile:
-    """The database of one worker. One thread at a time.
+    """The database of one worker. One thread writes; others may read, each time inside `shared()`.
+
+    rocksdict holds the interpreter's lock while it reads, so reads of several threads never meet inside RocksDB. What
+    may not happen between two of them is that the database is closed or opened anew.
 
     Attributes:
         path: the worker's directory.
         set_aside: where the previous database went when it could not be opened, None when all is well. Then this one
             is empty, and every store is to be restored from its changelog.
         reason: why it could not be opened.
+        generation: changes when the database is closed or opened anew, which ends the iterators of before.
         rebuilt: store -> why it had to be given up to open the database. Its rows and offsets are gone, and it is to be
             restored from its changelog; the other stores are untouched.
     """
@@ -59,6 +65,7 @@ class StateFile:
     path: Path
     set_aside: Path | None
     reason: str | None
+    generation: int
     rebuilt: dict[str, str]
 
     def __init__(self, path: Path | str, options: StateFileOptions | None = None) -> None:
@@ -75,6 +82,7 @@ class StateFile:
         self.path = Path(path)
         self.set_aside = None
         self.reason = None
+        self.generation = 0
         self.rebuilt = {}
         self._tuning = Tuning(options or StateFileOptions())
         self._impatient = WriteOptions()
@@ -84,6 +92,7 @@ class StateFile:
         self._written: dict[tuple[str, int], Written] = {}
         self._db: Rdict | None = None
         self._failed: StateError | None = None
+        self._sharing = threading.RLock()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = DirectoryLock(self.path)
@@ -221,6 +230,14 @@ class StateFile:
 
     # Reading.
 
+    def shared(self) -> AbstractContextManager[object]:
+        """For reading in another thread than the one that writes: the database stays open while the block runs.
+
+        Keep the block to some milliseconds: a `close` or a `rebuild` waits for its end, and ends iterators that are
+        kept beyond it. A store that `stores()` does not name must not be asked for there: that would make it.
+        """
+        return self._sharing
+
     def reader(self, store: str) -> Callable[[bytes], bytes | None]:
         """The function that reads one row of a store by its full key; makes the store when it is new."""
         family = self._family(store)
@@ -260,7 +277,11 @@ class StateFile:
         return sorted(self._families)
 
     def figures(self) -> dict[str, int]:
-        """What the database takes at the moment, in bytes and counts; empty once it is closed."""
+        """What the database takes at the moment, in bytes and counts; empty once it is closed. From any thread."""
+        with self._sharing:
+            return self._figures()
+
+    def _figures(self) -> dict[str, int]:
         families = [family.rows for family in list(self._families.values()) if family.rows is not None]
         if self._db is None or not families:
             return {}
@@ -399,11 +420,12 @@ class StateFile:
 
         Tasks that have the store must be closed before, and restore it from its changelog after.
         """
-        # A database that has seen corruption may refuse every change until it is opened again.
-        self._close_database()
-        self._open_or_set_aside()
-        if store in self._families:
-            self._drop_family(store)
+        with self._sharing:
+            # A database that has seen corruption may refuse every change until it is opened again.
+            self._close_database()
+            self._open_or_set_aside()
+            if store in self._families:
+                self._drop_family(store)
 
     def _drop_family(self, store: str) -> None:
         keys = [key for key in self._written if key[0] == store]
@@ -429,10 +451,12 @@ class StateFile:
 
     def close(self) -> None:
         """Close the database and give up the directory. Open iterators end. Idempotent."""
-        self._close_database()
+        with self._sharing:
+            self._close_database()
         self._lock.release()
 
     def _close_database(self) -> None:
+        self.generation += 1
         for scan in list(self._scans):
             scan.close()
         for family in self._families.values():
@@ -486,7 +510,7 @@ class StateFile:
         file = _FILE.search(text)
         if file is not None:
             number = int(file[1])
-            for store, family in self._families.items():
+            for store, family in list(self._families.items()):
                 listing = family.rows.property_value("rocksdb.sstables") if family.rows is not None else None
                 if listing and re.search(rf"^\s*{number}:", listing, re.MULTILINE):
                     return store

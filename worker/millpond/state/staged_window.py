@@ -26,6 +26,7 @@ from millpond.state.formats import (
     SEGMENT_LENGTH,
     TIMESTAMP_LENGTH,
     pack_timestamp,
+    segment_interval,
     segment_prefix,
     split_window_key,
     unpack_timestamp,
@@ -53,7 +54,6 @@ Window = tuple[dict[bytes, Entry], Dirty, bool]
 """Entries by raw key; the dirty ones; True when nothing of this window is in the backend but not in the entries."""
 
 _MAX_LONG = 2**63 - 1
-_SMALLEST_SEGMENT_MS = 60_000
 _ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 
 
@@ -97,7 +97,7 @@ class StagedWindows(StagedStore[K, V]):
         self.retention_ms = retention_ms
         self.window_size_ms = window_size_ms
         self.expired_puts = 0
-        self._interval = max(retention_ms // 2, _SMALLEST_SEGMENT_MS)
+        self._interval = segment_interval(retention_ms)
         self._windows: dict[int, Window] = {}
         self._starts: list[int] = []  # heap of the starts in _windows, and perhaps of some that left it
         self._noted: set[int] = set()  # the same

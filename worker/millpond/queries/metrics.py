@@ -1,0 +1,62 @@
+"""How long queries take, how they end, and how many went on to another worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from .failures import QueryFailed
+
+__all__ = ("QueryMetrics",)
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Outcome:
+    """How a query ended; what does not raise says so here."""
+
+    def __init__(self) -> None:
+        self.failed: QueryFailed | None = None
+
+
+class QueryMetrics:
+    """Figures of the queries a worker answers."""
+
+    def __init__(self, registry: CollectorRegistry, application: str, worker: str) -> None:
+        labels = {"application_id": application, "worker": worker}
+        self._labels = labels
+        self._seconds = Histogram(
+            "millpond_query_seconds",
+            "Time of a query, to the end of its answer. Kind `peer` is what other workers asked for.",
+            [*labels, "kind", "outcome"],
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._forwarded = Counter(
+            "millpond_query_forwarded",
+            "Requests to other workers for partitions that they have.",
+            list(labels),
+            registry=registry,
+        ).labels(**labels)
+
+    def forwarded(self) -> None:
+        """Another worker is asked."""
+        self._forwarded.inc()
+
+    @contextmanager
+    def observed(self, kind: str) -> Iterator[Outcome]:
+        """Time what the block does."""
+        outcome = Outcome()
+        started = perf_counter()
+        ended = "aborted"
+        try:
+            yield outcome
+            ended = "ok" if outcome.failed is None else outcome.failed.reason.value.lower()
+        except QueryFailed as failed:
+            ended = failed.reason.value.lower()
+            raise
+        finally:
+            self._seconds.labels(**self._labels, kind=kind, outcome=ended).observe(perf_counter() - started)

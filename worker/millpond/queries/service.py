@@ -1,0 +1,368 @@
+"""The HTTP interface for queries, the same on every worker: whoever is asked answers for the whole application.
+
+One row is answered as a JSON object, with its position. Many rows are lines of JSON, in the order of the keys' bytes
+over all partitions (windows: segment, key, start), and a last line that begins with `complete`; without it the answer
+was cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from prometheus_client import CollectorRegistry
+
+from millpond.state.formats import next_prefix
+
+from .catalog import StoreCatalog, StoreInfo, StoreKind
+from .directory import CoordinatorView, Directory
+from .failures import FailureReason, QueryFailed, status_of
+from .local import LocalReader, LocalState
+from .messages import Read, Row
+from .metrics import Outcome, QueryMetrics
+from .parameters import Options, bad, time_ms
+from .peers import PATH, Peers, answer_peer
+from .rendering import KeyFormat, encode, raw_key, renderer
+from .routing import Router, Scan
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ("QueryService",)
+
+log = logging.getLogger(__name__)
+
+_THREADS = 2
+#: A reader that takes nothing for so long is given up.
+_LONGEST_WRITE_S = 60.0
+_NO_NAMES: frozenset[str] = frozenset()
+
+Respond = Callable[["web.Request", Outcome], Awaitable["web.StreamResponse"]]
+
+
+class HttpRoutes(Protocol):
+    """What the service needs of the worker's HTTP server."""
+
+    def route(self, method: str, path: str, handler: Callable[[Any], Awaitable[Any]]) -> None:
+        """Answer requests for a path."""
+
+    def resource(self, opened: Callable[[], AbstractAsyncContextManager[object]]) -> None:
+        """Enter a context on the event loop before the first request."""
+
+
+@dataclass(frozen=True)
+class _Opened:
+    reader: LocalReader
+    router: Router
+    directory: Directory
+
+
+class QueryService:
+    """Queries of one worker. Its routes are there from the start; it answers once `open` was called."""
+
+    def __init__(
+        self,
+        application: str,
+        worker: str,
+        registry: CollectorRegistry,
+        coordinator: Callable[[], AbstractAsyncContextManager[CoordinatorView]] | None = None,
+    ) -> None:
+        """Args:
+        application: its id.
+        worker: this worker's name.
+        registry: takes the metrics.
+        coordinator: opens the connection to the coordinator (`directory.fetching`); None where there is none.
+        """
+        self._application = application
+        self._worker = worker
+        self._coordinator = coordinator
+        self._metrics = QueryMetrics(registry, application, worker)
+        self._directory = Directory(None)
+        self._peers: Peers
+        self._executor: Executor
+        self._given: tuple[LocalState, StoreCatalog] | None = None
+        self._opened: _Opened | None = None
+
+    def add_to(self, http: HttpRoutes) -> None:
+        """Add the routes. Before the server's start."""
+        store = "/v1/stores/{store}"
+        http.resource(self._resources)
+        for path, kind, respond in (
+            ("/v1/stores", "stores", self._stores),
+            (store, "stores", self._store),
+            (f"{store}/keys/{{key:.*}}", "key", self._key),
+            (f"{store}/range", "range", self._range),
+            (f"{store}/prefix", "prefix", self._prefix),
+            (f"{store}/all", "all", self._all),
+            (f"{store}/windows", "windows", self._windows),
+            (f"{store}/windows/{{key:.*}}", "window", self._windows_of_key),
+            ("/v1/metadata/{store}", "metadata", self._metadata),
+            ("/v1/metadata/{store}/{key:.*}", "metadata", self._metadata_of_key),
+        ):
+            http.route("GET", path, self._answering(kind, respond))
+        http.route("POST", PATH, self._answering("peer", self._peer))
+
+    def open(self, state: LocalState, catalog: StoreCatalog) -> None:
+        """Answer from here on. Safe from any thread."""
+        self._given = (state, catalog)
+
+    @asynccontextmanager
+    async def _resources(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            self._peers = await stack.enter_async_context(Peers.open())
+            if self._coordinator is not None:
+                self._directory = Directory(await stack.enter_async_context(self._coordinator()))
+            # Its threads start with the first query that needs them.
+            executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="millpond-query")
+            stack.callback(executor.shutdown, wait=False, cancel_futures=True)
+            self._executor = executor
+            yield
+        self._opened = None
+
+    def _open(self) -> _Opened:
+        if self._opened is None:
+            if self._given is None:
+                raise QueryFailed(FailureReason.NOT_ACTIVE, f"worker '{self._worker}' starts, and knows no stores yet.")
+            state, catalog = self._given
+            reader = LocalReader(self._worker, state, catalog, self._executor)
+            router = Router(reader, self._directory, self._peers, self._metrics.forwarded)
+            self._opened = _Opened(reader, router, self._directory)
+        return self._opened
+
+    def _answering(self, kind: str, respond: Respond) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            try:
+                with self._metrics.observed(kind) as outcome:
+                    return await respond(request, outcome)
+            except QueryFailed as failed:
+                return _json({"error": failed.failure}, status_of(failed.reason))
+
+        return answer
+
+    # What there is --------------------------------------------------------------------------------------------
+
+    async def _stores(self, _request: web.Request, _outcome: Outcome) -> web.StreamResponse:
+        catalog = self._open().reader.catalog
+        return _json({"application": self._application, "stores": [_described(each) for each in catalog.values()]})
+
+    async def _store(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
+        return _json(_described(self._info(request)))
+
+    def _info(self, request: web.Request, *kinds: StoreKind) -> StoreInfo:
+        info = self._open().reader.catalog[request.match_info["store"]]
+        if kinds and info.kind not in kinds:
+            raise QueryFailed(
+                FailureReason.UNKNOWN_QUERY_TYPE,
+                f"store '{info.name}' is a {info.kind.value.replace('_', '-')} store and has no answer to this query; "
+                f"{_USAGE[info.kind]}.",
+            )
+        return info
+
+    # One row --------------------------------------------------------------------------------------------------
+
+    async def _key(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
+        info = self._info(request, StoreKind.KEY_VALUE)
+        options = self._options(request, info)
+        key = await self._keyed(info, request.match_info["key"], options.key_format)
+        return await self._one(info, options, key, options.reading(low=key, exact=True))
+
+    async def _one(self, info: StoreInfo, options: Options, key: bytes, read: Read) -> web.StreamResponse:
+        partition = info.partition_of(key) if options.partition is None else options.partition
+        scan, row = await self._row(_of_partition(read, partition))
+        answer: dict[str, Any] = {"found": row is not None, "partition": partition}
+        if row is None:
+            answer["value"] = None
+        else:
+            answer |= renderer(info, options.format)(row)
+        return _json(answer | _said(scan))
+
+    async def _row(self, read: Read) -> tuple[Scan, Row | None]:
+        scan = self._open().router.scan(read)
+        found: Row | None = None
+        async with aclosing(scan.batches()) as batches:
+            async for batch in batches:
+                found = batch[0]
+        return scan, found
+
+    # Many rows ------------------------------------------------------------------------------------------------
+
+    async def _range(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
+        info = self._info(request, StoreKind.KEY_VALUE)
+        options = self._options(request, info, "low", "high")
+        low, high = await self._bounds(info, options, request)
+        return await self._rows(request, outcome, info, options, options.reading(low=low, high=high))
+
+    async def _prefix(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
+        info = self._info(request, StoreKind.KEY_VALUE)
+        options = self._options(request, info, "prefix")
+        if "prefix" not in request.query:
+            raise bad("prefix: which one?")
+        low = await self._keyed(info, request.query["prefix"], options.key_format)
+        return await self._rows(request, outcome, info, options, options.reading(low=low, high=next_prefix(low)))
+
+    async def _all(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
+        info = self._info(request)
+        options = self._options(request, info)
+        return await self._rows(request, outcome, info, options, options.read)
+
+    async def _windows(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
+        info = self._info(request, StoreKind.WINDOW)
+        options = self._options(request, info, "low", "high", "from", "to")
+        low, high = await self._bounds(info, options, request)
+        first, last = _times(request)
+        read = options.reading(low=low, high=high, first=first, last=last)
+        return await self._rows(request, outcome, info, options, read)
+
+    async def _windows_of_key(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
+        info = self._info(request, StoreKind.WINDOW)
+        options = self._options(request, info, "from", "to", "start")
+        key = await self._keyed(info, request.match_info["key"], options.key_format)
+        if "start" in request.query:
+            start = time_ms(request.query, "start", 0)
+            return await self._one(info, options, key, options.reading(low=key, exact=True, first=start, last=start))
+        partition = info.partition_of(key) if options.partition is None else options.partition
+        first, last = _times(request)
+        read = _of_partition(options.reading(low=key, exact=True, first=first, last=last), partition)
+        return await self._rows(request, outcome, info, options, read)
+
+    async def _rows(
+        self, request: web.Request, outcome: Outcome, info: StoreInfo, options: Options, read: Read
+    ) -> web.StreamResponse:
+        from aiohttp import web
+
+        render = renderer(info, options.format)
+        loop = asyncio.get_running_loop()
+
+        def lines(batch: list[Row]) -> bytes:
+            return b"".join([encode(render(row)) + b"\n" for row in batch])
+
+        response = web.StreamResponse()
+        response.content_type = "application/x-ndjson"
+        scan = self._open().router.scan(read)
+        count = 0
+        end: dict[str, Any] = {"complete": True}
+        try:
+            try:
+                async with aclosing(scan.batches()) as batches:
+                    async for batch in batches:
+                        text = await loop.run_in_executor(self._executor, lines, batch)
+                        if not response.prepared:
+                            await response.prepare(request)
+                        await asyncio.wait_for(response.write(text), _LONGEST_WRITE_S)
+                        count += len(batch)
+            except QueryFailed as failed:
+                if not response.prepared:
+                    raise
+                outcome.failed = failed
+                end = {"complete": False, "error": failed.failure}
+            if not response.prepared:
+                await response.prepare(request)
+            await response.write_eof(encode(end | {"rows": count, "snapshot": scan.snapshot} | _said(scan)) + b"\n")
+        except (ConnectionError, TimeoutError) as error:
+            log.debug("the reader of a query's answer went away: %s", error)
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+    # Where things are -----------------------------------------------------------------------------------------
+
+    async def _metadata(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
+        info = self._info(request)
+        await self._directory.refresh()
+        return _json({"store": info.name, "partitions": [self._place(info, each) for each in range(info.partitions)]})
+
+    async def _metadata_of_key(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
+        info = self._info(request)
+        form = Options.of(self._application, info, request.query, _NO_NAMES).key_format
+        key = await self._keyed(info, request.match_info["key"], form)
+        await self._directory.refresh()
+        return _json({"store": info.name, **self._place(info, info.partition_of(key))})
+
+    def _place(self, info: StoreInfo, partition: int) -> dict[str, Any]:
+        opened = self._open()
+        read = Read(application=self._application, store=info.name, partitions=(partition,))
+        task = opened.router.task(read, partition)
+        here = bool(opened.reader.readable(read, (partition,)))
+        if task is None:
+            # Every worker has the whole of a global store.
+            return {"partition": partition, "task": None, "active": self._named(self._worker), "standbys": []}
+        places = opened.directory.places(task)
+        active = self._worker if here else next(iter(places.active), None)
+        return {
+            "partition": partition,
+            "task": str(task),
+            "active": None if active is None else self._named(active),
+            "standbys": [self._named(each) for each in places.copies if each != active],
+        }
+
+    def _named(self, worker: str) -> dict[str, Any]:
+        return {"worker": worker, "address": self._directory.address(worker)}
+
+    # ----------------------------------------------------------------------------------------------------------
+
+    async def _peer(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
+        return await answer_peer(self._open().reader, request)
+
+    def _options(self, request: web.Request, info: StoreInfo, *names: str) -> Options:
+        return Options.of(self._application, info, request.query, frozenset(names))
+
+    async def _bounds(self, info: StoreInfo, options: Options, request: web.Request) -> tuple[bytes, bytes | None]:
+        low, high = request.query.get("low"), request.query.get("high")
+        return (
+            b"" if low is None else await self._keyed(info, low, options.key_format),
+            # Inclusive: the first key above it.
+            None if high is None else await self._keyed(info, high, options.key_format) + b"\0",
+        )
+
+    async def _keyed(self, info: StoreInfo, text: str, form: KeyFormat) -> bytes:
+        if info.key.specialize is None:
+            return raw_key(info, text, form)
+        # Such serdes may ask a registry.
+        return await asyncio.get_running_loop().run_in_executor(self._executor, raw_key, info, text, form)
+
+
+_USAGE = {
+    StoreKind.KEY_VALUE: "ask for /keys/{key}, /range, /prefix or /all",
+    StoreKind.WINDOW: "ask for /windows/{key}, /windows or /all",
+}
+
+
+def _described(info: StoreInfo) -> dict[str, Any]:
+    described = {
+        "name": info.name,
+        "kind": info.kind,
+        "partitions": info.partitions,
+        "global": info.subtopology is None,
+        "persistent": info.persistent,
+        "key": info.key.name,
+        "value": info.value.name,
+        "inputs": sorted(info.inputs),
+    }
+    if info.kind is StoreKind.WINDOW:
+        described |= {"window_size_ms": info.window_size_ms, "retention_ms": info.retention_ms}
+    return described
+
+
+def _of_partition(read: Read, partition: int) -> Read:
+    from msgspec.structs import replace
+
+    return replace(read, partitions=(partition,))
+
+
+def _times(request: web.Request) -> tuple[int, int]:
+    return time_ms(request.query, "from", 0), time_ms(request.query, "to", 2**63 - 1)
+
+
+def _said(scan: Scan) -> dict[str, Any]:
+    return {"position": scan.position, "staleness_ms": scan.staleness_ms, "workers": sorted(scan.workers)}
+
+
+def _json(content: object, status: int = 200) -> web.Response:
+    from aiohttp import web
+
+    return web.Response(body=encode(content) + b"\n", status=status, content_type="application/json")

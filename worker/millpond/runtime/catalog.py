@@ -1,0 +1,61 @@
+"""What queries have to know of an application's stores, from its topology and plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.queries.catalog import StoreCatalog, StoreInfo, StoreKind
+from millpond.state import KeyValueStoreBuilder, WindowStoreBuilder
+from millpond.state.formats import segment_interval
+from millpond.topology import Topology
+
+from .environment import Environment
+from .plan import Plan
+
+__all__ = ("store_catalog",)
+
+
+def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> StoreCatalog:
+    """The stores that can be queried: all but the buffers behind `suppress`.
+
+    Args:
+        topology: the application's.
+        plan: made of it.
+        environment: has the default serdes.
+    """
+    found = []
+    for subtopology in plan.subtopologies:
+        tasks = [task for task in plan.tasks if task.subtopology == subtopology.id]
+        inputs = frozenset(topic for task in tasks for topic in plan.tasks[task])
+        for builder in subtopology.stores:
+            topic = plan.changelogs[subtopology.id].get(builder.name)
+            info = _info(environment.complete(builder), topic, len(tasks), subtopology.id, inputs)
+            if info is not None:
+                found.append(info)
+    for each in topology.global_stores:
+        info = _info(environment.complete(each.store), None, 1, None, frozenset())
+        if info is not None:
+            found.append(info)
+    return StoreCatalog(environment.application_id, found)
+
+
+def _info(
+    builder: Any, topic: str | None, partitions: int, subtopology: int | None, inputs: frozenset[str]
+) -> StoreInfo | None:
+    key, value = builder._serdes(topic)
+    common: dict[str, Any] = {
+        "name": builder.name, "partitions": partitions, "key": key, "value": value,
+        "persistent": builder.persistent, "subtopology": subtopology, "inputs": inputs,
+    }  # fmt: skip
+    if isinstance(builder, KeyValueStoreBuilder):
+        return StoreInfo(kind=StoreKind.KEY_VALUE, timestamped=builder.timestamped, **common)
+    if isinstance(builder, WindowStoreBuilder):
+        return StoreInfo(
+            kind=StoreKind.WINDOW,
+            timestamped=builder.timestamped,
+            window_size_ms=builder.window_size_ms,
+            retention_ms=builder.retention_ms,
+            segment_ms=segment_interval(builder.retention_ms),
+            **common,
+        )
+    return None
