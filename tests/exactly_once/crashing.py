@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
-from millpond.runtime import clients, task_manager, worker
+from millpond.runtime import clients, registrar, worker
 from millpond.runtime.committer import Committer
 from millpond.runtime.restore import ChangelogReader
 from millpond.runtime.task_manager import TaskManager
@@ -64,7 +64,7 @@ def arm(step: str, occurrence: int) -> None:
         case ["committer", method]:
             owner = Committer
         case ["claims", method]:
-            owner = task_manager
+            owner = registrar
         case _:
             raise ValueError(f"no such step: {step}")
     setattr(owner, method, wrapped(getattr(owner, method)))

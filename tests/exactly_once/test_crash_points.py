@@ -28,7 +28,7 @@ Point = tuple[str, int]
 
 #: Of a first start, in their order: each leaves the tasks unowned but the last, which leaves them owned and unused.
 CLAIMING: list[Point] = [
-    ("before claims.swap_owner", 1),
+    ("before claims.take_over", 1),
     ("before producer.init_transactions", 2),
     ("after producer.init_transactions", 2),
     ("before producer.send_offsets_to_transaction", 1),
@@ -40,11 +40,11 @@ CLAIMING: list[Point] = [
 COMMITTING: list[Point] = [
     ("before producer.init_transactions", 1),
     ("after producer.init_transactions", 1),
-    ("before tasks.announce", 1),
+    ("before worker.announce", 1),
     ("before producer.commit_transaction", 1),
     ("after producer.commit_transaction", 1),
-    ("after worker.start_tasks", 1),
-    ("after worker.start_running", 1),
+    ("after worker.start", 1),
+    ("after tasks.advance", 1),
     ("after producer.begin_transaction", 2),
     ("before producer.produce", 1),
     ("after producer.produce", 100),

@@ -199,8 +199,9 @@ def test_an_input_that_stays_empty_is_waited_for_and_then_passed_over(broker, cr
     left, right, target = create_topic("left"), create_topic("right"), create_topic("out")
     kafka.produce(servers, left, [("l", "v", each + 1) for each in range(10)])
     with Running(_merged(left, right, target), servers, app_id, tmp_path, {"max.task.idle.ms": 700}) as running:
-        running.wait(lambda: any(task.group.buffered() == 10 for task in running.worker._tasks), "records are read")
-        (task,) = running.worker._tasks
+        running.wait_running()
+        running.wait(lambda: any(task.group.buffered() == 10 for task in running.worker._manager.running), "records are read")
+        (task,) = running.worker._manager.running
         assert task.processed == 0
         assert task.group.enforced == 0
         running.wait(lambda: len(kafka.read(servers, target)) == 10, "the task goes on without the empty input")
@@ -215,8 +216,9 @@ def test_an_input_far_ahead_of_an_empty_one_is_not_read_into_memory(broker, crea
     kafka.produce(servers, left, [("l", "v" * 50, each + 1) for each in range(count)])
     settings = {"max.task.idle.ms": 600_000, "buffered.records.per.partition": limit}
     with Running(_merged(left, right, target), servers, app_id, tmp_path, settings) as running:
-        running.wait(lambda: any(task.group.buffered() > limit for task in running.worker._tasks), "the buffer is full")
-        (task,) = running.worker._tasks
+        running.wait_running()
+        running.wait(lambda: any(task.group.buffered() > limit for task in running.worker._manager.running), "the buffer is full")
+        (task,) = running.worker._manager.running
         seen = []
 
         def turns_passed():

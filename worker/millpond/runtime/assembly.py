@@ -13,7 +13,7 @@ from millpond.state import StateFile, StateFileOptions
 from millpond.topology import Topology
 
 from .claims import OffsetStore
-from .clients import COPY_AHEAD_KIB, make_consumer
+from .clients import COPY_AHEAD_KIB, make_consumer, make_surveyor
 from .cluster import Cluster
 from .commit import OffsetCommitter
 from .config import Config
@@ -105,7 +105,7 @@ def assemble(
         offset_committer = OffsetCommitter(consumer)
     changelogs = sum(len(plan.changelogs[task.subtopology]) for task in plan.tasks)
     copier = make_consumer(config, changelogs, None, on_error, COPY_AHEAD_KIB)
-    offsets = OffsetStore(copier, stopping, config.task_timeout_ms / 1000)
+    offsets = OffsetStore(copier, lambda: make_surveyor(config, on_error), stopping, config.task_timeout_ms / 1000)
     stores = TaskStores(plan, environment, state_file)
     global_stores = GlobalStores(
         topology.global_stores, plan.partitions, environment, stores.of_builder, consumer, cluster

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -22,6 +22,8 @@ from .ownership import CommittedOffset, OffsetMetadata, Partition, decode_metada
 __all__ = ("UNOWNED", "OffsetStore", "commit_directly", "commit_under", "initialised", "take_over", "transactional_id")
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: Stands for the owner of what nobody owns.
 UNOWNED = "unowned"
@@ -42,10 +44,24 @@ def transactional_id(application_id: str, worker: str) -> str:
 
 
 class OffsetStore:
-    """The group's committed offsets."""
+    """The group's committed offsets.
 
-    def __init__(self, consumer: Consumer, stopping: Callable[[], bool], patience_s: float) -> None:
+    Args:
+        consumer: of the group; whether it waits for pending transactions follows from its isolation level.
+        surveyor: makes a consumer of the group that does not wait for them.
+        stopping: asked while waiting; True gives up.
+        patience_s: how long to wait for a broker, in seconds.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        surveyor: Callable[[], Consumer],
+        stopping: Callable[[], bool],
+        patience_s: float,
+    ) -> None:
         self._consumer = consumer
+        self._surveyor = surveyor
         self._stopping = stopping
         self._patience_s = patience_s
 
@@ -55,27 +71,28 @@ class OffsetStore:
         Raises:
             BrokerError: the coordinator does not answer.
         """
-        if not partitions:
-            return {}
-        wanted = [TopicPartition(each.topic, each.partition) for each in partitions]
+        return self._patiently(lambda: _committed(self._consumer, partitions, _TRY_S), "the committed offsets")
 
-        def ask() -> list[TopicPartition]:
-            answer = self._consumer.committed(wanted, timeout=_TRY_S)
-            for each in answer:
-                # Without its error such a partition would look like one that was never committed.
-                if each.error is not None:
-                    raise KafkaException(each.error)
-            return answer
+    def try_read(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset] | None:
+        """As `read`, once; None when there is no answer within `timeout_s`."""
+        try:
+            return _committed(self._consumer, partitions, timeout_s)
+        except KafkaException:
+            return None
 
-        found = self._patiently(ask, "the committed offsets")
-        return {
-            Partition(each.topic, each.partition): CommittedOffset(
-                None if each.offset == OFFSET_INVALID else each.offset, decode_metadata(each.metadata)
-            )
-            for each in found
-        }
+    def survey(self, partitions: Sequence[Partition]) -> dict[Partition, CommittedOffset]:
+        """As `read`, but what pending transactions will change is not waited for.
 
-    def _patiently(self, ask: Callable[[], Any], what: str) -> Any:
+        Raises:
+            BrokerError: the coordinator does not answer.
+        """
+        consumer = self._surveyor()
+        try:
+            return self._patiently(lambda: _committed(consumer, partitions, _TRY_S), "the committed offsets")
+        finally:
+            consumer.close()
+
+    def _patiently(self, ask: Callable[[], T], what: str) -> T:
         began = time.monotonic()
         while True:
             try:
@@ -89,6 +106,24 @@ class OffsetStore:
                 if self._stopping() or not passing or waited >= self._patience_s:
                     raise BrokerError(f"cannot read {what}: {cause.str()}. Check that the brokers are up.") from error
                 time.sleep(_PAUSE_S)  # some errors come at once
+
+
+def _committed(
+    consumer: Consumer, partitions: Sequence[Partition], timeout_s: float
+) -> dict[Partition, CommittedOffset]:
+    if not partitions:
+        return {}
+    answer = consumer.committed([TopicPartition(each.topic, each.partition) for each in partitions], timeout=timeout_s)
+    for each in answer:
+        # Without its error such a partition would look like one that was never committed.
+        if each.error is not None:
+            raise KafkaException(each.error)
+    return {
+        Partition(each.topic, each.partition): CommittedOffset(
+            None if each.offset == OFFSET_INVALID else each.offset, decode_metadata(each.metadata)
+        )
+        for each in answer
+    }
 
 
 _PASSING = frozenset(
@@ -146,7 +181,7 @@ def take_over(
     owners: Mapping[TaskId, str],
     previous: str | None,
     start_of: Callable[[Partition], int],
-) -> None:
+) -> Collection[TaskId]:
     """Write new owners beside the offsets of those tasks that `previous` still owns: a compare-and-swap.
 
     Args:
@@ -159,24 +194,33 @@ def take_over(
         previous: who must own a task still; None for nobody.
         start_of: where a partition that was never committed begins.
 
+    Returns:
+        the tasks that have new owners now.
+
     Raises:
         OwnershipError: somebody else was faster.
         KafkaException: the broker refused for another reason.
     """
     producer = None if producer_of is None else producer_of(previous or UNOWNED)
-    everything = store.read([partition for task in owners for partition in inputs[task]])
+    # Only what still is to be taken is waited for: nobody but this producer can have a transaction pending there.
+    seen = store.survey([partition for task in owners for partition in inputs[task]])
+    tasks = [task for task in owners if takeable(previous, {partition: seen[partition] for partition in inputs[task]})]
+    everything = store.read([partition for task in tasks for partition in inputs[task]])
     wanted: dict[Partition, tuple[int, OffsetMetadata]] = {}
-    for task, owner in owners.items():
+    taken: list[TaskId] = []
+    for task in tasks:
         committed = {partition: everything[partition] for partition in inputs[task]}
         if takeable(previous, committed):
-            wanted |= claimed(committed, start_of, owner, next_epoch(committed), {previous, None})
+            wanted |= claimed(committed, start_of, owners[task], next_epoch(committed), {previous, None})
+            taken.append(task)
     if not wanted:
-        return
+        return ()
     if producer is None:
         commit_directly(consumer, wanted)
     else:
         commit_under(producer, consumer.consumer_group_metadata(), wanted)
     log.info("took %d partitions over from owner %s", len(wanted), previous or UNOWNED)
+    return taken
 
 
 def commit_under(producer: Producer, group: Any, offsets: Offsets) -> None:

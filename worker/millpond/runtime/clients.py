@@ -15,7 +15,15 @@ from .claims import transactional_id
 from .client_log import Unrepeated
 from .config import Config
 
-__all__ = ("COPY_AHEAD_KIB", "READ_AHEAD_KIB", "log", "make_consumer", "make_producer", "quick_retries")
+__all__ = (
+    "COPY_AHEAD_KIB",
+    "READ_AHEAD_KIB",
+    "log",
+    "make_consumer",
+    "make_producer",
+    "make_surveyor",
+    "quick_retries",
+)
 
 log = logging.getLogger(__name__)
 log.addFilter(Unrepeated())
@@ -74,6 +82,17 @@ def make_consumer(
     if on_commit is not None:
         fixed["on_commit"] = on_commit
     return Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
+
+
+def make_surveyor(config: Config, on_error: Callable[[KafkaError], None]) -> Consumer:
+    """A consumer for one question: which offsets are committed, whatever transactions are pending."""
+    fixed: dict[str, Any] = {
+        "group.id": config.application_id,
+        "enable.auto.commit": False,
+        "isolation.level": "read_uncommitted",
+        "error_cb": on_error,
+    }
+    return Consumer(dict(config.consumer_settings(defaults=quick_retries, fixed=fixed)), logger=log)
 
 
 def make_producer(

@@ -118,6 +118,7 @@ class TransactionCommitter:
         self._answers: SimpleQueue[CommitFailed | None] = SimpleQueue()
         self._closing = False
         self._called_at: float | None = None
+        self._repeated = False
         threading.Thread(target=self._work, name="millpond-commit", daemon=True).start()
 
     def start(self, offsets: Offsets) -> None:
@@ -152,6 +153,10 @@ class TransactionCommitter:
                     )
                 self._repeat(lambda: self._producer.commit_transaction(_CALL_TIMEOUT_S))
                 answer = None
+                if self._repeated:
+                    # It is committed. But the request that went unanswered may arrive yet, within the next transaction,
+                    # whose producer epoch is the same: a new producer has a higher one.
+                    answer = CommitFailed("the commit went through only when it was repeated")
             except KafkaException as error:
                 answer = CommitFailed(str(error.args[0]), fenced=is_fenced(error), cause=error.args[0])
             except Exception as error:
@@ -168,6 +173,7 @@ class TransactionCommitter:
                 cause = error.args[0]
                 if self._closing or not cause.retriable() or cause.txn_requires_abort():
                     raise
+                self._repeated = True
                 log.warning("the broker does not answer the commit (%s); trying again", cause.str())
             else:
                 return

@@ -20,6 +20,9 @@ OUTBOX_BYTES = 64 * 1024**2
 _ROW_BYTES = 400
 #: Staged state is measured after this many records.
 _MEASURE_EVERY = 2_000
+#: Brokers forget offsets, and whose they are, when nothing was committed for days (`offsets.retention.minutes`), however
+#: alive the worker is: it is no member of the group. So idle tasks are committed as well, this often.
+_REFRESH_S = 600.0
 
 
 class Committer:
@@ -51,6 +54,7 @@ class Committer:
         self._listener = listener
         self.next_commit = time.monotonic() + self._interval_s
         self._next_purge = time.monotonic() + config.repartition_purge_interval_ms / 1000
+        self._next_refresh = time.monotonic() + _REFRESH_S
         self._since_measured = 0
         self._full = False
 
@@ -86,6 +90,10 @@ class Committer:
             self._complete()
         elif now >= self.next_commit:
             self.next_commit = now + self._interval_s
+            if now >= self._next_refresh:
+                self._next_refresh = now + _REFRESH_S
+                for task in self._manager.running:
+                    task.commit_needed = True
 
     def _complete(self) -> bool:
         done = self._pipeline.advance()

@@ -58,6 +58,7 @@ class Follower:
         self._checking = 0
         self._adopting = 0
         self._retry_at = 0.0
+        self._foreign_until: dict[TaskId, float] = {}
         self._next_look = 0.0
         self._next_report = 0.0
         self._next_clean_up = 0.0
@@ -136,6 +137,8 @@ class Follower:
                     by_role[role].append(task)
                 elif task not in release:
                     self._suspects.add(task)
+        if self._foreign_until:
+            self._wait_for_owners(by_role[Role.ACTIVE])
         for role, tasks in by_role.items():
             if tasks:
                 manager.hold(tasks, role)
@@ -155,6 +158,15 @@ class Follower:
         self._carry_out(answer.take_over)
         self._check_suspects()
         manager.changed = False
+
+    def _wait_for_owners(self, wanted: list[TaskId]) -> None:
+        """Leave out tasks that another owned a moment ago: the coordinator learns of that, or the owner lets go."""
+        now = time.monotonic()
+        self._foreign_until = {task: until for task, until in self._foreign_until.items() if until > now}
+        waiting = [task for task in wanted if task in self._foreign_until]
+        for task in waiting:
+            wanted.remove(task)
+            self._retry_at = max(self._retry_at, self._foreign_until[task])
 
     def _known(self, by_task: Mapping[str, T]) -> dict[TaskId, T]:
         found: dict[TaskId, T] = {}
@@ -202,6 +214,7 @@ class Follower:
         log.info("task %s is %s", task, f"worker {owner}'s" if owner else "nobody's")
         if owner is not None:
             self._found[str(task)] = owner
+        self._foreign_until[task] = time.monotonic() + _RETRY_S
         self._manager.lost(task)
 
     def _released(self, tasks: Mapping[TaskId, str]) -> None:

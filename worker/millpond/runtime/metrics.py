@@ -168,8 +168,10 @@ class WorkerMetrics:
         yield from families(INPUTS, labels, ["task", "topic"], inputs)
         stores = [((str(task.id), name), store) for task in tasks for name, store in task.stores.items()]
         yield from families(STORES, labels, ["task", "store"], stores)
-        restorations = [] if manager is None else list(manager.reader.restorations.values())
-        restoring = [((each.store.name, str(each.store.partition)), each) for each in restorations]
+        held = [] if manager is None else list(manager.held.values())
+        restoring = [
+            ((each.store.name, str(each.store.partition)), each) for task in held for each in list(task.changelogs)
+        ]
         yield from families(RESTORATIONS, labels, ["store", "partition"], restoring)
         yield from families(ROCKSDB, labels, [], [] if self._state_file is None else [((), self._state_file)])
 

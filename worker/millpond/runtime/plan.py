@@ -129,9 +129,9 @@ def make_plan(
         repartition=tuple(real(name) for name in repartition),
         changelogs={
             subtopology.id: {
-                store.name: topic
+                store.name: logged
                 for store in subtopology.stores
-                if (topic := changelog_topic(subtopology, store.name, frozenset(repartition), application_id))
+                if (logged := changelog_topic(subtopology, store.name, frozenset(repartition), application_id))
             }
             for subtopology in subtopologies
         },

@@ -7,7 +7,7 @@ loop asks, goes on processing, and finds the answer later.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -26,6 +26,7 @@ __all__ = ("LookedUp", "Registrar", "TakenOver", "Whereabouts")
 log = logging.getLogger(__name__)
 
 _THREADS = 4
+_TOGETHER_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,17 @@ class Registrar:
         self._threads.submit(run)
 
     def looked_up(self, tasks: Collection[TaskId], *, committed: bool) -> LookedUp:
-        """As `look_up`, waiting for the answer."""
+        """As `look_up`, waiting for the answer.
+
+        That a task is this worker's, at these offsets, is only known if the look-up began after the producer that will
+        commit for it was initialised, and if that producer committed nothing for the task since.
+        """
         inputs = {task: self._partitions_of(task) for task in tasks}
-        # The owner first: whoever it is, the ends that are read after that are the ends it starts from.
-        of_inputs = self._offsets.read([each for own, _ in inputs.values() for each in own]) if committed else {}
+        of_inputs: dict[Partition, CommittedOffset] = {}
+        if committed:
+            of_inputs = self._read_apart([list(own) for own, _ in inputs.values()])
+        # The ends after the offsets: whoever owns a task now, what was committed before is below them. And the ends of
+        # all records, not of the committed ones: the markers of a transaction reach offsets and changelogs apart.
         ranges = self._cluster.ranges({each for own, logs in inputs.values() for each in (*own, *logs)})
         return LookedUp(
             {
@@ -149,6 +157,25 @@ class Registrar:
             committed,
         )
 
+    def _read_apart(self, by_task: Sequence[Sequence[Partition]]) -> dict[Partition, CommittedOffset]:
+        """Committed offsets, by one request where that is answered soon.
+
+        A request waits for every open transaction that concerns one of its partitions, and one of those may be of a
+        worker that hangs. So tasks are asked for one by one where they cannot be had together.
+        """
+        together = [each for own in by_task for each in own]
+        if len(by_task) > 1:
+            found = self._offsets.try_read(together, _TOGETHER_S)
+            if found is not None:
+                return found
+        return {partition: each for own in by_task for partition, each in self._offsets.read(own).items()}
+
+    def survey(self, tasks: Collection[TaskId]) -> dict[TaskId, Mapping[Partition, CommittedOffset]]:
+        """What is committed for tasks, without waiting for transactions: only good for choosing what to look up."""
+        inputs = {task: self._partitions_of(task)[0] for task in tasks}
+        found = self._offsets.survey([each for own in inputs.values() for each in own])
+        return {task: {each: found[each] for each in own} for task, own in inputs.items()}
+
     def taken_over(self, previous: str | None, owners: Mapping[TaskId, str]) -> TakenOver:
         """As `take_over`, waiting for the answer."""
         inputs = {task: self._partitions_of(task)[0] for task in owners}
@@ -158,14 +185,16 @@ class Registrar:
         def start_of(partition: Partition) -> int:
             return self._start_of(partition, ranges[partition])
 
+        taken: Collection[TaskId] = ()
         try:
-            take_over(self._fencing, self._consumer, self._offsets, inputs, owners, previous, start_of)
+            taken = take_over(self._fencing, self._consumer, self._offsets, inputs, owners, previous, start_of)
         except OwnershipError as error:
             log.warning("%s", error)
         except KafkaException as error:
             log.warning("the take-over from %s failed: %s", previous or "nobody", error.args[0].str())
-        committed = self._offsets.read(everything)
-        found: dict[TaskId, str | None] = {}
-        for task, own in inputs.items():
-            _, found[task] = claim_of(owners[task], {each: committed[each] for each in own})
+        found: dict[TaskId, str | None] = {task: owners[task] for task in taken}
+        others = [task for task in owners if task not in found]
+        if others:
+            for task, committed in self.survey(others).items():
+                _, found[task] = claim_of(owners[task], committed)
         return TakenOver(previous, found)

@@ -181,15 +181,17 @@ class Worker:
         self._start_producer()
         tasks = self._assembly.plan.tasks.keys()
         registrar = manager.registrar
-        found = registrar.looked_up(tasks, committed=True)
+        seen = registrar.survey(tasks)
         if config.coordinator_url is None:
-            self._claim_all({task: where.committed for task, where in found.tasks.items()})
-            found = registrar.looked_up(tasks, committed=True)
+            self._claim_all(seen)
+            mine = list(tasks)
+        else:
+            # What the survey does not show as this worker's may become so only by somebody who tells it.
+            mine = [task for task in tasks if claim_of(config.worker_id, seen[task])[0] is Claim.RESUME]
+        found = registrar.looked_up(mine, committed=True)
         self._announce(manager.announcement(found))
         self._become(WorkerState.RESTORING)
         self._make_globals()
-        worker = config.worker_id
-        mine = [task for task, where in found.tasks.items() if claim_of(worker, where.committed)[0] is Claim.RESUME]
         manager.hold(mine, Role.ACTIVE)
         if config.coordinator_url is not None:
             self._follow(config.coordinator_url)
@@ -219,8 +221,9 @@ class Worker:
                 f"--worker-id {owner} to go on with that worker's state, or, once that worker is gone, with --take-over."
             )
         orders: dict[str | None, list[TaskId]] = {None: unowned} if unowned else {}
-        for previous, tasks in (orders | foreign).items():
-            answer = self._manager.registrar.taken_over(previous, dict.fromkeys(tasks, config.worker_id))
+        orders.update(foreign)
+        for previous, wanted in orders.items():
+            answer = self._manager.registrar.taken_over(previous, dict.fromkeys(wanted, config.worker_id))
             for task, owner in answer.owners.items():
                 if owner != config.worker_id:
                     raise OwnershipError(
@@ -371,6 +374,8 @@ class Worker:
 
     def _turn_carefully(self, collector: CarefulCollector) -> None:
         """A few records, their reports, a commit: until all is through that was on its way at the first refusal."""
+        if not self._manager.settled or self._manager.globals.behind:
+            return
         if not collector.settle():
             return
         committer = self._committer
