@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
+import resource
 import signal
 import ssl
 import sys
@@ -97,6 +99,7 @@ def main(
         session_timeout,
         gathering,
     )
+    _allow_many_connections()
     try:
         context = _tls(tls_cert, tls_key)
         authenticator = TokenFile(token_file) if token_file is not None else None
@@ -143,6 +146,13 @@ async def _serve(
             f"Another coordinator leads '{superseded[0]}': stop that one, or, if there is none and only its store was "
             "lost, start this one with a greater --term."
         )
+
+
+def _allow_many_connections() -> None:
+    """Each worker holds a connection or two; the usual limit of open files is far below what the kernel grants."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):   # macOS has a lower limit that it does not tell
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _store(path: Path | None, application: str, *, alone: bool) -> FileStore | None:

@@ -154,8 +154,9 @@ class Engine:
         elif not member.alive:
             self.events.append(f"Worker {member.id} is back.")
         first = not member.confirmed or member.incarnation != heartbeat.incarnation
+        back = not first and not member.alive
         news = member.take(heartbeat, now_ms, wall_ms, self._options.acceptable_lag)
-        self._learn(member, news, first=first)
+        self._learn(member, news, first=first, back=back)
         if news.placement:
             self._membership_changed()
             self._gathering.joined(member.id, now_ms)
@@ -460,8 +461,15 @@ class Engine:
             member.forget_tasks()
         self._membership_changed()
 
-    def _learn(self, member: Membership, news: News, *, first: bool) -> None:
-        """Take in who owns what."""
+    def _learn(self, member: Membership, news: News, *, first: bool, back: bool) -> None:
+        """Take in who owns what.
+
+        Args:
+            member: the worker that tells.
+            news: what is new in its heartbeat.
+            first: it is the first one of the process, as far as this engine knows.
+            back: the process counted as gone before.
+        """
         for text, owner in news.found.items():
             task = self._ids.get(text)
             if task is None or not owner or self.owners.get(task) == owner:
@@ -473,16 +481,24 @@ class Engine:
             self._grant_due = self._plan_due = True
         for text in news.claimed:
             task = self._ids.get(text)
-            if task is not None and self.owners.get(task) != member.id:
-                self.owners[task] = member.id
-                self._grant_due = self._plan_due = True
+            if task is None or self.owners.get(task) == member.id:
+                continue
+            # Who was away may not know yet what it lost. If it is right nevertheless, the other one will find out.
+            if back and self._lives(self.owners.get(task)):
+                continue
+            self.owners[task] = member.id
+            self._grant_due = self._plan_due = True
         if news.copies and self._ids:
             self._note_unknown(member)
 
+    def _lives(self, worker: str | None) -> bool:
+        member = self.members.get(worker or "")
+        return member is not None and member.alive
+
     def _claimed(self, task: TaskId, text: str) -> bool:
         """Whether a live worker says by itself that it owns the task."""
-        owner = self.members.get(self.owners.get(task, ""))
-        return owner is not None and owner.alive and text in owner.claims
+        owner = self.owners.get(task)
+        return owner is not None and self._lives(owner) and text in self.members[owner].claims
 
     def _note_unknown(self, member: Membership) -> None:
         unknown = [text for text in member.tasks if text not in self._ids and (member.id, text) not in self._unknown]

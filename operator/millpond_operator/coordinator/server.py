@@ -59,9 +59,10 @@ class _Versioned(msgspec.Struct):
 
 
 class _Refused(Exception):
-    def __init__(self, code: RefusalCode, message: str) -> None:
+    def __init__(self, code: RefusalCode, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.refusal = Refusal(code, message)
+        self.status = _STATUS[code] if status is None else status
 
 
 class Coordinator:
@@ -256,13 +257,13 @@ class Coordinator:
             try:
                 return await handler(request)
             except _Refused as refused:
-                refusal = refused.refusal
+                refusal, status = refused.refusal, refused.status
             except web.HTTPRequestEntityTooLarge:
                 refusal = Refusal(RefusalCode.BAD_REQUEST, f"Heartbeats have {_MOST_BYTES} bytes at most.")
+                status = 413
             if request.path.endswith("/heartbeat"):
                 id = request.match_info["application"]
                 self._metrics.heartbeat(id if id in self._applications else "", refusal.code.value)
-            status = _STATUS[refusal.code]
             if _for_people(request):
                 return _text(f"{refusal.message}\n", status)
             return web.Response(body=encode(refusal), content_type=_JSON, status=status)
@@ -309,6 +310,7 @@ class Coordinator:
             raise _Refused(
                 RefusalCode.BAD_REQUEST,
                 f"No worker '{request.match_info['worker']}' has been heard of: see the list of members.",
+                status=404,
             )
         return web.Response(body=encode(member), content_type=_JSON)
 

@@ -1,0 +1,358 @@
+"""Heartbeats of many workers at one coordinator: `python -m bench.heartbeats`.
+
+One process is the coordinator, as it runs anywhere: over HTTP, with a file store. This one simulates the workers: each
+has a connection of its own with a long poll on it, and does at once what it is told. When everything has settled the
+run measures
+
+- what share of one core the coordinator takes, and how long it takes to answer. Long polls are answered late on
+  purpose, so one heartbeat in twenty asks for an answer at once, and the others tell how far beyond their wait it came;
+- how long it takes until all whom it concerns know what follows from the death of one worker: one is told to take its
+  tasks over, and when it has reported that, their new owners are told.
+
+    python -m bench.heartbeats workers=2000 tasks=10000 seconds=12
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from bench.options import from_arguments
+from millpond.protocol import (
+    Answer,
+    Epoch,
+    Heartbeat,
+    Role,
+    SubtopologySummary,
+    TaskReport,
+    TaskState,
+    TopologySummary,
+    decode_answer,
+    encode,
+)
+
+_APP = "bench"
+_INTERVAL_S = 2.0
+_WAIT_MS = 1_900
+_PROBES = 0.05
+RESULT = Path("build/bench-heartbeats.json")
+
+
+class Fleet:
+    """Simulated workers, and what happened to their heartbeats.
+
+    Attributes:
+        workers: all of them, by id.
+        owners: who owns which task: what Kafka would know.
+        probes: seconds between a heartbeat that wants an answer at once and its answer.
+        lateness: seconds by which answers to long polls without news came after their wait.
+        counting: whether those are recorded now.
+    """
+
+    def __init__(self, port: int, workers: int, tasks: int) -> None:
+        stores = SubtopologySummary(0, tasks, True, ("counts",), {"input": tasks})
+        self.topology = TopologySummary("bench", (stores,))
+        self.port = port
+        self.owners: dict[str, str] = {}
+        self.probes: list[float] = []
+        self.lateness: list[float] = []
+        self.counting = False
+        self.answers = 0
+        self.last_news = time.monotonic()
+        self.workers = {f"w{number}": Worker(self, f"w{number}") for number in range(workers)}
+
+    async def settled(self, quiet_s: float, timeout_s: float) -> None:
+        """Wait until every task runs and nobody has had news for a while."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() - self.last_news < quiet_s or not self.complete():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not settled within {timeout_s} s")
+            await asyncio.sleep(0.05)
+
+    def complete(self) -> bool:
+        """Whether every task is held by the live worker that owns it."""
+        held = sum(worker.active for worker in self.workers.values() if worker.running)
+        return held == self.topology.subtopologies[0].partitions
+
+
+class Worker:
+    """One simulated worker: posts a heartbeat, waits for the answer, does what it says, posts the next."""
+
+    def __init__(self, fleet: Fleet, id: str) -> None:
+        self.id = id
+        self.running = False
+        self.active = 0
+        self.answer: Answer | None = None
+        self.learned_at = 0.0
+        self._fleet = fleet
+        self._path = f"/v1/applications/{_APP}/workers/{id}/heartbeat"
+        self._sequence = 0
+        self._tasks: dict[str, TaskReport] = {}
+        self._found: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._fleet.port, limit=2**24)
+        self.running = True
+        try:
+            while True:
+                await self._turn(reader, writer)
+        finally:
+            self.running = False
+            writer.close()
+
+    async def _turn(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fleet = self._fleet
+        probe = self.answer is not None and random.random() < _PROBES
+        known = self.answer
+        wait_ms = 0 if probe else _WAIT_MS
+        began = time.monotonic()
+        writer.write(self._request(wait_ms))
+        answer = decode_answer(await _response(reader))
+        took = time.monotonic() - began
+        news = known is None or answer.revision != known.revision
+        fleet.answers += 1
+        if fleet.counting and not news:
+            if probe:
+                fleet.probes.append(took)
+            else:
+                fleet.lateness.append(took - wait_ms / 1000)
+        self.answer = answer
+        if news:
+            self.learned_at = fleet.last_news = time.monotonic()
+            self._carry_out(answer)
+        else:
+            self._found = {}
+
+    def _request(self, wait_ms: int) -> bytes:
+        self._sequence += 1
+        for task, report in self._tasks.items():   # lags move all the time
+            if report.role is not Role.ACTIVE:
+                self._tasks[task] = TaskReport(report.role, report.state, random.randrange(500), self._sequence * 1000)
+        known = self.answer
+        body = encode(
+            Heartbeat(
+                _APP,
+                self.id,
+                f"{self.id}-1",
+                self._sequence,
+                self._fleet.topology.hash,
+                topology=self._fleet.topology if known is None else None,
+                epoch=known.epoch if known is not None else Epoch(),
+                known_revision=known.revision if known is not None else 0,
+                coordinator=known.coordinator if known is not None else "",
+                tasks=self._tasks,
+                taken_over=self._found,
+                address=f"http://{self.id}.bench:8080",
+                tags={"zone": f"z{int(self.id[1:]) % 3}"},
+                clock_ms=time.time_ns() // 1_000_000,
+                wait_ms=wait_ms,
+            )
+        )
+        return f"POST {self._path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+    def _carry_out(self, answer: Answer) -> None:
+        """As a worker with an immediate Kafka would."""
+        owners = self._fleet.owners
+        found: dict[str, str] = {}
+        for order in answer.take_over:
+            for task, owner in order.owners.items():
+                if owners.get(task) == order.previous:
+                    owners[task] = owner
+                found[task] = owners[task]
+        for task, owner in answer.release.items():
+            if owners.get(task) == self.id:
+                owners[task] = found[task] = owner
+        self._found = found
+        self._tasks = {
+            task: TaskReport(role, TaskState.RUNNING, 0, 1000)
+            for task, role in answer.tasks.items()
+            if role is not Role.ACTIVE or owners.get(task) == self.id
+        }
+        self.active = sum(report.role is Role.ACTIVE for report in self._tasks.values())
+
+
+async def _response(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+    body = await reader.readexactly(length)
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise RuntimeError(body.decode(errors="replace"))
+    return body
+
+
+async def _post(port: int, path: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n\r\n".encode())
+    await _response(reader)
+    writer.close()
+
+
+class Figures(msgspec.Struct):
+    """What a run measured. Times in seconds."""
+
+    workers: int
+    tasks: int
+    start_s: float
+    """From the first heartbeat until every task ran where it belongs."""
+    heartbeats_per_s: float
+    coordinator_core_share: float
+    """CPU time of the coordinator's process per second, while nothing changed."""
+    rss_mb: float
+    answer_p50_s: float
+    answer_p99_s: float
+    lateness_p50_s: float
+    lateness_p99_s: float
+    death_concerned: int
+    """Workers with news after the death of one."""
+    death_told_s: float
+    """From the report of a death until a survivor had the order to take its tasks over."""
+    death_owned_s: float
+    """... until all new owners had been told that its tasks are theirs."""
+    death_learned_s: float
+    """... until everybody whom it concerned, standbys too, had learned all of it."""
+    death_cpu_s: float
+    """What all of that took of the coordinator's CPU."""
+
+
+async def measure(process: subprocess.Popen[bytes], port: int, workers: int, tasks: int, seconds: float) -> Figures:
+    """Run the fleet against a coordinator that listens."""
+    watched = psutil.Process(process.pid)
+    fleet = Fleet(port, workers, tasks)
+    began = time.monotonic()
+    running = {id: asyncio.create_task(worker.run()) for id, worker in fleet.workers.items()}
+    try:
+        await fleet.settled(quiet_s=_INTERVAL_S, timeout_s=120)
+        start_s = fleet.last_news - began
+        # Heartbeats that all began together spread over the interval.
+        await asyncio.sleep(_INTERVAL_S)
+
+        fleet.counting, answers, cpu, at = True, fleet.answers, _cpu(watched), time.monotonic()
+        await asyncio.sleep(seconds)
+        fleet.counting, took = False, time.monotonic() - at
+        share, rate = (_cpu(watched) - cpu) / took, (fleet.answers - answers) / took
+
+        victim = max(fleet.workers.values(), key=lambda worker: worker.active)
+        orphans = {task for task, owner in fleet.owners.items() if owner == victim.id}
+        before = {id: worker.learned_at for id, worker in fleet.workers.items()}
+        running[victim.id].cancel()
+        await asyncio.wait([running[victim.id]])
+        cpu, died = _cpu(watched), time.monotonic()
+        told_s, owned_s = await _death(fleet, victim, orphans, died)
+        await fleet.settled(quiet_s=_INTERVAL_S, timeout_s=60)
+        learned = [w.learned_at - died for id, w in fleet.workers.items() if w.learned_at > max(before[id], died)]
+        death_cpu = _cpu(watched) - cpu - share * (time.monotonic() - died)
+    finally:
+        for task in running.values():
+            task.cancel()
+        await asyncio.gather(*running.values(), return_exceptions=True)
+    return Figures(
+        workers=workers,
+        tasks=tasks,
+        start_s=start_s,
+        heartbeats_per_s=rate,
+        coordinator_core_share=share,
+        rss_mb=watched.memory_info().rss / 2**20,
+        answer_p50_s=statistics.median(fleet.probes),
+        answer_p99_s=_percentile(fleet.probes, 0.99),
+        lateness_p50_s=statistics.median(fleet.lateness),
+        lateness_p99_s=_percentile(fleet.lateness, 0.99),
+        death_concerned=len(learned),
+        death_told_s=told_s,
+        death_owned_s=owned_s,
+        death_learned_s=max(learned),
+        death_cpu_s=death_cpu,
+    )
+
+
+async def _death(fleet: Fleet, victim: Worker, orphans: set[str], died: float) -> tuple[float, float]:
+    """Report a death, and wait until its tasks are others'."""
+    await _post(fleet.port, f"/v1/applications/{_APP}/workers/{victim.id}/gone")
+    told_s = 0.0
+    survivors = [worker for worker in fleet.workers.values() if worker.running]
+    while True:
+        now = time.monotonic()
+        if not told_s and any(worker.learned_at > died and worker.answer.take_over for worker in survivors if worker.answer):
+            told_s = max(worker.learned_at for worker in survivors) - died
+        if not any(fleet.owners[task] == victim.id for task in orphans):
+            holders = {fleet.owners[task] for task in orphans}
+            if all(
+                (answer := fleet.workers[id].answer) is not None
+                and all(answer.tasks.get(task) is Role.ACTIVE for task in orphans if fleet.owners[task] == id)
+                for id in holders
+            ):
+                return told_s or now - died, now - died
+        if now - died > 60:
+            raise TimeoutError("the dead worker's tasks were not taken over within 60 s")
+        await asyncio.sleep(0.001)
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[int(len(values) * share)]
+
+
+def coordinator_command(store: Path) -> list[str]:
+    """How the coordinator is started."""
+    return [
+        *(sys.executable, "-m", "millpond_operator.coordinator", "--application", _APP, "--store", str(store)),
+        *("--standby-replicas", "1", "--log-level", "WARNING"),
+    ]
+
+
+def run(workers: int, tasks: int, seconds: float) -> Figures:
+    """Start a coordinator, measure, stop it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with tempfile.TemporaryDirectory(prefix="millpond-heartbeats-") as directory:
+        process = subprocess.Popen(coordinator_command(Path(directory) / "assignment.json"), stdout=subprocess.PIPE)
+        try:
+            assert process.stdout is not None
+            url = json.loads(process.stdout.readline())["url"]
+            return asyncio.run(measure(process, int(url.rpartition(":")[2]), workers, tasks, seconds))
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, print, and keep the figures."""
+    options = {"workers": "2000", "tasks": "10000", "seconds": "10", **from_arguments(arguments)}
+    figures = run(int(options["workers"]), int(options["tasks"]), float(options["seconds"]))
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
+    print(
+        f"{figures.workers:,} workers, {figures.tasks:,} tasks, {figures.heartbeats_per_s:,.0f} heartbeats/s\n"
+        f"  coordinator        {figures.coordinator_core_share:.0%} of a core, {figures.rss_mb:.0f} MB\n"
+        f"  answers            p50 {_ms(figures.answer_p50_s)}, p99 {_ms(figures.answer_p99_s)}\n"
+        f"  long polls, late   p50 {_ms(figures.lateness_p50_s)}, p99 {_ms(figures.lateness_p99_s)}\n"
+        f"  a worker dies      {figures.death_concerned} concerned: the order to take over after "
+        f"{_ms(figures.death_told_s)}, tasks with new owners after {_ms(figures.death_owned_s)}, "
+        f"all learned after {_ms(figures.death_learned_s)}; {figures.death_cpu_s:.1f} s of CPU\n"
+        f"  start              {figures.start_s:.1f} s until every task had its worker\n"
+        f"{RESULT}"
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:,.1f} ms"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

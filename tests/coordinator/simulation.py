@@ -1,0 +1,268 @@
+"""A Kafka that only knows owners, workers that do what they are told, and an engine driven by hand."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from millpond.protocol import (
+    Answer,
+    Epoch,
+    Heartbeat,
+    Refusal,
+    RefusalCode,
+    Role,
+    TaskReport,
+    TaskState,
+    TopologySummary,
+    View,
+)
+from millpond_operator.assignment import Options
+from millpond_operator.coordinator import Engine, EngineOptions
+from tests.coordinator.support import APP, topology
+
+SESSION_MS = 6_000
+
+
+class Kafka:
+    """Who owns each task, as the metadata of committed offsets has it.
+
+    Attributes:
+        owners: now; tasks that nobody owned yet are missing.
+        history: everybody who ever did.
+    """
+
+    def __init__(self) -> None:
+        self.owners: dict[str, str] = {}
+        self.history: dict[str, set[str]] = {}
+
+    def move(self, task: str, previous: str | None, owner: str) -> str:
+        """Compare and swap; the owner afterwards."""
+        if self.owners.get(task) == previous:
+            self.owners[task] = owner
+            self.history.setdefault(task, set()).add(owner)
+        return self.owners[task]
+
+
+class Worker:
+    """A worker that carries out its answers at once, but for copies, which take a few rounds to catch up.
+
+    Attributes:
+        answer: the last one it took.
+        held: what it holds.
+        epochs: of the answers it took, oldest first.
+        refusal: of its last heartbeat.
+    """
+
+    def __init__(self, id: str, kafka: Kafka, summary: TopologySummary, start: int = 1, catch_up: int = 3) -> None:
+        self.id = id
+        self.start = start
+        self.topology = summary
+        self.catch_up = catch_up
+        self.tags: dict[str, str] = {}
+        self.leaving = False
+        self.held: dict[str, TaskReport] = {}
+        self.on_disk: dict[str, int] = {}
+        self.answer: Answer | None = None
+        self.epochs: list[tuple[int, str, int]] = []
+        self.refusal: Refusal | None = None
+        self._kafka = kafka
+        self._sequence = 0
+        self._found: dict[str, tuple[str, int]] = {}
+        self._send_topology = True
+        # What Kafka says is its own it may resume with no one's leave.
+        for task, owner in kafka.owners.items():
+            if owner == id:
+                self.held[task] = TaskReport(Role.ACTIVE)
+
+    def heartbeat(self, **fields: Any) -> Heartbeat:
+        self._sequence += 1
+        self._found = {task: (owner, first or self._sequence) for task, (owner, first) in self._found.items()}
+        known = self.answer
+        given: dict[str, Any] = {
+            "topology": self.topology if self._send_topology else None,
+            "epoch": known.epoch if known is not None else Epoch(),
+            "known_revision": known.revision if known is not None else 0,
+            "coordinator": known.coordinator if known is not None else "",
+            "tasks": dict(self.held),
+            "on_disk": dict(self.on_disk),
+            "taken_over": {task: owner for task, (owner, _) in self._found.items()},
+            "leaving": self.leaving,
+            "tags": self.tags,
+        }
+        beat = Heartbeat(APP, self.id, f"{self.id}-{self.start}", self._sequence, self.topology.hash)
+        return msgspec.structs.replace(beat, **{**given, **fields})
+
+    def take(self, answer: Answer) -> bool:
+        """Take an answer, unless it is older than the last; whether it was taken."""
+        order = (answer.epoch.term, answer.coordinator, answer.epoch.number)
+        if self.epochs and order < self.epochs[-1]:
+            return False
+        self.epochs.append(order)
+        self.refusal = None
+        self.answer = answer
+        self._send_topology = answer.send_topology
+        self._found = {
+            task: (owner, first) for task, (owner, first) in self._found.items() if not first or first > answer.sequence
+        }
+        return True
+
+    def refused(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        self._send_topology = True
+
+    def work(self) -> None:
+        """Do what the last answer says, and let copies come nearer."""
+        answer, kafka = self.answer, self._kafka
+        for task, report in list(self.held.items()):
+            if report.role is Role.ACTIVE and kafka.owners.get(task) != self.id:
+                del self.held[task]   # its next commit shows that it was fenced
+            elif report.lag:
+                left = report.lag - 20_000 // self.catch_up
+                self.held[task] = TaskReport(report.role, TaskState.RUNNING, max(left, 0), 20_000 - max(left, 0))
+        if answer is None:
+            return
+        for order in answer.take_over:
+            for task, owner in order.owners.items():
+                self._find(task, kafka.move(task, order.previous, owner))
+        for task, owner in answer.release.items():
+            if task in self.held and self.held[task].role is Role.ACTIVE:
+                self._find(task, kafka.move(task, self.id, owner))
+                del self.held[task]
+                self.on_disk[task] = 20_000
+        for task, role in answer.tasks.items():
+            held = self.held.get(task)
+            if role is Role.ACTIVE:
+                owner = kafka.owners.get(task)
+                if owner == self.id:
+                    if held is None or held.role is not Role.ACTIVE:
+                        self.held[task] = TaskReport(Role.ACTIVE)
+                elif owner is not None:
+                    self._find(task, owner)
+            elif held is None or held.role is not Role.ACTIVE:
+                lag = held.lag if held is not None else 20_000 - self.on_disk.pop(task, 0)
+                self.held[task] = TaskReport(role, TaskState.RUNNING, lag, 20_000 - (lag or 0))
+        for task, report in list(self.held.items()):
+            if task not in answer.tasks and report.role is not Role.ACTIVE:
+                self.on_disk[task] = report.offset
+                del self.held[task]
+
+    def _find(self, task: str, owner: str) -> None:
+        self._found[task] = (owner, 0)
+
+
+class Store:
+    """The last view that was saved."""
+
+    def __init__(self) -> None:
+        self.view: View | None = None
+
+
+class Driver:
+    """An engine with a clock, and the steps around it that its application does."""
+
+    def __init__(
+        self,
+        term: int = 1,
+        coordinator: str = "c1",
+        store: Store | None = None,
+        now_ms: int = 0,
+        gathering_ms: int = 0,
+        **options: Any,
+    ) -> None:
+        self.now_ms = now_ms
+        self.store = store if store is not None else Store()
+        self.plans = 0
+        self.engine = Engine(
+            APP,
+            term,
+            coordinator,
+            EngineOptions(
+                Options(**options),
+                timedelta(milliseconds=SESSION_MS),
+                timedelta(milliseconds=gathering_ms),
+            ),
+        )
+        if self.store.view is not None:
+            self.engine.restore(self.store.view, now_ms)
+            self.store.view = self.engine.view(None)
+
+    def decide(self) -> None:
+        """Make, write down and publish assignments until none is due."""
+        for _ in range(20):
+            self.engine.regrant()
+            job = self.engine.job(self.now_ms)
+            if job is None:
+                return
+            self.plans += 1
+            view = self.engine.adopt(job.run())
+            if view is not None:
+                self.store.view = view
+            self.engine.publish()
+        raise AssertionError("assignments never end")
+
+    def pass_time(self, milliseconds: int) -> None:
+        """In steps, as its application ticks."""
+        until = self.now_ms + milliseconds
+        while self.now_ms < until:
+            self.now_ms = min(self.now_ms + 100, until)
+            self.engine.tick(self.now_ms)
+            self.decide()
+
+    def beat(self, worker: Worker, **fields: Any) -> Answer | Refusal:
+        """A heartbeat of a worker and its answer, which the worker takes."""
+        heartbeat = worker.heartbeat(**fields)
+        refusal = self.engine.heartbeat(heartbeat, self.now_ms) or self.engine.refusal_for(
+            worker.id, heartbeat.incarnation
+        )
+        if refusal is not None:
+            worker.refused(refusal)
+            return refusal
+        self.decide()
+        answer = self.engine.answer_for(worker.id)
+        worker.take(answer)
+        return answer
+
+    def rounds(self, workers: list[Worker], count: int = 1, step_ms: int = 500) -> None:
+        """Let all workers heartbeat and do what they are told."""
+        for _ in range(count):
+            for worker in workers:
+                self.beat(worker)
+                worker.work()
+            self.pass_time(step_ms)
+
+
+def fleet(kafka: Kafka, count: int, summary: TopologySummary | None = None) -> list[Worker]:
+    return [Worker(f"w{number}", kafka, summary or topology()) for number in range(count)]
+
+
+def settled(driver: Driver, workers: list[Worker], rounds: int = 20) -> None:
+    """Rounds until every task runs where it belongs."""
+    for _ in range(rounds):
+        driver.rounds(workers)
+        if is_settled(driver, workers):
+            return
+    raise AssertionError(f"not settled within {rounds} rounds")
+
+
+def is_settled(driver: Driver, workers: list[Worker]) -> bool:
+    counts = driver.engine.task_counts()
+    running = {
+        task: worker.id
+        for worker in workers
+        for task, report in worker.held.items()
+        if report.role is Role.ACTIVE
+    }
+    view = driver.engine.view(None)
+    return (
+        len(running) == counts["all"]
+        and counts["moving"] == 0
+        and view.active == view.owners == running
+        and not view.warm_up
+    )
+
+
+def code(outcome: Answer | Refusal) -> RefusalCode | None:
+    return outcome.code if isinstance(outcome, Refusal) else None

@@ -1,0 +1,274 @@
+"""Who is a member: joining, falling silent, coming back, being replaced, draining, leaving."""
+
+from __future__ import annotations
+
+from millpond.protocol import RefusalCode, Role
+from tests.coordinator.simulation import SESSION_MS, Driver, Kafka, Worker, code, fleet, settled
+from tests.coordinator.support import topology
+
+
+def actives(driver: Driver) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for worker in driver.engine.view(None).active.values():
+        counts[worker] = counts.get(worker, 0) + 1
+    return counts
+
+
+def test_tasks_spread_over_the_workers_that_joined() -> None:
+    """The first assignment gives every task an owner, evenly."""
+    driver, workers = Driver(), fleet(Kafka(), 2)
+    settled(driver, workers)
+    assert actives(driver) == {"w0": 2, "w1": 2}
+
+
+def test_a_new_application_waits_a_moment_for_further_workers() -> None:
+    """Nothing is assigned while workers are still joining, so the first one does not get everything."""
+    kafka = Kafka()
+    driver, workers = Driver(gathering_ms=500), fleet(kafka, 2)
+    driver.beat(workers[0])
+    driver.pass_time(400)
+    driver.beat(workers[1])
+    driver.pass_time(400)
+    assert driver.plans == 0
+    driver.pass_time(200)
+    driver.rounds(workers, 3)
+    assert actives(driver) == {"w0": 2, "w1": 2}
+    assert driver.plans < 10
+
+
+def test_workers_that_trickle_in_do_not_delay_the_first_assignment_for_ever() -> None:
+    """After four times the pause it is made, whoever else may come."""
+    kafka = Kafka()
+    driver = Driver(gathering_ms=500)
+    for number in range(8):
+        driver.beat(Worker(f"w{number}", kafka, topology()))
+        driver.pass_time(300)
+    assert driver.plans > 0
+
+
+def test_a_worker_that_falls_silent_is_gone_after_the_session_timeout() -> None:
+    """Not before; then others get the order to take its tasks over."""
+    driver, workers = Driver(), fleet(Kafka(), 2)
+    settled(driver, workers)
+    last = driver.now_ms - 500   # its last heartbeat, before time passed
+    while driver.now_ms - last < SESSION_MS:
+        assert driver.engine.members["w1"].alive
+        driver.rounds(workers[:1], step_ms=100)
+    assert not driver.engine.members["w1"].alive
+    assert driver.engine.deaths == 1
+    settled(driver, workers[:1])
+    assert actives(driver) == {"w0": 4}
+
+
+def test_a_worker_known_to_be_gone_is_replaced_at_once() -> None:
+    """No time passes between the report and the order to take over."""
+    driver, workers = Driver(), fleet(Kafka(), 2)
+    settled(driver, workers)
+    assert driver.engine.gone("w1", driver.now_ms)
+    driver.beat(workers[0])
+    (order,) = workers[0].answer.take_over
+    assert order.previous == "w1"
+    assert set(order.owners.values()) == {"w0"}
+    assert len(order.owners) == 2
+
+
+def test_a_heartbeat_from_before_its_end_does_not_bring_a_worker_back() -> None:
+    """What was on its way when the process was reported gone is ignored; a worker that lives after all is heard soon."""
+    driver, workers = Driver(), fleet(Kafka(), 2)
+    settled(driver, workers)
+    driver.engine.gone("w1", driver.now_ms)
+    driver.beat(workers[1])
+    assert not driver.engine.members["w1"].alive
+    driver.rounds(workers[:1], 5)
+    driver.beat(workers[1])
+    assert driver.engine.members["w1"].alive
+
+
+def test_nobody_is_gone_who_never_was() -> None:
+    """An unknown name is not invented by reporting it gone, or by draining it."""
+    driver = Driver()
+    assert not driver.engine.gone("w9", 0)
+    assert not driver.engine.drain("w9")
+    assert driver.engine.members == {}
+
+
+def test_a_broken_connection_shortens_the_session() -> None:
+    """A killed process is not waited for until its session ends, one that reconnects is none the worse for it."""
+    driver, workers = Driver(), fleet(Kafka(), 3)
+    settled(driver, workers)
+    for worker in ("w1", "w2"):
+        driver.engine.lost(worker, f"{worker}-1", driver.now_ms)
+    driver.pass_time(500)
+    driver.beat(workers[0])
+    driver.beat(workers[2])
+    driver.pass_time(1_000)
+    assert {id: member.alive for id, member in driver.engine.members.items()} == {"w0": True, "w1": False, "w2": True}
+
+
+def test_a_broken_connection_of_an_earlier_process_means_nothing() -> None:
+    """It is its successor that counts."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 2)
+    settled(driver, workers)
+    driver.beat(Worker("w1", kafka, topology(), start=2))
+    driver.engine.lost("w1", "w1-1", driver.now_ms)
+    driver.pass_time(2_000)
+    assert driver.engine.members["w1"].alive
+
+
+def test_a_last_word_ends_a_worker_at_once() -> None:
+    """`ended` counts as gone, without a session timeout, and only for the process that says it."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 2)
+    settled(driver, workers)
+    new = Worker("w1", kafka, topology(), start=2)
+    driver.beat(new)
+    assert code(driver.beat(workers[1], ended=True)) is RefusalCode.REPLACED
+    assert driver.engine.members["w1"].alive
+    driver.beat(new, ended=True)
+    assert not driver.engine.members["w1"].alive
+    driver.beat(workers[0])
+    assert workers[0].answer.take_over[0].previous == "w1"
+
+
+def test_a_coordinator_that_stood_still_blames_nobody() -> None:
+    """After a pause of its own it gives workers the time that it was away."""
+    driver, workers = Driver(), fleet(Kafka(), 2)
+    settled(driver, workers)
+    driver.now_ms += 60_000
+    driver.engine.tick(driver.now_ms)
+    assert all(member.alive for member in driver.engine.members.values())
+    driver.pass_time(SESSION_MS)
+    assert not any(member.alive for member in driver.engine.members.values())
+
+
+def test_a_restart_within_the_session_resumes_what_the_worker_owns() -> None:
+    """The new process has the same tasks, and nothing moves anywhere."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 3)
+    settled(driver, workers)
+    owners = dict(kafka.owners)
+    again = Worker("w1", kafka, topology(), start=2)
+    answer = driver.beat(again)
+    assert set(answer.tasks) == {task for task, owner in owners.items() if owner == "w1"}
+    settled(driver, [workers[0], again, workers[2]])
+    assert kafka.owners == owners
+
+
+def test_an_earlier_process_is_refused_for_ever() -> None:
+    """A newer incarnation has the name; the older one is told so, however often it comes back."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 1)
+    settled(driver, workers)
+    new = Worker("w0", kafka, topology(), start=2)
+    driver.beat(new)
+    for _ in range(5):
+        outcome = driver.beat(workers[0])
+        assert code(outcome) is RefusalCode.REPLACED
+        assert "worker.id" in outcome.message
+        driver.rounds([new], 5)
+    third = Worker("w0", kafka, topology(), start=3)
+    driver.beat(third)
+    assert code(driver.beat(new)) is code(driver.beat(workers[0])) is RefusalCode.REPLACED
+    assert code(driver.beat(third)) is None
+
+
+def test_heartbeats_that_overtook_each_other_count_in_their_order() -> None:
+    """The one with the smaller sequence, coming later, changes nothing."""
+    driver, workers = Driver(), fleet(Kafka(), 1)
+    settled(driver, workers)
+    early = workers[0].heartbeat(leaving=True)
+    driver.beat(workers[0])
+    assert driver.engine.heartbeat(early, driver.now_ms) is None
+    assert not driver.engine.members["w0"].leaving
+    assert driver.engine.answer_for("w0").sequence > early.sequence
+
+
+def test_a_drained_worker_loses_everything_and_gets_it_back_when_the_drain_ends() -> None:
+    """Drain moves all of its tasks to others; undrain makes it an ordinary worker again."""
+    driver, workers = Driver(), fleet(Kafka(), 2)
+    settled(driver, workers)
+    driver.engine.drain("w1")
+    settled(driver, workers, rounds=40)
+    assert actives(driver) == {"w0": 4}
+    assert driver.engine.view(None).members[1].draining
+    driver.engine.drain("w1", draining=False)
+    settled(driver, workers, rounds=40)
+    assert actives(driver) == {"w0": 2, "w1": 2}
+
+
+def test_a_leaving_worker_may_leave_when_its_tasks_are_others() -> None:
+    """Not while it owns one; its last answer says so."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 2)
+    settled(driver, workers)
+    workers[1].leaving = True
+    for _ in range(40):
+        driver.rounds(workers)
+        owns = "w1" in kafka.owners.values()
+        assert not (workers[1].answer.may_leave and owns)
+        if workers[1].answer.may_leave:
+            break
+    assert workers[1].answer.may_leave
+    assert actives(driver) == {"w0": 4}
+
+
+def test_a_leaving_worker_may_leave_at_once_when_nobody_can_take_its_tasks() -> None:
+    """The last one out, or all of them together, need not wait for each other."""
+    driver, workers = Driver(), fleet(Kafka(), 2)
+    settled(driver, workers)
+    for worker in workers:
+        worker.leaving = True
+    driver.rounds(workers, 2)
+    assert all(worker.answer.may_leave for worker in workers)
+
+
+def test_a_clock_that_is_an_hour_off_is_shown_and_changes_nothing() -> None:
+    """Skew is for people; sessions and assignments do not know it."""
+    driver, workers = Driver(), fleet(Kafka(), 2)
+    hour_ms = 3_600_000
+    for _ in range(5):
+        for worker in workers:
+            beat = worker.heartbeat(clock_ms=10 * hour_ms + (hour_ms if worker.id == "w1" else 0))
+            assert driver.engine.heartbeat(beat, driver.now_ms, wall_ms=10 * hour_ms) is None
+            driver.decide()
+            worker.take(driver.engine.answer_for(worker.id))
+            worker.work()
+        driver.pass_time(500)
+    members = {each.worker: each for each in driver.engine.view(driver.now_ms).members}
+    assert members["w1"].clock_skew_ms == hour_ms
+    assert members["w0"].clock_skew_ms == 0
+    assert members["w1"].alive
+    assert actives(driver) == {"w0": 2, "w1": 2}
+
+
+def test_a_dead_worker_that_owns_nothing_is_forgotten_after_an_hour() -> None:
+    """Names of pods that came and went do not pile up."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 2)
+    settled(driver, workers)
+    driver.engine.gone("w1", driver.now_ms)
+    settled(driver, workers[:1])
+    for _ in range(3_600):
+        driver.now_ms += 1_000
+        driver.engine.tick(driver.now_ms)
+        driver.beat(workers[0])
+    assert list(driver.engine.members) == ["w0"]
+
+
+def test_standbys_are_placed_and_survive_a_death() -> None:
+    """With a replica each, the death of a worker promotes copies that are there already."""
+    kafka = Kafka()
+    driver, workers = Driver(standby_replicas=1), fleet(kafka, 3, topology(6))
+    settled(driver, workers)
+    driver.rounds(workers, 10)
+    standby = driver.engine.view(None).standby
+    assert len(standby) == 6
+    orphans = {task for task, owner in kafka.owners.items() if owner == "w2"}
+    assert orphans
+    driver.engine.gone("w2", driver.now_ms)
+    driver.rounds(workers[:2], 3)
+    for task in orphans:
+        assert kafka.owners[task] in standby[task]
+        held = next(worker for worker in workers if worker.id == kafka.owners[task]).held[task]
+        assert held.role is Role.ACTIVE

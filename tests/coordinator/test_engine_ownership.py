@@ -1,0 +1,213 @@
+"""Who owns what: how the engine learns it, and what follows."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millpond.protocol import Heartbeat, Role, TaskReport, TaskState
+from tests.coordinator.simulation import Driver, Kafka, Worker, fleet, settled
+from tests.coordinator.support import running, topology
+
+
+def owners(driver: Driver) -> dict[str, str]:
+    return driver.engine.view(None).owners
+
+
+def told(driver: Driver, worker: str) -> dict[str, Role]:
+    return driver.engine.answer_for(worker).tasks
+
+
+def test_tasks_of_nobody_are_taken_from_nobody_by_one_worker() -> None:
+    """A new application: one order, for all tasks, to a single worker."""
+    driver, workers = Driver(), fleet(Kafka(), 3)
+    for worker in workers:
+        driver.beat(worker)
+    orders = [order for worker in workers for order in driver.engine.answer_for(worker.id).take_over]
+    assert [order.previous for order in orders] == [None]
+    assert set(orders[0].owners) == {"0_0", "0_1", "0_2", "0_3"}
+
+
+def test_a_task_becomes_active_where_kafka_has_its_new_owner_and_not_before() -> None:
+    """Before the executor has reported, nobody is told that a task is active; afterwards its owners are, at once."""
+    driver, workers = Driver(), fleet(Kafka(), 2)
+    for worker in workers:
+        driver.beat(worker)
+    assert not any(told(driver, worker.id) for worker in workers)
+    for worker in workers:
+        worker.answer = driver.engine.answer_for(worker.id)
+        worker.work()
+    plans = driver.plans
+    for worker in workers:
+        driver.engine.heartbeat(worker.heartbeat(), driver.now_ms)
+    driver.engine.regrant()   # no new assignment is needed for it
+    assert driver.plans == plans
+    assert sorted([*told(driver, "w0"), *told(driver, "w1")]) == ["0_0", "0_1", "0_2", "0_3"]
+
+
+def test_a_hand_over_is_asked_for_and_granted_when_it_happened() -> None:
+    """The owner keeps its task, with the name of its next owner, until it reports the hand-over."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 1)
+    settled(driver, workers)
+    new = Worker("w1", kafka, topology())
+    driver.beat(new)
+    for _ in range(30):
+        driver.rounds([new])
+        driver.beat(workers[0])
+        if workers[0].answer.release:
+            break
+        workers[0].work()
+    task, successor = next(iter(workers[0].answer.release.items()))
+    assert successor == "w1"
+    assert told(driver, "w0")[task] is Role.ACTIVE
+    assert told(driver, "w1").get(task) is not Role.ACTIVE
+    workers[0].work()
+    driver.beat(workers[0])
+    assert told(driver, "w0").get(task) is not Role.ACTIVE
+    assert told(driver, "w1")[task] is Role.ACTIVE
+
+
+def test_what_a_worker_holds_is_its_own() -> None:
+    """Active and running or restoring says who owns it; acquiring says nothing."""
+    driver = Driver()
+    beat = Worker("w0", Kafka(), topology()).heartbeat(
+        tasks=running("0_0") | running("0_1", state=TaskState.RESTORING) | running("0_2", state=TaskState.ACQUIRING)
+    )
+    driver.engine.heartbeat(beat, 0)
+    assert owners(driver) == {"0_0": "w0", "0_1": "w0"}
+
+
+def test_a_worker_without_an_assignment_goes_on_with_what_it_has() -> None:
+    """A coordinator that knows nothing yet must not make a worker drop what it runs."""
+    driver = Driver(gathering_ms=1_000)
+    worker = Worker("w0", Kafka(), topology())
+    worker.held = running("0_0") | {"0_1": TaskReport(Role.STANDBY)}
+    answer = driver.beat(worker)
+    assert driver.plans == 0
+    assert answer.tasks == {"0_0": Role.ACTIVE, "0_1": Role.STANDBY}
+
+
+def test_a_zombie_does_not_claim_its_tasks_back_by_repeating_itself() -> None:
+    """It was paused, its tasks were taken over, and it still reports them: the new owner keeps them."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 2)
+    settled(driver, workers)
+    zombie = workers[1]
+    driver.engine.gone("w1", driver.now_ms)
+    driver.rounds(workers[:1], 6)
+    assert set(owners(driver).values()) == {"w0"}
+    driver.beat(zombie)
+    assert set(owners(driver).values()) == {"w0"}
+    assert Role.ACTIVE not in zombie.answer.tasks.values()
+
+
+def test_what_a_worker_finds_in_kafka_corrects_the_engine() -> None:
+    """A hand-over that its owner could not report: the one who looked it up tells."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 2)
+    settled(driver, workers)
+    task = next(task for task, owner in kafka.owners.items() if owner == "w0")
+    kafka.move(task, "w0", "w1")
+    settled(driver, workers, rounds=40)
+    assert owners(driver) == kafka.owners
+
+
+def test_a_repeated_finding_is_no_news() -> None:
+    """Found owners are repeated until they are acknowledged; meanwhile the task may have moved on."""
+    driver = Driver()
+    w0, w1, w2 = fleet(Kafka(), 3)
+    for worker in (w0, w1, w2):
+        driver.beat(worker)
+    driver.engine.heartbeat(w0.heartbeat(taken_over={"0_0": "w1"}), 0)
+    driver.engine.heartbeat(w1.heartbeat(taken_over={"0_0": "w2"}), 0)
+    driver.engine.heartbeat(w0.heartbeat(taken_over={"0_0": "w1"}), 0)
+    assert owners(driver)["0_0"] == "w2"
+    driver.engine.heartbeat(w0.heartbeat(), 0)
+    driver.engine.heartbeat(w0.heartbeat(taken_over={"0_0": "w1"}), 0)
+    assert owners(driver)["0_0"] == "w1"
+
+
+def test_a_live_workers_own_word_beats_what_another_found_before_the_restart() -> None:
+    """After a restart of the coordinator, an old finding that was never acknowledged does not displace an owner."""
+    driver = Driver(gathering_ms=1_000)
+    w0, w1, _ = fleet(Kafka(), 3)
+    driver.engine.heartbeat(w1.heartbeat(tasks=running("0_0")), 0)
+    driver.engine.heartbeat(w0.heartbeat(taken_over={"0_0": "w2", "0_1": "w2"}), 0)
+    assert owners(driver) == {"0_0": "w1", "0_1": "w2"}
+
+
+def test_unknown_tasks_are_dropped_and_named_once() -> None:
+    """Tasks that the topology does not have, and ids that are none, are not in the answer; the log has one line."""
+    driver, workers = Driver(), fleet(Kafka(), 1)
+    settled(driver, workers)
+    driver.engine.events.clear()
+    for _ in range(5):
+        workers[0].held |= running("7_9", "nonsense", "0_99")
+        workers[0].on_disk = {"9_9": 5, "": 1}
+        answer = driver.beat(workers[0], taken_over={"8_8": "w7", "0_0": ""})
+        assert set(answer.tasks) == {"0_0", "0_1", "0_2", "0_3"}
+        driver.pass_time(500)
+    (line,) = [event for event in driver.engine.events if "drop" in event]
+    assert "7_9" in line
+    assert "nonsense" in line
+    assert owners(driver)["0_0"] == "w0"
+
+
+def test_only_workers_whose_part_changed_have_news() -> None:
+    """Revisions grow one by one: a long poll of a worker that nothing happens to goes on waiting."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 3, topology(6))
+    settled(driver, workers)
+    driver.rounds(workers, 5)
+    before = {worker.id: worker.answer.revision for worker in workers}
+    task = next(task for task, owner in kafka.owners.items() if owner == "w2")
+    kafka.move(task, "w2", "w1")
+    workers[2].work()
+    for worker in workers[1:]:
+        assert not driver.engine.has_news_for(worker.heartbeat())
+    driver.beat(workers[2], taken_over={task: "w1"})
+    assert driver.engine.has_news_for(workers[1].heartbeat())
+    assert driver.engine.answer_for("w0").revision == before["w0"]
+    assert driver.engine.answer_for("w1").revision > before["w1"]
+
+
+def test_heartbeats_that_change_nothing_cost_no_assignment() -> None:
+    """Lags come and go below the line without anything being computed; crossing it is what counts."""
+    driver, workers = Driver(standby_replicas=1, acceptable_lag=100), fleet(Kafka(), 2)
+    settled(driver, workers)
+    driver.rounds(workers, 10)
+    plans = driver.plans
+
+    def report(lag: int | None) -> Heartbeat:
+        beat = workers[0].heartbeat()
+        copies = {
+            task: msgspec.structs.replace(each, lag=lag, offset=each.offset + 1)
+            for task, each in beat.tasks.items()
+            if each.role is not Role.ACTIVE
+        }
+        return msgspec.structs.replace(beat, tasks=beat.tasks | copies)
+
+    for lag in (1, 50, 0, 100, 99):
+        driver.engine.heartbeat(report(lag), driver.now_ms)
+        driver.decide()
+    assert driver.plans == plans
+    driver.engine.heartbeat(report(101), driver.now_ms)
+    driver.decide()
+    assert driver.plans == plans + 1
+    driver.engine.heartbeat(report(None), driver.now_ms)
+    driver.decide()
+    assert driver.plans == plans + 2
+
+
+def test_epochs_grow_with_every_change_of_orders() -> None:
+    """Within a term the number never goes back, and a change for anybody raises it."""
+    driver, workers = Driver(), fleet(Kafka(), 3)
+    seen = []
+    revisions = None
+    for _ in range(15):
+        driver.rounds(workers)
+        now = [driver.engine.answer_for(worker.id).revision for worker in workers]
+        seen.append((driver.engine.epoch, now != revisions))
+        revisions = now
+    for (before, _), (after, changed) in zip(seen, seen[1:], strict=False):
+        assert after > before if changed else after == before

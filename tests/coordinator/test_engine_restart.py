@@ -1,0 +1,194 @@
+"""A coordinator that starts again: it knows what was written down and what workers tell, and moves nothing needlessly."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millpond.protocol import RefusalCode, Role, decode_heartbeat, encode
+from millpond.protocol.messages import View
+from tests.coordinator.simulation import SESSION_MS, Driver, Kafka, Store, Worker, code, fleet, settled
+from tests.coordinator.support import topology
+
+
+def restarted(driver: Driver, coordinator: str = "c2", **options: int) -> Driver:
+    return Driver(1, coordinator, driver.store, driver.now_ms, **options)
+
+
+def test_nothing_moves_when_the_coordinator_restarts() -> None:
+    """Everybody reports, and the same assignment holds, in a new term."""
+    kafka = Kafka()
+    driver, workers = Driver(standby_replicas=1), fleet(kafka, 3, topology(9))
+    settled(driver, workers)
+    driver.rounds(workers, 10)
+    owners, view = dict(kafka.owners), driver.engine.view(None)
+    held = {worker.id: dict(worker.held) for worker in workers}
+    again = restarted(driver, standby_replicas=1)
+    assert again.engine.epoch > driver.engine.epoch
+    for _ in range(10):
+        again.rounds(workers)
+        assert kafka.owners == owners
+        assert {worker.id: dict(worker.held) for worker in workers} == held
+    assert (again.engine.view(None).active, again.engine.view(None).standby) == (view.active, view.standby)
+    assert all(worker.epochs == sorted(worker.epochs) for worker in workers)
+
+
+def test_nobody_is_declared_dead_before_a_session_timeout_has_passed() -> None:
+    """A worker that is late to report keeps its tasks; until all have reported, everybody keeps theirs."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 3, topology(6))
+    settled(driver, workers)
+    owners = dict(kafka.owners)
+    again = restarted(driver)
+    again.rounds(workers[:2], (SESSION_MS - 1_000) // 500)
+    assert again.plans == 0
+    assert kafka.owners == owners
+    again.rounds(workers, 3)
+    assert again.plans > 0
+    assert kafka.owners == owners
+
+
+def test_a_worker_that_died_meanwhile_is_replaced_after_a_session_timeout() -> None:
+    """It is in the last assignment and never reports."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 3, topology(6))
+    settled(driver, workers)
+    again = restarted(driver)
+    again.rounds(workers[:2], SESSION_MS // 500 + 4)
+    assert set(kafka.owners.values()) == {"w0", "w1"}
+
+
+def test_a_worker_reported_gone_is_not_waited_for() -> None:
+    """The immediate path works while the coordinator gathers its workers, too."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 3, topology(6))
+    settled(driver, workers)
+    again = restarted(driver)
+    again.engine.gone("w2", again.now_ms)
+    again.rounds(workers[:2], 4)
+    assert set(kafka.owners.values()) == {"w0", "w1"}
+
+
+def test_a_move_under_way_is_finished_after_a_restart() -> None:
+    """Also when the hand-over happened while nobody coordinated."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 2, topology(6))
+    settled(driver, workers)
+    workers.append(Worker("w2", kafka, topology(6)))
+    for _ in range(40):
+        driver.rounds(workers)
+        if any(worker.answer.release for worker in workers):
+            break
+        for worker in workers:
+            driver.beat(worker)
+        if any(worker.answer.release for worker in workers):
+            break
+    for worker in workers:
+        worker.work()
+    again = restarted(driver)
+    settled(again, workers, rounds=60)
+    assert set(kafka.owners.values()) == {"w0", "w1", "w2"}
+
+
+def test_without_a_store_everything_is_learned_from_workers() -> None:
+    """Owners are the workers' own word; nothing is taken over from those who live."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 3, topology(6))
+    settled(driver, workers)
+    owners = dict(kafka.owners)
+    again = Driver(2, "c2", Store(), driver.now_ms, gathering_ms=500)
+    for _ in range(10):
+        again.rounds(workers)
+        assert kafka.owners == owners
+    assert again.engine.view(None).owners == owners
+
+
+def test_workers_that_said_goodbye_are_not_waited_for() -> None:
+    """After an orderly end of everything, the next start begins at once."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 2)
+    settled(driver, workers)
+    for worker in workers:
+        driver.beat(worker, ended=True)
+    driver.decide()
+    again = restarted(driver)
+    new = [Worker(worker.id, kafka, topology(), start=2) for worker in workers]
+    again.rounds(new, 2)
+    assert again.plans > 0
+    settled(again, new)
+
+
+def test_drains_and_replaced_processes_outlive_a_restart() -> None:
+    """A draining worker stays empty, and a replaced process stays refused."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 3, topology(6))
+    settled(driver, workers)
+    driver.engine.drain("w2")
+    settled(driver, workers, rounds=40)
+    old, workers[1] = workers[1], Worker("w1", kafka, topology(6), start=2)
+    driver.rounds(workers, 3)
+    again = restarted(driver)
+    assert code(again.beat(old)) is RefusalCode.REPLACED
+    settled(again, workers)
+    assert "w2" not in kafka.owners.values()
+
+
+def test_what_was_not_written_down_is_not_told() -> None:
+    """An assignment that the store refused changes nobody's orders; made again and written, it does."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 1)
+    settled(driver, workers)
+    new = Worker("w1", kafka, topology())
+    engine = driver.engine
+    engine.heartbeat(new.heartbeat(), driver.now_ms)
+    before = engine.answer_for("w0")
+    view = engine.adopt(engine.job(driver.now_ms).run())
+    assert isinstance(view, View)
+    assert engine.answer_for("w0") == before
+    engine.failed()
+    assert engine.publish() == set()
+    assert engine.answer_for("w0") == before
+    settled(driver, [*workers, new], rounds=40)
+
+
+def test_a_plan_for_workers_that_are_gone_by_now_is_made_anew() -> None:
+    """Computing takes time; who died meanwhile gets nothing."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 3, topology(6))
+    settled(driver, workers)
+    engine = driver.engine
+    engine.drain("w0")
+    plan = engine.job(driver.now_ms).run()
+    engine.gone("w2", driver.now_ms)
+    assert engine.adopt(plan) is None
+    assert engine.publish() == set()
+    assert engine.plan_due
+
+
+def test_plans_are_used_even_if_workers_come_and_go_all_the_time() -> None:
+    """After a few discarded ones the next counts, without those who are gone."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 2)
+    settled(driver, workers)
+    engine = driver.engine
+    engine.gone("w1", driver.now_ms)
+    for number in range(10):
+        plan = engine.job(driver.now_ms).run()
+        engine.heartbeat(Worker(f"n{number}", kafka, topology()).heartbeat(), driver.now_ms)
+        if engine.adopt(plan) is not None:
+            break
+    else:
+        raise AssertionError("no plan was ever used")
+    engine.publish()
+    assert any(order.previous == "w1" for id in engine.members for order in engine.answer_for(id).take_over)
+
+
+def test_a_view_survives_its_way_through_json() -> None:
+    """What is restored is what was written, whatever the store does with it in between."""
+    kafka = Kafka()
+    driver, workers = Driver(standby_replicas=1), fleet(kafka, 2)
+    settled(driver, workers)
+    view = driver.store.view
+    assert msgspec.json.decode(encode(view), type=View) == view
+    beat = workers[0].heartbeat()
+    assert decode_heartbeat(encode(beat)) == beat
+    assert {report.role for report in beat.tasks.values()} <= set(Role)

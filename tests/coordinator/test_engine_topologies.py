@@ -1,0 +1,143 @@
+"""Workers that run something else: topologies, versions, applications, coordinators."""
+
+from __future__ import annotations
+
+import pytest
+
+from millpond.protocol import Epoch, RefusalCode, SubtopologySummary, TopologySummary
+from millpond_operator.coordinator.topologies import differences
+from tests.coordinator.simulation import Driver, Kafka, Worker, code, fleet, settled
+from tests.coordinator.support import topology
+
+
+def test_another_topology_is_refused_with_what_differs() -> None:
+    """The sentence names both hashes and the difference, and says what to do."""
+    driver, kafka = Driver(), Kafka()
+    driver.beat(Worker("w0", kafka, topology(hash="aaa")))
+    outcome = driver.beat(Worker("w1", kafka, topology(6, hash="bbb", store="sums")))
+    assert code(outcome) is RefusalCode.TOPOLOGY_MISMATCH
+    for part in ("aaa", "bbb", "w0", "'sums'", "'counts'", "6 partitions, not 4", "application.id"):
+        assert part in outcome.message
+    assert "w1" not in driver.engine.members
+
+
+def test_equal_hashes_with_different_partition_counts_are_refused_too() -> None:
+    """A source topic that grew gives tasks that the others do not have."""
+    driver, kafka = Driver(), Kafka()
+    driver.beat(Worker("w0", kafka, topology(4)))
+    outcome = driver.beat(Worker("w1", kafka, topology(8)))
+    assert code(outcome) is RefusalCode.TOPOLOGY_MISMATCH
+    assert "'flights' has 8 partitions, not 4" in outcome.message
+
+
+def test_a_new_topology_takes_over_when_nobody_runs_the_old_one_any_more() -> None:
+    """While one live worker runs the old one it is refused; then its tasks are the application's."""
+    driver, kafka = Driver(), Kafka()
+    old = fleet(kafka, 2)
+    settled(driver, old)
+    new = Worker("w2", Kafka(), topology(6, hash="h2"))
+    assert code(driver.beat(new)) is RefusalCode.TOPOLOGY_MISMATCH
+    driver.engine.gone("w0", driver.now_ms)
+    assert code(driver.beat(new)) is RefusalCode.TOPOLOGY_MISMATCH
+    driver.engine.gone("w1", driver.now_ms)
+    settled(driver, [new])
+    assert driver.engine.topology.hash == "h2"
+    assert driver.engine.view(None).active == {f"0_{partition}": "w2" for partition in range(6)}
+
+
+def test_the_only_worker_may_come_back_with_a_new_topology() -> None:
+    """Its former self does not stand in its way."""
+    driver, kafka = Driver(), Kafka()
+    settled(driver, fleet(kafka, 1))
+    again = Worker("w0", Kafka(), topology(hash="h2"), start=2)
+    assert code(driver.beat(again)) is None
+    assert driver.engine.topology.hash == "h2"
+
+
+def test_a_refused_worker_that_did_not_send_its_topology_is_told_both_hashes() -> None:
+    """What differs can only be said of a topology that came along."""
+    driver, kafka = Driver(), Kafka()
+    driver.beat(Worker("w0", kafka, topology(hash="aaa")))
+    outcome = driver.beat(Worker("w1", kafka, topology(hash="bbb")), topology=None)
+    assert code(outcome) is RefusalCode.TOPOLOGY_MISMATCH
+    assert "aaa" in outcome.message
+    assert "bbb" in outcome.message
+
+
+def test_a_coordinator_that_has_no_topology_asks_for_it() -> None:
+    """A worker that thinks it has told already is asked again; until then it goes on with what it has."""
+    driver, kafka = Driver(), Kafka()
+    worker = Worker("w0", kafka, topology())
+    answer = driver.beat(worker, topology=None)
+    assert answer.send_topology
+    assert driver.engine.has_news_for(worker.heartbeat(topology=None))
+    answer = driver.beat(worker)
+    assert not answer.send_topology
+    assert answer.take_over
+
+
+def test_a_topology_that_is_not_what_its_hash_says_is_refused() -> None:
+    """A heartbeat must not contradict itself."""
+    driver = Driver()
+    outcome = driver.beat(Worker("w0", Kafka(), topology(hash="h1")), topology=topology(hash="h2"))
+    assert code(outcome) is RefusalCode.BAD_REQUEST
+    assert driver.engine.members == {}
+
+
+def test_a_topology_of_absurd_size_is_refused() -> None:
+    """Before anything of that size is built."""
+    driver = Driver()
+    huge = TopologySummary("h", (SubtopologySummary(0, 10**12, True),))
+    assert code(driver.beat(Worker("w0", Kafka(), huge))) is RefusalCode.BAD_REQUEST
+    assert driver.engine.topology is None
+
+
+@pytest.mark.parametrize(("version", "word"), [(0, "older"), (2, "newer")])
+def test_another_version_of_the_protocol_is_refused(version: int, word: str) -> None:
+    """The sentence says which side is behind."""
+    driver = Driver()
+    outcome = driver.beat(Worker("w0", Kafka(), topology()), version=version)
+    assert code(outcome) is RefusalCode.UNSUPPORTED_VERSION
+    assert word in outcome.message
+    assert driver.engine.members == {}
+
+
+def test_a_worker_of_another_application_is_refused() -> None:
+    """It asked the wrong coordinator."""
+    driver = Driver()
+    outcome = driver.beat(Worker("w0", Kafka(), topology()), application="other")
+    assert code(outcome) is RefusalCode.UNKNOWN_APPLICATION
+
+
+@pytest.mark.parametrize(
+    ("epoch", "coordinator"), [(Epoch(6, 1), "a"), (Epoch(6, 0), ""), (Epoch(5, 3), "d")], ids=str
+)
+def test_a_coordinator_stands_down_when_a_worker_knows_a_later_one(epoch: Epoch, coordinator: str) -> None:
+    """A higher term, or the same term of a later start: from then on everybody is refused and nothing is decided."""
+    driver, kafka = Driver(term=5, coordinator="c"), Kafka()
+    workers = fleet(kafka, 2)
+    settled(driver, workers)
+    assert code(driver.beat(workers[0], epoch=epoch, coordinator=coordinator)) is RefusalCode.NOT_LEADING
+    assert driver.engine.superseded_by == (epoch.term, coordinator)
+    assert code(driver.beat(workers[1])) is RefusalCode.NOT_LEADING
+    driver.engine.gone("w1", driver.now_ms)
+    assert driver.engine.job(driver.now_ms) is None
+
+
+@pytest.mark.parametrize(("epoch", "coordinator"), [(Epoch(4, 900), "z"), (Epoch(5, 3), "b"), (Epoch(), "")], ids=str)
+def test_a_coordinator_goes_on_when_a_worker_knows_only_earlier_ones(epoch: Epoch, coordinator: str) -> None:
+    """A lower term, the same term of an earlier start, or nobody yet."""
+    driver = Driver(term=5, coordinator="c")
+    assert code(driver.beat(Worker("w0", Kafka(), topology()), epoch=epoch, coordinator=coordinator)) is None
+
+
+def test_differences_are_named_and_counted() -> None:
+    """Sub-topologies, stores, topics, partitions, state: a few in words, the rest summed up."""
+    one = TopologySummary("a", (SubtopologySummary(0, 2, True, ("s",), {"t": 2}), SubtopologySummary(1, 2, False)))
+    assert "sub-topology 1 is gone" in differences(one, TopologySummary("b", one.subtopologies[:1]))
+    assert "sub-topology 1 is new" in differences(TopologySummary("b", one.subtopologies[:1]), one)
+    other = TopologySummary("b", (SubtopologySummary(0, 3, False, (), {"u": 3}), SubtopologySummary(2, 1, False)))
+    text = differences(one, other)
+    for part in ("no store 's'", "does not read 't'", "reads 'u' too", "and more"):
+        assert part in text
+    assert "alike" in differences(one, TopologySummary("b", one.subtopologies))
