@@ -55,7 +55,9 @@ def delays() -> mp.Topology:
             on=lambda _tail, flight: flight.carrier,
         )
         .left_join(planes, lambda flight, plane: mp.replace(flight, seats=plane.seats) if plane else flight)
-        .group_by(lambda _tail, flight: flight.origin, key=mp.String, value=mp.Json(Flight))
+        .select_key(lambda _tail, flight: flight.origin)
+        .repartition(partitions=4, key=mp.String, value=mp.Json(Flight), name="by-airport")  # airports are tasks apart
+        .group_by_key()
         .windowed_by(mp.TimeWindows(timedelta(hours=1), grace=timedelta(minutes=10)))
         .aggregate(Hour, add, store="delays", value=mp.Json(Hour))
         .suppress(mp.until_window_closes())

@@ -1,4 +1,4 @@
-"""A year of flights through a real Kafka broker, exactly once, with a worker killed by SIGKILL in the middle.
+"""A year of flights through a real Kafka broker, exactly once, on three workers of which one is killed in the middle.
 
 `make demo` runs it. At the end the output is compared with a plain loop over the same data; the exit status is 0 when
 they are the same, 1 when they differ, 2 when the demo could not come to an end.
@@ -21,8 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the repository: this file 
 
 from examples.flights.stage import data, player, truth
 from examples.flights.stage.display import Display
-from examples.flights.stage.process import WorkerEnded, WorkerProcess
+from examples.flights.stage.session import DevSession, SessionEnded
 from examples.flights.stage.watch import Lags, Results
+from examples.flights.stage.workers import Workers, WorkersStuck
 from millpond.broker import EmbeddedBroker
 from millpond.errors import MillpondError
 
@@ -46,7 +47,7 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("interrupted.")
         return 130
-    except (MillpondError, KafkaException, DemoFailed, WorkerEnded, data.MissingData) as error:
+    except (MillpondError, KafkaException, DemoFailed, SessionEnded, WorkersStuck, data.MissingData) as error:
         console.print(f"demo: {error}", style="red", markup=False, soft_wrap=True)
         return 2
     display.comparison(found)
@@ -59,7 +60,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="play for so long; 0: as fast as it goes (default: 20)"
     )
-    parser.add_argument("--kills", type=int, default=1, metavar="N", help="kill the worker N times (default: 1)")
+    parser.add_argument("--workers", type=int, default=3, metavar="N", help="so many workers (default: 3)")
+    parser.add_argument("--kills", type=int, default=1, metavar="N", help="kill a worker N times (default: 1)")
     return parser.parse_args()
 
 
@@ -69,21 +71,22 @@ def _demo(display: Display, arguments: argparse.Namespace) -> truth.Comparison:
         servers = stack.enter_context(EmbeddedBroker(directory / "kafka")).bootstrap_servers
         display.event(f"Kafka runs on {servers}")
         player.create_topics(servers)
-        worker = WorkerProcess(servers, directory)
-        stack.callback(worker.kill)
-        worker.start()
-        display.event(f"worker started, pid {worker.pid}")
+        session = DevSession(servers, directory, arguments.workers)
+        stack.callback(session.end)
+        display.event(f"millpond dev starts {arguments.workers} workers, with a standby for every task")
         player.play_tables(servers)
         rows = data.year(arguments.days)
         flights = player.Player(servers, rows, arguments.seconds)
         stack.callback(flights.stop)
+        workers = Workers(session)
+        display.event(workers.await_all())
         display.event(f"airlines and planes are in Kafka; playing {len(rows):,} flights")
         lags = stack.enter_context(contextlib.closing(Lags(servers)))
         results = stack.enter_context(contextlib.closing(Results(servers, _OUTPUT, player.TOPICS[_OUTPUT])))
         flights.start()
-        _follow(display, flights, worker, lags, results, arguments.kills)
-        display.event(f"all is committed; the worker ended on SIGTERM within {worker.stop():.1f} s")
-        display.progress.worker = "ended"
+        _follow(display, flights, workers, lags, results, arguments.kills)
+        display.event(f"all is committed; the workers ended on SIGTERM within {session.stop():.1f} s")
+        display.progress.workers = "ended"
         results.read_to_end()
         display.progress.results = len(results.records)
         found = truth.compare(truth.compute(rows, data.airlines(), data.planes()), results.records)
@@ -92,48 +95,46 @@ def _demo(display: Display, arguments: argparse.Namespace) -> truth.Comparison:
 
 
 def _follow(
-    display: Display, flights: player.Player, worker: WorkerProcess, lags: Lags, results: Results, kills: int
+    display: Display, flights: player.Player, workers: Workers, lags: Lags, results: Results, kills: int
 ) -> None:
-    """Watch until everything is committed; kill the worker on the way, and start it again."""
+    """Watch until everything is committed; kill a worker on the way."""
     progress = display.progress
     progress.total = flights.total
     kill_at = [flights.total * (each + 1) // (kills + 1) for each in range(kills)]
     moved = time.monotonic()
     killed: float | None = None
-    while not (progress.played == flights.total and lags.drained(flights.total)):
+    again_s: float | None = None
+    while workers.away or not (progress.played == flights.total and lags.drained(flights.total)):
         results.poll(_LOOK_EVERY_S)
         before = lags.committed
         lags.look()
-        worker.check()
         if flights.error is not None:
             raise DemoFailed(f"playing failed: {flights.error}")
         if lags.committed > before:
             moved = time.monotonic()
-            if killed is not None and worker.running:  # not the last commit of the one that was killed
-                replayed = worker.restored()
-                told = "" if replayed is None else f", with {replayed:,} changelog records to replay"
-                display.event(f"it goes on {moved - killed:.1f} s after the kill{told}", "green")
-                killed = None
-                progress.worker = f"pid {worker.pid}"
+            again_s = moved - killed if again_s is None and killed is not None else again_s
         elif time.monotonic() - moved > _STALLED_S:
             raise DemoFailed(
-                f"nothing was committed for {_STALLED_S:.0f} s; the worker's log ends:\n{worker.log_end()}"
+                f"nothing was committed for {_STALLED_S:.0f} s; the log ends:\n{workers.session.log_end()}"
             )
+        for told in workers.look():
+            display.event(told, "green")
+        if again_s is not None and not workers.lost:
+            display.event(f"flights are committed again {again_s:.1f} s after the kill", "green")
+            killed = again_s = None
         progress.played, progress.day = flights.played, flights.day
         progress.committed, progress.results = lags.committed, len(results.records)
+        progress.workers, progress.killed, progress.session = workers.words, bool(workers.lost), workers.status
         display.update()
-        if kill_at and lags.committed >= kill_at[0]:
+        if kill_at and lags.committed >= kill_at[0] and not workers.away:
             kill_at.pop(0)
-            pid = worker.pid
-            worker.kill()
-            progress.worker = "killed"
-            moved = killed = time.monotonic()
-            display.event(f"kill -9 {pid}, with {lags.committed:,} of {flights.total:,} records committed", "bold red")
-            worker.start()
-            progress.worker, progress.restarts = f"pid {worker.pid}, coming back", progress.restarts + 1
-            display.event(f"worker started again, pid {worker.pid}")
+            told = workers.kill_the_reader()
+            killed = time.monotonic()
+            progress.kills += 1
+            display.event(f"{told}, with {lags.committed:,} of {flights.total:,} records committed", "bold red")
+            lags.look()  # what the killed one had asked for before its end
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the worker and the broker, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers and the broker, too
     sys.exit(main())

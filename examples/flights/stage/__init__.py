@@ -1,1 +1,1 @@
-"""What `make demo` needs around the application: data, a player, a worker process, a display, and a truth to compare with."""
+"""What `make demo` needs around the application: data, a player, the workers, a display, and a truth to compare with."""

@@ -16,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.flights.stage.truth import AirportDifference, Comparison
+from millpond.cli.fleet.status import Status
+from millpond.cli.fleet.view import table as workers
 
 __all__ = ("Display", "Progress")
 
@@ -31,10 +33,14 @@ class Progress:
     played: int = 0
     committed: int = 0
     results: int = 0
-    restarts: int = 0
-    worker: str = "starting"
-    """What the worker is doing, in a word or two."""
+    kills: int = 0
+    workers: str = "starting"
+    """What the workers are doing, in a few words."""
+    killed: bool = False
+    """Whether tasks of a killed worker wait for others."""
     day: str = ""
+    session: Status | None = None
+    """Of the workers, for the table of what each of them does."""
 
     @property
     def lag(self) -> int:
@@ -85,7 +91,7 @@ class Display:
             now = self.progress
             self.console.print(
                 f"{self.seconds:6.1f} s  {now.day}   in {now.played:,}   committed {now.committed:,}   "
-                f"results {now.results:,}   lag {now.lag:,}   restarts {now.restarts}",
+                f"results {now.results:,}   lag {now.lag:,}   kills {now.kills}",
                 soft_wrap=True,
             )
 
@@ -93,17 +99,15 @@ class Display:
         now = self.progress
         if not now.total:
             return Text(f"{self.seconds:6.1f} s  starting …", style="dim")
-        state = Text(now.worker, style="bold red" if now.worker == "killed" else "green")
-        head = Text.assemble(
-            " flights", (" · exactly_once · worker ", "dim"), state, (f" · {self.seconds:.0f} s", "dim")
-        )
+        state = Text(now.workers, style="bold red" if now.killed else "green")
+        head = Text.assemble(" flights", (" · exactly_once · ", "dim"), state, (f" · {self.seconds:.0f} s", "dim"))
         table = Table.grid(padding=(0, 2))
         table.add_row(" records in", ProgressBar(now.total, now.played, width=32), f"{now.played:>9,}", now.day)
         table.add_row(
             " committed", ProgressBar(now.total, now.committed, width=32), f"{now.committed:>9,}", f"lag {now.lag:,}"
         )
-        table.add_row(" results", "airport hours, final", f"{now.results:>9,}", f"restarts {now.restarts}")
-        return Group(Text(), head, table)
+        table.add_row(" results", "airport hours, final", f"{now.results:>9,}", f"kills {now.kills}")
+        return Group(Text(), head, table, *([workers(now.session)] if now.session is not None else []))
 
     def comparison(self, found: Comparison) -> None:
         """The table of what was read and how it differs, airport by airport."""
@@ -123,7 +127,7 @@ class Display:
         if found.equal:
             self.console.print(
                 f"IDENTICAL: {everything.hours_read:,} results from {everything.flights_read:,} flights, every hour once, "
-                f"through {self.progress.restarts} kill -9.",
+                f"through {self.progress.kills} kill -9.",
                 style="bold green", soft_wrap=True,
             )  # fmt: skip
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from examples.flights.stage.process import APPLICATION_ID
+from examples.flights.stage.session import APPLICATION_ID
 
 __all__ = ("Lags", "Results")
 
@@ -12,7 +12,7 @@ _TIMEOUT_S = 20.0
 
 
 class Lags:
-    """How far the application has committed its two inputs: the flights, and its own repartition topic.
+    """How far the application has committed its inputs: the flights, and its own repartition topic.
 
     Attributes:
         committed: flights whose effects are committed.
@@ -28,7 +28,7 @@ class Lags:
         }
         self._consumer = Consumer({**settings, "isolation.level": "read_committed"})
         self._flights = TopicPartition("flights", 0)
-        self._airports = TopicPartition(f"{APPLICATION_ID}-delays-repartition", 0)
+        self._airports = [TopicPartition(f"{APPLICATION_ID}-by-airport-repartition", each) for each in range(4)]
         self.committed = 0
 
     def look(self) -> None:
@@ -45,13 +45,13 @@ class Lags:
         """Whether that many flights, and all that follows from them, are committed.
 
         The transaction that commits the last flight also writes it to the repartition topic. When the offsets of that
-        topic are at its end too, there is nothing left; its last offset is no record but the transaction's own mark.
+        topic are at its ends too, there is nothing left; the last offset is no record but the transaction's own mark.
         """
         if self.committed < flights:
             return False
-        (airports,) = self._consumer.committed([self._airports], timeout=_TIMEOUT_S)
-        end = self._consumer.get_watermark_offsets(self._airports, timeout=_TIMEOUT_S)[1]
-        return bool(airports.offset >= end - 1 > 0)
+        airports = self._consumer.committed(self._airports, timeout=_TIMEOUT_S)
+        ends = [self._consumer.get_watermark_offsets(each, timeout=_TIMEOUT_S)[1] for each in airports]
+        return any(ends) and all(each.offset >= end - 1 for each, end in zip(airports, ends, strict=True) if end)
 
     def close(self) -> None:
         """Let go of the broker."""

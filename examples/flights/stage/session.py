@@ -1,0 +1,111 @@
+"""The workers as anybody would start them: `millpond dev … --workers 3 --standbys 1`, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from millpond.cli.fleet.children import Leash
+from millpond.cli.fleet.control import NoSession, Remote
+from millpond.cli.fleet.status import Status
+
+__all__ = ("APPLICATION_ID", "DevSession", "SessionEnded")
+
+APPLICATION_ID = "flights-demo"
+_ROOT = Path(__file__).parents[3]
+_STOP_S = 60.0
+_LOG_LINES = 15
+
+
+class SessionEnded(Exception):
+    """The session ended by itself, which it should not."""
+
+
+class DevSession:
+    """Workers that share the application's tasks, and can be killed one by one.
+
+    Args:
+        bootstrap_servers: the broker.
+        directory: for their state and logs.
+        workers: how many.
+    """
+
+    def __init__(self, bootstrap_servers: str, directory: Path, workers: int) -> None:
+        self._log_file = directory / "session.log"
+        paths = [str(_ROOT / root) for root in (".", "worker", "operator")]
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
+        with self._log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "millpond.cli", "dev", "examples.flights.app:delays"),
+                    *("--workers", str(workers), "--standbys", "1", "--processing-guarantee", "exactly_once"),
+                    *("--application-id", APPLICATION_ID, "--bootstrap-servers", bootstrap_servers),
+                    *("--data-dir", str(directory / "session"), "--state-dir", str(directory / "state")),
+                    # The year is long gone: internal topics that keep records for a day would keep none of these.
+                    *("--set", "topic.retention.ms=-1"),
+                ],
+                cwd=directory,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the demo, which then stops its workers
+            )
+        self._leash = Leash()  # should the demo be killed, its session goes too
+        self._leash.hold(self._process.pid)
+        self._remote: Remote | None = None
+
+    def status(self) -> Status | None:
+        """What its workers do, None while it is starting.
+
+        Raises:
+            SessionEnded: it is no longer there; the message has the end of its log.
+        """
+        if self._process.poll() is not None:
+            raise SessionEnded(f"the workers ended with status {self._process.returncode}:\n{self.log_end()}")
+        with contextlib.suppress(NoSession):
+            self._remote = self._remote or Remote.find(str(self._process.pid))
+            return self._remote.status()
+        return None
+
+    def kill(self, worker: str) -> None:
+        """SIGKILL: the worker has no chance to commit, to close RocksDB, or to say good-bye. It is started again."""
+        assert self._remote is not None
+        self._remote.command("kill", worker=worker)
+
+    def log_end(self) -> str:
+        """The last lines of its log."""
+        text = self._log_file.read_text(errors="replace") if self._log_file.exists() else ""
+        return "\n".join(text.splitlines()[-_LOG_LINES:])
+
+    def stop(self) -> float:
+        """SIGTERM: the workers commit and end. Returns how long that took, in seconds.
+
+        Raises:
+            SessionEnded: its exit status was not 0.
+        """
+        begun = time.monotonic()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(_STOP_S)
+        finally:
+            self.end()
+        if self._process.returncode != 0:
+            raise SessionEnded(f"the workers ended with status {self._process.returncode}:\n{self.log_end()}")
+        return time.monotonic() - begun
+
+    def end(self) -> None:
+        """Leave no process behind, whatever state they are in: with the session go its workers."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_S)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._leash.close()
