@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,9 +19,10 @@ from millpond.cli.fleet import leash
 __all__ = ("Child", "Leash", "Log")
 
 _LAST_LINES = 15
+_RECENT_S = 60.0
 # What millpond ends with, a logged error, or the last line of a traceback.
 _ERROR = re.compile(
-    r"millpond: (?P<ended>.*)|\S+Z (ERROR|CRITICAL) (?P<logged>.*)|(?P<raised>[A-Z][\w.]*(Error|Exception): .*)"
+    r"millpond: (?P<ended>.*)|\d{4}-\d\d-\d\d[T ]\S+ (ERROR|CRITICAL) (?P<logged>.*)|(?P<raised>[A-Z][\w.]*(Error|Exception): .*)"
 )
 _METRICS = re.compile(r"metrics on (http://\S+)")
 
@@ -50,6 +52,15 @@ class Leash:
         """It has ended."""
         self._say(f"-{pid}")
 
+    def close(self) -> None:
+        """All is in order: nothing is killed."""
+        if self._process.poll() is None:
+            self._say("done")
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -62,11 +73,7 @@ class Leash:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._say("done")
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.wait()
+        self.close()
 
 
 class Log:
@@ -84,6 +91,7 @@ class Log:
         self.error = ""
         self._read = 0
         self._rest = ""
+        self._error_at = 0.0
 
     def new_process(self) -> None:
         """What follows is said by another process."""
@@ -105,6 +113,12 @@ class Log:
                 self.metrics = found[1]
             elif found := _ERROR.match(line):
                 self.error = next(filter(None, (found["ended"], found["logged"], found["raised"])), "")
+                self._error_at = time.monotonic()
+
+    @property
+    def recent_error(self) -> str:
+        """Its last error, empty when that was a while ago."""
+        return self.error if time.monotonic() - self._error_at < _RECENT_S else ""
 
     def end(self) -> str:
         """Its last lines."""

@@ -147,7 +147,8 @@ class Coordinator:
         await self._ask("DELETE", f"workers/{quote(worker)}/drain")
 
     async def _ask(self, method: str, path: str) -> bytes:
-        assert self._http is not None
+        if self._http is None or self._http.closed:
+            raise CoordinatorAway(f"{method} {path}: it is not running")
         url = f"{self.url}/v1/applications/{quote(self._application)}/{path}"
         try:
             async with self._http.request(method, url) as answer:

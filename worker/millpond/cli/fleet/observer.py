@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -13,9 +14,9 @@ import aiohttp
 from millpond.cli.fleet.coordinator import CoordinatorAway
 from millpond.cli.fleet.ends import Ends, Partition
 from millpond.cli.fleet.figures import Figures, Scrape, parse
-from millpond.cli.fleet.status import Kind, Phase, Status, WorkerStatus
+from millpond.cli.fleet.status import Kind, Phase, Restoring, Status, WorkerStatus
 from millpond.cli.fleet.supervisor import Fleet, Worker
-from millpond.protocol import Epoch, Member, Role, TaskState, View
+from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskReport, TaskState, View
 
 __all__ = ("Observer",)
 
@@ -88,7 +89,11 @@ class Observer:
                 self._view = await self._fleet.coordinator.view()
             self._found()
             self._sum_up()
-            await asyncio.sleep(_HASTY_LOOK_S if self._losses or not self._complete else _LOOK_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(
+                    self._fleet.died.wait(), _HASTY_LOOK_S if self._losses or not self._complete else _LOOK_S
+                )
+            self._fleet.died.clear()
 
     def _lost(self, members: dict[str, Member], worker: str, at: float) -> None:
         """A worker died: remember what it processed."""
@@ -132,6 +137,7 @@ class Observer:
             while True:
                 due = time.monotonic() + _SCRAPE_S
                 workers = list(self._fleet.workers.values())
+                self._fleet.coordinator.log.look()
                 await asyncio.gather(self._look_at_ends(), *(self._scrape_one(http, worker) for worker in workers))
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
 
@@ -195,6 +201,7 @@ class Observer:
             bootstrap_servers=old.bootstrap_servers,
             directory=old.directory,
             coordinator=fleet.coordinator.url if fleet.coordinator.child is not None else "",
+            coordinator_note=fleet.coordinator.log.recent_error,
             epoch=f"{view.epoch.term}.{view.epoch.number}",
             wanted=fleet.wanted,
             workers=rows,
@@ -224,12 +231,19 @@ class Observer:
             processed=figures.last.processed if figures is not None else 0,
             commit_p99_ms=figures.commit_p99_ms if figures is not None else None,
             lag=self._lag(figures.last) if figures is not None else None,
-            restoring=figures.last.restoring if figures is not None else (),
+            restoring=self._restoring(figures.last, held) if figures is not None else (),
             restarts=max(0, worker.restarts),
-            note=worker.note or worker.log.error,
+            note=worker.note or worker.log.recent_error,
             log=str(worker.log.path),
             metrics=worker.log.metrics,
         )
+
+    def _restoring(self, scrape: Scrape, held: Mapping[str, TaskReport]) -> tuple[Restoring, ...]:
+        """Store partitions whose tasks wait for them; a copy that follows its changelog is a little behind always."""
+        behind = {task for task, report in held.items() if report.state is TaskState.RESTORING}
+        parts = self._view.topology.subtopologies if self._view.topology is not None else ()
+        wanted = {(store, _partition(task)) for task in behind for store in _stores(parts, task)}
+        return tuple(each for each in scrape.restoring if (each.store, each.partition) in wanted)
 
     def line(self) -> str | None:
         """The figures of the moment in a line, None when nothing was processed since the last one."""
@@ -269,6 +283,10 @@ def _processing(member: Member) -> list[str]:
 
 def _partition(task: str) -> int:
     return int(task.rpartition("_")[2])
+
+
+def _stores(parts: Iterable[SubtopologySummary], task: str) -> Iterable[str]:
+    return (store for part in parts if str(part.id) == task.partition("_")[0] for store in part.stores)
 
 
 def _inputs(scrape: Scrape) -> list[Partition]:

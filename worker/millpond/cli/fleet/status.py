@@ -103,6 +103,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Where the logs are."""
     coordinator: str = ""
     """Its URL, empty while it is away."""
+    coordinator_note: str = ""
+    """Its last error, if that was lately."""
     epoch: str = ""
     """Of the assignment: term and number."""
     wanted: int = 0

@@ -121,7 +121,8 @@ class Fleet:
         coordinator: theirs.
         events: what happened lately.
         wanted: how many workers there should be.
-        deaths: worker, time and cause of ends that were not planned, for whoever looks after their tasks.
+        deaths: workers whose process ended unplanned, and when (monotonic); for who looks after their tasks.
+        died: set when there are new ones.
         ran: whether any worker has come to process its tasks.
     """
 
@@ -133,6 +134,7 @@ class Fleet:
         self.wanted = count
         self.events: deque[Event] = deque(maxlen=_EVENTS)
         self.deaths: deque[tuple[str, float]] = deque()
+        self.died = asyncio.Event()
         self.ran = False
         self._numbers = itertools.count(1)
         self._begun = time.monotonic()
@@ -219,7 +221,7 @@ class Fleet:
             worker.wanted = restart_after_s is not None
             worker.restart_after_s = restart_after_s or 0.0
             if not worker.wanted:
-                self.wanted = max(1, self.wanted - 1)
+                self.wanted = max(0, self.wanted - 1)
         child.send(signal.SIGKILL)
         self.tell(f"kill -9 {child.pid}: {name}", logging.WARNING)
         return f"killed {name}, pid {child.pid}"
@@ -235,7 +237,7 @@ class Fleet:
             raise Refused(f"{name} is {worker.phase} already.")
         if all(other.leaving for other in self.workers.values() if other is not worker):
             raise Refused(f"{name} is the last worker: nobody could take its tasks; start another one first.")
-        self.wanted = max(1, self.wanted - 1)
+        self.wanted = max(0, self.wanted - 1)
         self._begin_drain(worker)
         return f"draining {name}, which then ends"
 
@@ -314,6 +316,7 @@ class Fleet:
                 return
             if worker.phase is not Phase.STOPPING:
                 self.deaths.append((worker.id, ended))
+                self.died.set()
             await self._gone(worker.id)
             if worker.phase is Phase.STOPPING:
                 continue

@@ -46,6 +46,9 @@ def table(status: Status, more: str = "") -> RenderableType:
         for worker in status.workers
         if _failed(worker)
     ]
+    if status.coordinator_note:
+        where = f"  log: {status.directory}/coordinator.log"
+        parts.append(Text(" coordinator: ", "red").append(status.coordinator_note).append(where, "dim not red"))
     parts += [Text(f" {task} waits: {why}", style="dim") for task, why in sorted(status.waiting.items())[:_MOST_BARS]]
     if more:
         parts.append(Text(f" {more}", style="dim", no_wrap=True, overflow="ellipsis"))
