@@ -53,6 +53,7 @@ def test_no_way_to_show_a_configuration_shows_a_secret(config: Config) -> None:
                     producer=dict(config.producer),
                     admin=dict(config.admin),
                     topic={},
+                    tags={},
                     app=dict(config.app),
                 )
             )

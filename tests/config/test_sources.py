@@ -72,6 +72,8 @@ def test_every_setting_can_come_from_the_environment() -> None:
             "state.dir": "/tmp/x",
             "errors.dead.letter.queue.topic.name": "dead",
             "default.timestamp.extractor": "WallclockTimestampExtractor",
+            "application.server": "http://10.0.0.7:8080",
+            "coordinator.url": "http://127.0.0.1:7070/",
         }.get(one.key)
         text = text or ("String" if one.key.endswith("serde") else one.default.split(",")[0] or "x")
         config = load(environ={variable_for(one.key): text})

@@ -410,6 +410,7 @@ class Config:
         flat: dict[str, object] = {one.key: getattr(self, one.attribute) for one in settings()}
         for prefix in (*clients.CLIENTS, "topic", "app"):
             flat.update({f"{prefix}.{name}": value for name, value in getattr(self, prefix).items()})
+        flat.update({f"client.tag.{key}": value for key, value in self.tags.items()})
         return MappingProxyType(flat)
 
     def __repr__(self) -> str:

@@ -11,7 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import TypeVar
 
-from millpond.protocol import Answer, Epoch, Role, TakeOver, TaskReport, TaskState, parse_task
+from millpond.errors import OwnershipError
+from millpond.protocol import Answer, Epoch, RefusalCode, Role, TakeOver, TaskReport, TaskState, parse_task
 from millpond.protocol.client import CoordinatorClient
 from millpond.topology import TaskId
 
@@ -72,10 +73,17 @@ class Follower:
     # Every turn -----------------------------------------------------------------------------------------------
 
     def turn(self, now: float) -> None:
-        """Take in news, and report when there is something to tell. Cheap when there is nothing."""
+        """Take in news, and report when there is something to tell. Cheap when there is nothing.
+
+        Raises:
+            OwnershipError: a newer process has this worker's name.
+        """
         answer = self._client.news()
         if answer is not None:
             self._take(answer)
+        refusal = self._client.refusal
+        if refusal is not None and refusal.code is RefusalCode.REPLACED:
+            raise OwnershipError(refusal.message)
         if now >= self._next_look:
             self._next_look = now + _LOOK_S
             self._manager.look_at_copies()

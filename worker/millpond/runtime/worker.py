@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -61,6 +61,7 @@ _IN_FLIGHT_WAIT_S = 0.001
 #: While a task is on its way to running, and while only the coordinator or a query may have news.
 _UNSETTLED_WAIT_S = 0.002
 _NEWS_WAIT_S = 0.01
+_GOODBYE_S = 2.0
 #: Changelog records per turn beside running tasks.
 _COPY_RECORDS = 500
 #: How long a fenced worker leaves its transactional id to whoever fenced it.
@@ -95,6 +96,7 @@ class Worker:
         self._committer: Committer
         self._follower: Follower | None = None
         self._client: CoordinatorClient | None = None
+        self._heartbeats: Future[None] | None = None
         self._offset_sink: OffsetSink | None = None
         self._turn_records = _FIRST_TURN_RECORDS
         self._behind = False
@@ -214,11 +216,11 @@ class Worker:
         config = self.config
         _, unowned, foreign = tasks_by_claim(config.worker_id, committed)
         if foreign and not self._take_over:
-            owner, tasks = next(iter(foreign.items()))
+            other, theirs = next(iter(foreign.items()))
             raise OwnershipError(
-                f"{len(tasks)} task{'s' if len(tasks) > 1 else ''} of '{config.application_id}' (first: "
-                f"{tasks[0]}) belong to worker '{owner}', and this one is '{config.worker_id}'. Start it with "
-                f"--worker-id {owner} to go on with that worker's state, or, once that worker is gone, with --take-over."
+                f"{len(theirs)} task{'s' if len(theirs) > 1 else ''} of '{config.application_id}' (first: "
+                f"{theirs[0]}) belong to worker '{other}', and this one is '{config.worker_id}'. Start it with "
+                f"--worker-id {other} to go on with that worker's state, or, once that worker is gone, with --take-over."
             )
         orders: dict[str | None, list[TaskId]] = {None: unowned} if unowned else {}
         orders.update(foreign)
@@ -265,7 +267,7 @@ class Worker:
         )
         self._follower = Follower(self._manager, self._client, config, frozenset(plan.tasks))
         self._follower.start()
-        self.metrics.http.spawn(self._client.run())
+        self._heartbeats = self.metrics.http.spawn(self._client.run())
 
     def _start_producer(self) -> None:
         """A producer that has this worker's transactional id to itself, and what commits through it."""
@@ -570,6 +572,16 @@ class Worker:
         if not idle:
             log.warning("no answer to the last commit within the deadline; the next start finds out")
 
+    def _say_goodbye(self) -> None:
+        """The coordinator need not find out by silence."""
+        if self._client is None or self._heartbeats is None:
+            return
+        self._heartbeats.cancel()
+        try:
+            self.metrics.http.spawn(self._client.goodbye()).result(_GOODBYE_S)
+        except (RuntimeError, TimeoutError, CancelledError) as error:
+            log.info("the coordinator was not told of the end: %r", error)
+
     # For other threads ----------------------------------------------------------------------------------------
 
     @property
@@ -605,6 +617,7 @@ class Worker:
         return self._manager.stores.backend(store)
 
     def _close(self) -> None:
+        self._say_goodbye()
         self._close_offset_sink()
         self._assembly.close()
 
