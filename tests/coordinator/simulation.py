@@ -118,7 +118,7 @@ class Worker:
         answer, kafka = self.answer, self._kafka
         for task, report in list(self.held.items()):
             if report.role is Role.ACTIVE and kafka.owners.get(task) != self.id:
-                del self.held[task]   # its next commit shows that it was fenced
+                del self.held[task]  # its next commit shows that it was fenced
             elif report.lag:
                 left = report.lag - 20_000 // self.catch_up
                 self.held[task] = TaskReport(report.role, TaskState.RUNNING, max(left, 0), 20_000 - max(left, 0))
@@ -250,10 +250,7 @@ def settled(driver: Driver, workers: list[Worker], rounds: int = 20) -> None:
 def is_settled(driver: Driver, workers: list[Worker]) -> bool:
     counts = driver.engine.task_counts()
     running = {
-        task: worker.id
-        for worker in workers
-        for task, report in worker.held.items()
-        if report.role is Role.ACTIVE
+        task: worker.id for worker in workers for task, report in worker.held.items() if report.role is Role.ACTIVE
     }
     view = driver.engine.view(None)
     return (

@@ -367,6 +367,26 @@ def test_the_token_is_read_for_each_heartbeat(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_a_worker_with_very_many_tasks_is_heard() -> None:
+    """A heartbeat of more than a megabyte goes through like any other, and so does its answer."""
+
+    async def scenario() -> None:
+        many = [f"{number % 7}_{number}" for number in range(30_000)]
+
+        async def reply(heartbeat: Heartbeat) -> Reply:
+            await asyncio.sleep(0.01)
+            return http(answer(heartbeat, tasks=dict.fromkeys(many, Role.ACTIVE)))
+
+        async with Scripted(reply).serving() as server:
+            worker = client(server.url)
+            worker.report(running(*many), {}, {}, Epoch())
+            async with connected(worker):
+                news = await eventually(lambda: worker.news(), "an answer")
+            assert len(news.tasks) == len(server.heartbeats[0].tasks) == len(many)
+
+    run(scenario())
+
+
 def test_goodbye_is_a_heartbeat_that_says_so() -> None:
     """The last word names the end, and nobody there to hear it does no harm."""
 

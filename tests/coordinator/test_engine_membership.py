@@ -50,7 +50,7 @@ def test_a_worker_that_falls_silent_is_gone_after_the_session_timeout() -> None:
     """Not before; then others get the order to take its tasks over."""
     driver, workers = Driver(), fleet(Kafka(), 2)
     settled(driver, workers)
-    last = driver.now_ms - 500   # its last heartbeat, before time passed
+    last = driver.now_ms - 500  # its last heartbeat, before time passed
     while driver.now_ms - last < SESSION_MS:
         assert driver.engine.members["w1"].alive
         driver.rounds(workers[:1], step_ms=100)

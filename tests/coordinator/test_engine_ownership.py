@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 
 from millpond.protocol import Heartbeat, Role, TaskReport, TaskState
@@ -39,7 +41,7 @@ def test_a_task_becomes_active_where_kafka_has_its_new_owner_and_not_before() ->
     plans = driver.plans
     for worker in workers:
         driver.engine.heartbeat(worker.heartbeat(), driver.now_ms)
-    driver.engine.regrant()   # no new assignment is needed for it
+    driver.engine.regrant()  # no new assignment is needed for it
     assert driver.plans == plans
     assert sorted([*told(driver, "w0"), *told(driver, "w1")]) == ["0_0", "0_1", "0_2", "0_3"]
 
@@ -209,5 +211,5 @@ def test_epochs_grow_with_every_change_of_orders() -> None:
         now = [driver.engine.answer_for(worker.id).revision for worker in workers]
         seen.append((driver.engine.epoch, now != revisions))
         revisions = now
-    for (before, _), (after, changed) in zip(seen, seen[1:], strict=False):
+    for (before, _), (after, changed) in itertools.pairwise(seen):
         assert after > before if changed else after == before

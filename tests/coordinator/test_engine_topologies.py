@@ -109,9 +109,7 @@ def test_a_worker_of_another_application_is_refused() -> None:
     assert code(outcome) is RefusalCode.UNKNOWN_APPLICATION
 
 
-@pytest.mark.parametrize(
-    ("epoch", "coordinator"), [(Epoch(6, 1), "a"), (Epoch(6, 0), ""), (Epoch(5, 3), "d")], ids=str
-)
+@pytest.mark.parametrize(("epoch", "coordinator"), [(Epoch(6, 1), "a"), (Epoch(6, 0), ""), (Epoch(5, 3), "d")], ids=str)
 def test_a_coordinator_stands_down_when_a_worker_knows_a_later_one(epoch: Epoch, coordinator: str) -> None:
     """A higher term, or the same term of a later start: from then on everybody is refused and nothing is decided."""
     driver, kafka = Driver(term=5, coordinator="c"), Kafka()

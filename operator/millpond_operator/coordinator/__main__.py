@@ -151,7 +151,7 @@ async def _serve(
 def _allow_many_connections() -> None:
     """Each worker holds a connection or two; the usual limit of open files is far below what the kernel grants."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):   # macOS has a lower limit that it does not tell
+    with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit that it does not tell
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 

@@ -152,11 +152,11 @@ class Coordinator:
         add.add_get("/metrics", self._exposition)
         add.add_get("/healthz", self._health)
         # A handler is cancelled when its connection breaks: that is how the end of a process shows first.
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, keepalive_timeout=75)
-        await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, host, port, ssl_context=ssl_context, backlog=4096, shutdown_timeout=1, reuse_address=True
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, keepalive_timeout=75, shutdown_timeout=1
         )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=ssl_context, backlog=4096, reuse_address=True)
         await site.start()
         self.port = self._runner.addresses[0][1]
         shown = f"[{host}]" if ":" in host else host

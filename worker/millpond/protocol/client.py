@@ -10,6 +10,7 @@ Nothing that goes wrong here stops a worker. What it was last told stays, and so
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import random
 import ssl
@@ -46,6 +47,7 @@ log = logging.getLogger(__name__)
 _SESSION_MS, _SHORTEST_SESSION_MS, _LONGEST_SESSION_MS = 6_000, 300, 600_000
 #: What an answer may weigh: far more than one that names 100,000 tasks does.
 _MOST_BYTES = 32 * 1024 * 1024
+_LARGE_BYTES = 512 * 1024
 _CONNECT_S = 1.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
@@ -259,7 +261,8 @@ class CoordinatorClient:
                 self._base,
                 sequence=self._sequence,
                 topology=self._topology if self._send_topology else None,
-                epoch=self._epoch,
+                # The term that leads, even if nothing of it has been carried out: an earlier coordinator must learn of it.
+                epoch=max(self._epoch, Epoch(self._leader[0], 0)),
                 known_revision=known.revision if known else 0,
                 coordinator=known.coordinator if known else "",
                 tasks=dict(self._tasks),
@@ -287,7 +290,7 @@ class CoordinatorClient:
         try:
             async with session.post(
                 self._url,
-                data=encode(heartbeat),
+                data=_body(heartbeat),
                 headers=headers,
                 ssl=self._tls if self._tls is not None else True,
                 allow_redirects=False,
@@ -408,6 +411,12 @@ async def _rest(seconds: float, event: asyncio.Event) -> None:
             await asyncio.wait_for(event.wait(), seconds - _FIRST_PAUSE_S)
         except TimeoutError:
             pass
+
+
+def _body(heartbeat: Heartbeat) -> bytes | io.BytesIO:
+    """A heartbeat as JSON; aiohttp wants what is large as a file."""
+    raw = encode(heartbeat)
+    return raw if len(raw) < _LARGE_BYTES else io.BytesIO(raw)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
