@@ -24,6 +24,7 @@ EXIT_INTERRUPTED = 130
 _COMMANDS = {
     "run": "Run an application's worker until it is stopped.",
     "dev": "Run an application on a broker of its own, on this machine.",
+    "query": "Ask a running application for what its stores hold.",
     "topology": "Show what an application consists of: text, Mermaid or SVG.",
     "reset": "Make an application start over: offsets, internal topics, local state.",
     "settings": "List the settings, with their defaults.",

@@ -274,34 +274,38 @@ class QueryService:
     async def _metadata(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
         info = self._info(request)
         await self._directory.refresh()
-        return _json({"store": info.name, "partitions": [self._place(info, each) for each in range(info.partitions)]})
+        here = str(request.url.origin())
+        places = [self._place(info, each, here) for each in range(info.partitions)]
+        return _json({"store": info.name, "partitions": places})
 
     async def _metadata_of_key(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
         info = self._info(request)
         form = Options.of(self._application, info, request.query, _NO_NAMES).key_format
         key = await self._keyed(info, request.match_info["key"], form)
         await self._directory.refresh()
-        return _json({"store": info.name, **self._place(info, info.partition_of(key))})
+        return _json({"store": info.name, **self._place(info, info.partition_of(key), str(request.url.origin()))})
 
-    def _place(self, info: StoreInfo, partition: int) -> dict[str, Any]:
+    def _place(self, info: StoreInfo, partition: int, url: str) -> dict[str, Any]:
         opened = self._open()
         read = Read(application=self._application, store=info.name, partitions=(partition,))
         task = opened.router.task(read, partition)
         here = bool(opened.reader.readable(read, (partition,)))
         if task is None:
             # Every worker has the whole of a global store.
-            return {"partition": partition, "task": None, "active": self._named(self._worker), "standbys": []}
+            return {"partition": partition, "task": None, "active": self._named(self._worker, url), "standbys": []}
         places = opened.directory.places(task)
         active = self._worker if here else next(iter(places.active), None)
         return {
             "partition": partition,
             "task": str(task),
-            "active": None if active is None else self._named(active),
-            "standbys": [self._named(each) for each in places.copies if each != active],
+            "active": None if active is None else self._named(active, url),
+            "standbys": [self._named(each, url) for each in places.copies if each != active],
         }
 
-    def _named(self, worker: str) -> dict[str, Any]:
-        return {"worker": worker, "address": self._directory.address(worker)}
+    def _named(self, worker: str, url: str) -> dict[str, Any]:
+        """A worker and where it is asked; `url` is how this one was reached."""
+        address = self._directory.address(worker)
+        return {"worker": worker, "address": url if address is None and worker == self._worker else address}
 
     # ----------------------------------------------------------------------------------------------------------
 

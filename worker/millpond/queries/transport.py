@@ -1,0 +1,202 @@
+"""Requests of the Python client: kept connections, several workers to ask, answers line by line."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from millpond.errors import ConfigError
+
+from .failures import Failure, FailureReason, QueryFailed
+
+__all__ = ("Transport",)
+
+#: Workers give up at the deadline and say why: that answer is waited for.
+_GRACE_S = 2.0
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.25
+_MOST_KEPT = 4
+
+_Connection = http.client.HTTPConnection
+_TROUBLES = (OSError, http.client.HTTPException)
+
+
+class _Error(msgspec.Struct, frozen=True):
+    """The body of a refusal."""
+
+    error: Failure
+
+
+_errors = msgspec.json.Decoder(_Error)
+
+
+class Transport:
+    """Asks one worker after the other until one answers. Safe for several threads."""
+
+    def __init__(self, urls: tuple[str, ...]) -> None:
+        """Args:
+        urls: base URLs of workers.
+
+        Raises:
+            ConfigError: there is none, or one is no URL.
+        """
+        if not urls:
+            raise ConfigError("a query client needs the URL of at least one worker, such as http://localhost:8080.")
+        self._addresses: list[tuple[str, int]] = []
+        for url in urls:
+            parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
+            if parts.scheme != "http" or not parts.hostname:
+                raise ConfigError(f"'{url}' is no URL of a worker: it should look like http://localhost:8080.")
+            self._addresses.append((parts.hostname, parts.port or 80))
+        self._kept: dict[tuple[str, int], list[_Connection]] = {address: [] for address in self._addresses}
+        self._lock = threading.Lock()
+
+    def one(self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float) -> Any:
+        """The JSON object that answers a request.
+
+        Args:
+            segments: of the path.
+            query: the parameters.
+            timeout_s: how long the workers may take.
+
+        Raises:
+            QueryFailed: there is no answer.
+        """
+        address, connection, answer = self._asked(segments, query, timeout_s)
+        try:
+            body = answer.read()
+        except _TROUBLES as error:
+            connection.close()
+            raise _cut(address, error) from error
+        self._keep(address, connection)
+        return msgspec.json.decode(body)
+
+    def lines(self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float) -> Iterator[bytes]:
+        """The lines of an answer. One that was cut off ends without its last line, and raises nothing.
+
+        Raises:
+            QueryFailed: there is no answer.
+        """
+        address, connection, answer = self._asked(segments, query, timeout_s)
+        return self._read(address, connection, answer)
+
+    def _read(
+        self, address: tuple[str, int], connection: _Connection, answer: http.client.HTTPResponse
+    ) -> Iterator[bytes]:
+        whole = False
+        try:
+            while True:
+                line = answer.readline()
+                if not line.endswith(b"\n"):
+                    whole = not line
+                    return
+                yield line
+        except _TROUBLES:
+            return
+        finally:
+            if whole and answer.isclosed():
+                self._keep(address, connection)
+            else:
+                connection.close()
+
+    def _asked(
+        self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float
+    ) -> tuple[tuple[str, int], _Connection, http.client.HTTPResponse]:
+        path = "/v1/" + "/".join(quote(each, safe="") for each in segments)
+        if query:
+            path += "?" + urlencode(query)
+        deadline = time.monotonic() + timeout_s
+        pause = _FIRST_PAUSE_S
+        trouble: Exception = OSError("not asked")
+        while True:
+            for address in self._addresses:
+                left = max(deadline - time.monotonic(), 0.0)
+                try:
+                    connection, answer = self._sent(address, path, left + _GRACE_S)
+                except _TROUBLES as error:
+                    trouble = error
+                    continue
+                if answer.status == 200:
+                    return address, connection, answer
+                failed = self._refused(address, connection, answer)
+                if failed.reason is FailureReason.NOT_ACTIVE and not failed.partitions and time.monotonic() < deadline:
+                    # The worker itself has just started: another one, or a moment, may help.
+                    trouble = failed
+                    continue
+                raise failed
+            if time.monotonic() + pause >= deadline:
+                break
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+        if isinstance(trouble, QueryFailed):
+            raise trouble
+        tried = ", ".join(f"{host}:{port}" for host, port in self._addresses)
+        raise QueryFailed(
+            FailureReason.NOT_PRESENT,
+            f"no worker answers at {tried} ({trouble}): are they running, and is 'http.host' an address others reach?",
+        ) from trouble
+
+    def _sent(
+        self, address: tuple[str, int], path: str, timeout_s: float
+    ) -> tuple[_Connection, http.client.HTTPResponse]:
+        while True:
+            with self._lock:
+                kept = self._kept[address].pop() if self._kept[address] else None
+            connection = kept or _Connection(*address)
+            connection.timeout = timeout_s
+            if connection.sock is not None:
+                connection.sock.settimeout(timeout_s)
+            try:
+                connection.request("GET", path, headers={"Accept": "application/json, application/x-ndjson"})
+                return connection, connection.getresponse()
+            except _TROUBLES as error:
+                connection.close()
+                if kept is None or isinstance(error, TimeoutError):
+                    raise
+                # The worker closed a connection that was not used for a while: with a new one it may well answer.
+
+    def _refused(
+        self, address: tuple[str, int], connection: _Connection, answer: http.client.HTTPResponse
+    ) -> QueryFailed:
+        try:
+            body = answer.read()
+            self._keep(address, connection)
+            return QueryFailed.of(_errors.decode(body).error)
+        except _TROUBLES as error:
+            connection.close()
+            return _cut(address, error)
+        except msgspec.DecodeError:
+            where = f"{address[0]}:{address[1]}"
+            return QueryFailed(
+                FailureReason.NOT_PRESENT,
+                f"what listens at {where} answers with status {answer.status}, and not as a millpond worker does.",
+            )
+
+    def _keep(self, address: tuple[str, int], connection: _Connection) -> None:
+        with self._lock:
+            kept = self._kept[address]
+            if connection.sock is not None and len(kept) < _MOST_KEPT:
+                kept.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close the connections that are kept."""
+        with self._lock:
+            connections = [each for kept in self._kept.values() for each in kept]
+            for kept in self._kept.values():
+                kept.clear()
+        for connection in connections:
+            connection.close()
+
+
+def _cut(address: tuple[str, int], error: Exception) -> QueryFailed:
+    return QueryFailed(
+        FailureReason.NOT_PRESENT, f"the answer of {address[0]}:{address[1]} was cut off ({error}): ask again."
+    )
