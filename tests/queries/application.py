@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry
 
 import millpond as mp
 from millpond.protocol import Epoch, Member, Role, TaskState, View
+from millpond.queries import Client
 from millpond.queries.directory import fetching
 from millpond.queries.service import QueryService
 from millpond.runtime.catalog import store_catalog
@@ -245,6 +246,7 @@ class Application:
     def __init__(self, workers: int = 3, partitions: int = 6, *, alone: bool = False) -> None:
         self.partitions = partitions
         self.committed = dict.fromkeys(range(partitions), 0)
+        self._clients: list[Client] = []
         self._changelogs: dict[tuple[str, int], list[Any]] = {}
         made = topology()
         self.plan = make_plan(made, {TOPIC: partitions}, APPLICATION)
@@ -300,7 +302,15 @@ class Application:
     def urls(self) -> list[str]:
         return [url for each in self.workers if (url := each.http.url)]
 
+    def client(self, *workers: Worker, **options: Any) -> Client:
+        """A client that asks these workers, or all; closed with the application."""
+        urls = [url for each in workers or self.workers if (url := each.http.url)]
+        self._clients.append(Client(*urls, **options))
+        return self._clients[-1]
+
     def close(self) -> None:
+        for client in self._clients:
+            client.close()
         for worker in self.workers:
             worker.close()
         self.coordinator.http.stop()

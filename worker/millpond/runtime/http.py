@@ -31,7 +31,7 @@ Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 """Answers one request, on the event loop: it must not block."""
 
 #: How long the end waits for answers that are under way, and for spawned coroutines to end after their cancellation.
-_GRACE_S = 2.0
+_GRACE_S = 1.0
 
 
 class HttpServer:

@@ -1,0 +1,140 @@
+"""The worker's HTTP thread: what is served, what runs beside it, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import socket
+import threading
+
+import pytest
+from aiohttp import web
+
+from millpond.errors import ConfigError
+from millpond.runtime.http import HttpServer
+
+
+def get(server, path):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    try:
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+async def hello(request):
+    return web.Response(text=f"hello {request.match_info['name']}")
+
+
+def test_routes_are_served_on_a_free_port_and_others_are_listed():
+    """Port 0 takes a free port; an unknown path says which ones there are."""
+    server = HttpServer("127.0.0.1", 0)
+    server.route("GET", "/hello/{name}", hello)
+    with server:
+        assert server.url == f"http://127.0.0.1:{server.port}"
+        assert get(server, "/hello/you") == (200, "hello you")
+        assert get(server, "/elsewhere") == (404, "paths: /hello/{name}\n")
+    assert server.port == 0
+    assert server.url is None
+
+
+def test_nothing_is_served_on_a_negative_port_but_coroutines_run():
+    """A worker without HTTP still talks to its coordinator."""
+    with HttpServer("127.0.0.1", -1) as server:
+        assert server.port == 0
+
+        async def where():
+            return threading.current_thread().name
+
+        assert server.spawn(where()).result(10) == "millpond-http"
+
+
+def test_a_port_that_is_taken_is_said_in_one_sentence():
+    """The error names the address and the settings, and leaves no thread behind."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = HttpServer("127.0.0.1", port)
+        threads = threading.active_count()
+        with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port}.*'http\.port'") as raised:
+            server.start()
+        assert len(str(raised.value).splitlines()) == 1
+        assert threading.active_count() == threads
+    with server:  # it is free now
+        assert server.port == port
+
+
+def test_the_end_cancels_what_was_spawned_and_closes_what_was_opened():
+    """Coroutines see their cancellation, contexts are left after the last request, and the thread is gone."""
+    told = []
+
+    @contextlib.asynccontextmanager
+    async def resource():
+        told.append("opened")
+        yield
+        told.append("closed")
+
+    async def forever():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append("cancelled")
+
+    server = HttpServer("127.0.0.1", 0)
+    server.resource(resource)
+    with server:
+        running = server.spawn(forever())
+        cancelled_by_hand = server.spawn(forever())
+        server.spawn(asyncio.sleep(0)).result(10)
+        cancelled_by_hand.cancel()
+        assert told[0] == "opened"
+    assert running.cancelled()
+    assert told == ["opened", "cancelled", "cancelled", "closed"]
+    assert not [each for each in threading.enumerate() if each.name == "millpond-http"]
+    unused = asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="does not run"):
+        server.spawn(unused)
+
+
+def test_routes_cannot_be_added_while_it_runs():
+    """They would be ignored."""
+    with HttpServer("127.0.0.1", -1) as server, pytest.raises(RuntimeError, match="before its start"):
+        server.route("GET", "/late", hello)
+
+
+def test_a_resource_that_cannot_be_opened_stops_the_start():
+    """The error comes out of start()."""
+
+    @contextlib.asynccontextmanager
+    async def broken():
+        raise ConfigError("no such certificate: give another.")
+        yield
+
+    server = HttpServer("127.0.0.1", 0)
+    server.resource(broken)
+    with pytest.raises(ConfigError, match="no such certificate"):
+        server.start()
+
+
+def test_an_answer_under_way_ends_with_the_server():
+    """A stream nobody reads does not hold up the end."""
+    begun = threading.Event()
+
+    async def endless(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"x")
+        begun.set()
+        await asyncio.Event().wait()
+
+    server = HttpServer("127.0.0.1", 0)
+    server.route("GET", "/endless", endless)
+    with server:
+        client = socket.create_connection(("127.0.0.1", server.port))
+        client.sendall(b"GET /endless HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert begun.wait(10)
+    client.close()
