@@ -161,6 +161,8 @@ class Follower:
         if gone:
             manager.drop(gone)
             self._look_at_disk()
+        for task in [task for task in manager.releases if task not in release]:
+            manager.keep(task)
         for task, owner in release.items():
             manager.release(task, owner)
         self._carry_out(answer.take_over)

@@ -90,6 +90,8 @@ class TaskManager:
         self.on_released: Callable[[Mapping[TaskId, str]], None] = lambda _: None
         self._unsettled = 0
         self._to_release: set[TaskId] = set()
+        self._copied: set[Partition] = set()
+        self._to_copy: list[Restoration] = []
         self._unassigned_since: dict[TaskId, float] = {}
         self.registrar = Registrar(
             copier, cluster, offsets,
@@ -133,6 +135,7 @@ class TaskManager:
                 asked.append(task)
             elif active and held.role is not Role.ACTIVE:
                 held.role, held.state = role, TaskState.ACQUIRING
+                self.keep(task)
                 asked.append(task)
             elif not active and held.role is not Role.ACTIVE:
                 held.role = role
@@ -159,6 +162,7 @@ class TaskManager:
                 self._acquired(held, where)
             else:
                 self._open_copy(held, where)
+        self._copy()
         self._share_cache()
         self._count()
 
@@ -174,6 +178,10 @@ class TaskManager:
         if held.opened:
             for each in held.changelogs:
                 self.reader.become_active(each, self._end_of(each.source, where))
+                if each.bounded and not each.done:
+                    # What lay beyond the bound was read and left out: come back to it.
+                    self._unassign([each])
+                    self._to_copy.append(each)
         else:
             self.stores.open(held, where.ranges, following=False)
             for each in held.changelogs:
@@ -218,8 +226,17 @@ class TaskManager:
     def _begin(self, restoration: Restoration) -> None:
         self.reader.add(restoration)
         if restoration.following or not restoration.done:
-            source = restoration.source
-            self._copier.incremental_assign([TopicPartition(source.topic, source.partition, restoration.position)])
+            self._to_copy.append(restoration)
+
+    def _copy(self) -> None:
+        """Begin to read the changelogs that were collected for it."""
+        wanted = [(each.source, each.position) for each in self._to_copy if each.source not in self._copied]
+        self._to_copy.clear()
+        if wanted:
+            self._copier.incremental_assign(
+                [TopicPartition(source.topic, source.partition, position) for source, position in wanted]
+            )
+            self._copied.update(source for source, _ in wanted)
 
     def _make_task(self, held: Held, where: Whereabouts) -> StreamTask:
         remembered: dict[str, int] = {}
@@ -275,9 +292,9 @@ class TaskManager:
         self._back_pressure.balance(self.running)
 
     def _unassign(self, restorations: Iterable[Restoration]) -> None:
-        assigned = {(each.topic, each.partition) for each in self._copier.assignment()}
-        sources = [each.source for each in restorations if each.source in assigned]
+        sources = [each.source for each in restorations if each.source in self._copied]
         if sources:
+            self._copied.difference_update(sources)
             self._copier.incremental_unassign([TopicPartition(each.topic, each.partition) for each in sources])
 
     # Committing -----------------------------------------------------------------------------------------------
@@ -306,6 +323,17 @@ class TaskManager:
         if held is not None and held.role is Role.ACTIVE and held.state is not TaskState.RELEASING:
             held.release_to = owner
             self._to_release.add(task)
+
+    def keep(self, task: TaskId) -> None:
+        """The task is not to be released, unless that has begun."""
+        if task in self._to_release:
+            self._to_release.discard(task)
+            self.held[task].release_to = None
+
+    @property
+    def releases(self) -> Collection[TaskId]:
+        """The tasks that are to be released and are not yet."""
+        return self._to_release
 
     def to_release(self) -> list[StreamTask]:
         """The tasks that the next commit hands over."""
@@ -362,9 +390,8 @@ class TaskManager:
             each.seen_end = -1
             self.reader.follow(each)
         self._unassign(held.changelogs)
-        self._copier.incremental_assign(
-            [TopicPartition(each.source.topic, each.source.partition, each.position) for each in held.changelogs]
-        )
+        self._to_copy += held.changelogs
+        self._copy()
         held.state = TaskState.RUNNING if held.restored else TaskState.RESTORING
 
     def look_at_copies(self) -> None:
@@ -399,6 +426,7 @@ class TaskManager:
 
     def lost(self, task: TaskId) -> None:
         """An active task is another worker's: what is left of it is a copy, where its stores are open."""
+        self.keep(task)
         held = self.held[task]
         if held.opened and held.task is None:
             self._become_copy(held)
