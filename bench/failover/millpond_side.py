@@ -70,12 +70,15 @@ class MillpondFleet(Fleet):
     def command(self, worker: str) -> tuple[list[str], dict[str, str]]:
         """One worker."""
         work = self.work
-        settings = {"commit.interval.ms": COMMIT_MS, "coordinator.session.timeout.ms": work.session_ms}
+        settings = {
+            "coordinator.url": self._url,
+            "commit.interval.ms": COMMIT_MS,
+            "coordinator.session.timeout.ms": work.session_ms,
+        }
         return [
             *(sys.executable, "-m", "millpond.cli", "run", self._application),
             *("--application-id", work.application, "--bootstrap-servers", work.bootstrap),
             *("--processing-guarantee", "exactly_once", "--worker-id", worker, "--state-dir", str(self.state(worker))),
-            *("--coordinator-url", self._url),
             *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")),
         ], {"BENCH_INPUT": work.input, "BENCH_OUTPUT": work.output, "BENCH_OWNER": self.name(worker)}
 
@@ -129,7 +132,8 @@ class MillpondFleet(Fleet):
                     for partition, report in reports.items()
                     if report.role is not Role.ACTIVE
                 },
-                ready=all(report.state is TaskState.RUNNING for report in active.values()),
+                ready=all(report.state is TaskState.RUNNING for report in active.values())
+                and not any(report.role is Role.WARM_UP for report in reports.values()),
             )
         return found
 

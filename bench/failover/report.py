@@ -21,7 +21,7 @@ _SIDES: Final[dict[SideName, str]] = {"millpond": "millpond", "kafka_streams": "
 _KINDS: Final[dict[Kind, str]] = {
     "quiet": "nothing (3 s at a time)",
     "kill_known": "SIGKILL, reported at once",
-    "kill_timeout": "SIGKILL, session timeout",
+    "kill_timeout": "SIGKILL, found out",
     "leave": "a worker gives up its tasks",
     "join": "it gets tasks again",
     "restart": "SIGTERM and a new start",
