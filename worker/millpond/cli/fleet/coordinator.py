@@ -49,6 +49,7 @@ class Coordinator:
 
     Attributes:
         url: where it listens, the same after a restart; empty before the first start.
+        listening: whether it does.
     """
 
     def __init__(self, config: Config, directory: Path, held_by: Leash) -> None:
@@ -64,6 +65,7 @@ class Coordinator:
         )
         self.log = Log(directory / "coordinator.log")
         self.url = ""
+        self.listening = False
         self._child: Child | None = None
         self._drained: asyncio.Task[None] | None = None
         self._http: aiohttp.ClientSession | None = None
@@ -93,6 +95,7 @@ class Coordinator:
             raise CoordinatorFailed(
                 f"the coordinator does not start; its log is {self.log.path}:\n{self.log.end()}"
             ) from error
+        self.listening = True
         self._drained = asyncio.create_task(_drain(child))
 
     def _command(self) -> Sequence[str]:
@@ -106,7 +109,7 @@ class Coordinator:
         """Its exit status, once it has ended."""
         assert self._child is not None
         status = await self._child.wait()
-        self._child = None
+        self._child, self.listening = None, False
         return status
 
     async def stop(self) -> None:

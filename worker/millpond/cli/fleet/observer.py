@@ -200,7 +200,7 @@ class Observer:
             guarantee=old.guarantee,
             bootstrap_servers=old.bootstrap_servers,
             directory=old.directory,
-            coordinator=fleet.coordinator.url if fleet.coordinator.child is not None else "",
+            coordinator=fleet.coordinator.url if fleet.coordinator.listening else "",
             coordinator_note=fleet.coordinator.log.recent_error,
             epoch=f"{view.epoch.term}.{view.epoch.number}",
             wanted=fleet.wanted,

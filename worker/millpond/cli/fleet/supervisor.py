@@ -300,7 +300,7 @@ class Fleet:
     async def _keep(self, worker: Worker) -> None:
         """Keep a worker's process running for as long as it is wanted."""
         while worker.wanted:
-            await self._undrain(worker)
+            self._do(self._undrain(worker))
             worker.log.new_process()
             worker.phase, worker.note, worker.restart_after_s = Phase.STARTING, "", None
             worker.since = time.monotonic()
@@ -432,8 +432,15 @@ class Fleet:
                 await asyncio.sleep(_LOOK_S)
 
     async def _undrain(self, worker: Worker) -> None:
-        with contextlib.suppress(CoordinatorAway):
-            await self.coordinator.undrain(worker.id)
+        """A worker of that name may have been drained before. As soon as the coordinator can be told, this one is not."""
+        while not worker.leaving:
+            try:
+                return await self.coordinator.undrain(worker.id)
+            except UnknownWorker:
+                return None
+            except CoordinatorAway as error:
+                log.debug("%s", error)
+                await asyncio.sleep(_LOOK_S)
 
     # The end --------------------------------------------------------------------------------------------------
 

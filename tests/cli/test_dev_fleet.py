@@ -1,0 +1,217 @@
+"""`millpond dev --workers N` on a real broker: workers share the tasks, and all goes on while they come and go."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from millpond.cli.fleet.control import NoSession, Remote
+from millpond.cli.fleet.status import Kind, Phase, Status
+from millpond.cli.fleet.supervisor import Refused
+from millpond.serdes import Long
+from tests.cli.conftest import COUNT, Application, Process
+from tests.conftest import CreateTopic
+from tests.support import kafka
+from tests.support.broker import Broker
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+Start = Callable[..., Process]
+WORDS = "abcdefgh"
+
+
+class Running:
+    """A session in another process, and its topics."""
+
+    def __init__(self, process: Process, broker: Broker, words: str, counts: str) -> None:
+        self.process = process
+        self._broker, self._words, self._counts = broker.bootstrap_servers, words, counts
+        self._sent = 0
+
+    def remote(self) -> Remote | None:
+        assert self.process.running, self.process.said
+        try:
+            return Remote.find(str(self.process.pid))
+        except NoSession:
+            return None
+
+    def status(self) -> Status | None:
+        remote = self.remote()
+        return None if remote is None else remote.status()
+
+    def await_status(self, holds: Callable[[Status], bool], what: str) -> Status:
+        """The first status for which `holds` is true."""
+        found: list[Status] = []
+
+        def reached() -> bool:
+            status = self.status()
+            if status is not None and holds(status):
+                found.append(status)
+            return bool(found)
+
+        try:
+            kafka.eventually(reached, what, timeout_s=60)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.status()}\n{self.process.said}\n{self._logs()}") from None
+        return found[0]
+
+    def do(self, command: str, **arguments: object) -> str:
+        remote = self.remote()
+        assert remote is not None
+        return remote.command(command, **arguments)  # type: ignore[arg-type]
+
+    def counts_once_more(self) -> None:
+        """Each word is sent, and counted exactly as often as it has been sent so far."""
+        kafka.produce(self._broker, self._words, [(None, word) for word in WORDS])
+        self._sent += 1
+        latest: dict[str, list[int]] = {}
+
+        def counted(rows: list[kafka.Row]) -> bool:
+            latest.clear()
+            for row in rows:
+                latest.setdefault((row.key or b"").decode(), []).append(Long.deserialize(row.value or b""))
+            return all(latest.get(word, [0])[-1] >= self._sent for word in WORDS)
+
+        kafka.read_until(self._broker, self._counts, counted)
+        # A count never goes back, and none is skipped but by the cache.
+        assert all(latest[word] == sorted(set(latest[word])) for word in WORDS), latest
+        assert {word: latest[word][-1] for word in WORDS} == dict.fromkeys(WORDS, self._sent)
+
+    def processes(self) -> list[psutil.Process]:
+        """The session's and all its children's."""
+        process = psutil.Process(self.process.pid)
+        return [process, *process.children(recursive=True)]
+
+    def _logs(self) -> str:
+        status = self.status()
+        assert status is not None
+        logs = sorted(Path(status.directory).glob("*.log"))
+        return "\n".join(f"{log.name}:\n" + "\n".join(log.read_text().splitlines()[-40:]) for log in logs)
+
+
+@pytest.fixture
+def dev(
+    broker: Broker, start: Start, application: Application, create_topic: CreateTopic, app_id: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., Running]:  # fmt: skip
+    """Start a session."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    words, counts = create_topic("words", partitions=4), create_topic("counts", partitions=4)
+    monkeypatch.setenv("WORDS", words)
+    monkeypatch.setenv("COUNTS", counts)
+
+    def begin(*arguments: object) -> Running:
+        process = start(
+            "dev", f"{application(COUNT)}:count", "--bootstrap-servers", broker.bootstrap_servers,
+            "--application-id", app_id, "--processing-guarantee", "exactly_once", *arguments,
+        )  # fmt: skip
+        return Running(process, broker, words, counts)
+
+    return begin
+
+
+def settled(workers: int, standbys: int = 0) -> Callable[[Status], bool]:
+    """So many workers run, every task is processed, and there are all the copies that there should be."""
+
+    def holds(status: Status) -> bool:
+        rows = status.workers
+        return (
+            status.complete
+            and len(rows) == workers
+            and all(row.phase is Phase.RUNNING for row in rows)
+            and sum(len(row.active) for row in rows) == status.tasks
+            and sum(len(row.standby) for row in rows) == standbys
+        )
+
+    return holds
+
+
+def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., Running], tmp_path: Path) -> None:
+    """Three start; one is killed and comes back; one is drained; one is left; Ctrl-C leaves nothing behind."""
+    session = dev("--workers", 3, "--standbys", 1)
+    status = session.await_status(settled(3, standbys=4), "three workers share eight tasks and four copies")
+    assert status.tasks == 8
+    assert sorted(len(row.active) for row in status.workers) in ([2, 2, 4], [2, 3, 3])
+    session.counts_once_more()
+
+    victim = next(row for row in status.workers if row.worker == "w1")
+    assert session.do("kill", worker="w1") == f"killed w1, pid {victim.pid}"
+    status = session.await_status(
+        lambda status: any(event.kind is Kind.REGAINED for event in status.events), "others take its tasks over"
+    )
+    regained = next(event for event in status.events if event.kind is Kind.REGAINED)
+    assert (regained.worker, set(regained.seconds)) == ("w1", set(victim.active))
+    session.counts_once_more()
+    status = session.await_status(settled(3, standbys=4), "it is back, and all copies with it")
+    back = next(row for row in status.workers if row.worker == "w1")
+    assert (back.restarts, back.pid != victim.pid) == (1, True)
+
+    with pytest.raises(Refused, match="there is no worker 'w7'"):
+        session.do("drain", worker="w7")
+    session.do("drain", worker="w0")
+    status = session.await_status(settled(2, standbys=4), "two are left")
+    assert [row.worker for row in status.workers] == ["w1", "w2"]
+    session.counts_once_more()
+
+    session.do("scale", workers=1)
+    status = session.await_status(settled(1), "one has everything")
+    assert [row.worker for row in status.workers] == ["w1"]
+    with pytest.raises(Refused, match="w1 is the last worker"):
+        session.do("drain", worker="w1")
+    session.counts_once_more()
+
+    session.do("kill", worker="coordinator")
+    session.await_status(lambda status: status.coordinator == "", "the coordinator is gone")
+    session.counts_once_more()
+    session.await_status(lambda status: status.coordinator != "", "the coordinator is back")
+    session.do("scale", workers=2)
+    status = session.await_status(settled(2, standbys=4), "a second one joins again")
+    assert [row.worker for row in status.workers] == ["w0", "w1"]
+    session.counts_once_more()
+
+    processes = session.processes()
+    assert len(processes) >= 5  # the session, its leash, a coordinator and two workers
+    session.process.signal(signal.SIGINT)
+    assert session.process.wait() == 0, session.process.said
+    kafka.eventually(lambda: not any(map(alive, processes)), "every process is gone", timeout_s=10)
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert not (tmp_path / "run" / "millpond").exists()
+    assert "Traceback" not in session.process.said
+
+
+def test_nothing_is_left_when_the_session_itself_is_killed(dev: Callable[..., Running], tmp_path: Path) -> None:
+    """Workers, coordinator and temporary files go with it, even though it has no chance to see to it."""
+    session = dev("--workers", 2)
+    session.await_status(settled(2), "two workers share the tasks")
+    processes = session.processes()
+    session.process.signal(signal.SIGKILL)
+    session.process.wait()
+    kafka.eventually(lambda: not any(map(alive, processes)), "every process is gone", timeout_s=20)
+    kafka.eventually(lambda: not list((tmp_path / "scratch").iterdir()), "temporary files are gone", timeout_s=20)
+
+
+def test_an_application_that_cannot_run_ends_the_session_with_the_workers_own_words(
+    dev: Callable[..., Running],
+) -> None:
+    """No worker has ever run, and they would all say the same: it is not tried for ever."""
+    session = dev("--workers", 2, "--set", "state.dir=/dev/null/nowhere")
+    assert session.process.wait() in (1, 2)
+    last = session.process.said.strip().splitlines()[-1]
+    assert last.startswith("millpond: ")
+    assert re.search(r"/dev/null/nowhere", last)
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether it runs, and is no other process with its id."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
