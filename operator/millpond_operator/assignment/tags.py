@@ -1,0 +1,75 @@
+"""How well workers are spread over racks and other tags (KIP-708)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from millpond_operator.assignment.model import Worker
+
+__all__ = ("Score", "Tags")
+
+Score = tuple[int, ...]
+"""Distinct values of each tag among some workers, the most important tag first: more is better."""
+
+
+class Tags:
+    """The tags of some workers, which are grouped by them: those of a group are the same as far as spreading goes."""
+
+    def __init__(self, workers: Mapping[str, Worker], keys: Sequence[str]) -> None:
+        """Take the tags `keys` of `workers`; the racks where no keys are given.
+
+        A worker without a tag is in no place of that kind: it neither shares one with others nor adds one.
+        """
+        values = {worker.id: _values(worker, keys) for worker in workers.values()}
+        # A tag that is different everywhere says nothing that being another worker does not say already.
+        telling = [
+            i
+            for i in range(len(keys) or 1)
+            if 1 < len({each[i] for each in values.values()} - {None}) < len(values)
+        ]  # fmt: skip
+        kinds = sorted({tuple(each[i] or "" for i in telling) for each in values.values()})
+        numbers = {kind: number for number, kind in enumerate(kinds)}
+        self.group = {id_: numbers[tuple(each[i] or "" for i in telling)] for id_, each in values.items()}
+        """The group of each worker, a number from 0."""
+        self.groups = range(len(kinds))
+        self._kinds = kinds
+        self._most = [len({kind[i] for kind in kinds} - {""}) for i in range(len(telling))]
+        self._scores: dict[frozenset[int], Score] = {}
+        self._next: dict[frozenset[int], list[list[int]]] = {}
+
+    def score(self, groups: Iterable[int]) -> Score:
+        """How well spread workers of these groups are."""
+        key = frozenset(groups)
+        score = self._scores.get(key)
+        if score is None:
+            kinds = [self._kinds[group] for group in key]
+            score = tuple(len({kind[i] for kind in kinds} - {""}) for i in range(len(self._most)))
+            self._scores[key] = score
+        return score
+
+    def perfect(self, groups: Sequence[int]) -> bool:
+        """Whether no other workers, as many as these, could be spread better."""
+        return all(
+            have == min(most, len(groups)) for have, most in zip(self.score(groups), self._most, strict=True)
+        )  # fmt: skip
+
+    def next(self, groups: Iterable[int]) -> list[list[int]]:
+        """The groups to take one more worker from, best first; equally good ones together."""
+        key = frozenset(groups)
+        tiers = self._next.get(key)
+        if tiers is None:
+            by_score: dict[Score, list[int]] = {}
+            for group in self.groups:
+                by_score.setdefault(self.score(key | {group}), []).append(group)
+            tiers = self._next[key] = [by_score[score] for score in sorted(by_score, reverse=True)]
+        return tiers
+
+    def no_worse(self, others: Iterable[int], group: int) -> list[int]:
+        """The groups that may stand in for `group`, beside `others`."""
+        key = frozenset(others)
+        least = self.score(key | {group})
+        return [each for each in self.groups if self.score(key | {each}) >= least]
+
+
+def _values(worker: Worker, keys: Sequence[str]) -> tuple[str | None, ...]:
+    return tuple(worker.tags.get(key) for key in keys) if keys else (worker.rack,)
