@@ -25,7 +25,7 @@ from rich.progress import (
 )
 
 from bench import latency, throughput
-from bench.cluster import Cluster
+from bench.cluster import BROKER, Cluster
 from bench.data import load
 from bench.progress import Drain
 from bench.report import show
@@ -250,8 +250,8 @@ def main(
 
 
 def _broker() -> EmbeddedBroker:
-    # Deleted topics free the disk after a second rather than a minute; the heap holds 100 partitions' worth of requests.
-    return EmbeddedBroker(heap_mb=1024, properties={"log.segment.delete.delay.ms": "1000"})
+    # The heap holds 100 partitions' worth of requests.
+    return EmbeddedBroker(heap_mb=1024, properties=BROKER)
 
 
 def _progress(console: Console) -> Progress:

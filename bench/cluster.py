@@ -10,6 +10,12 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 _TIMEOUT: Final = 30.0  # seconds for one request
 
+BROKER: Final = {
+    "log.segment.delete.delay.ms": "1000",  # deleted topics free the disk after a second rather than a minute
+    "broker.session.timeout.ms": "30000",  # it is never killed here, and a busy machine must not make it look dead
+}
+"""Broker settings of a bench."""
+
 
 class Cluster:
     """One broker, seen by the bench."""

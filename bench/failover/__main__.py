@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
-from bench.cluster import Cluster
+from bench.cluster import BROKER, Cluster
 from bench.failover.analysis import Kind
 from bench.failover.conduct import WORKERS, Conductor
 from bench.failover.fleet import COMMIT_MS, Fleet, Work
@@ -102,9 +102,7 @@ def main(
     shutil.rmtree(directory, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         try:
-            broker = stack.enter_context(
-                EmbeddedBroker(heap_mb=1024, properties={"log.segment.delete.delay.ms": "1000"})
-            )
+            broker = stack.enter_context(EmbeddedBroker(heap_mb=1024, properties=BROKER))
             for side in chosen:
                 schedule = [
                     kind
