@@ -63,6 +63,8 @@ def arm(step: str, occurrence: int) -> None:
             owner, method = Committer, "_completed"
         case ["committer", method]:
             owner = Committer
+        case ["start", method]:
+            owner = worker  # which calls them by name
         case ["claims", method]:
             owner = registrar
         case _:

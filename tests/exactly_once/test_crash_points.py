@@ -40,7 +40,7 @@ CLAIMING: list[Point] = [
 COMMITTING: list[Point] = [
     ("before producer.init_transactions", 1),
     ("after producer.init_transactions", 1),
-    ("before worker.announce", 1),
+    ("before start.announce", 1),
     ("before producer.commit_transaction", 1),
     ("after producer.commit_transaction", 1),
     ("after worker.start", 1),

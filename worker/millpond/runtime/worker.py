@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from queue import SimpleQueue
@@ -19,17 +18,17 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCorrupted
-from millpond.protocol import Heartbeat, Role
+from millpond.protocol import Role
 from millpond.protocol.client import CoordinatorClient
 from millpond.topology import TaskId, Topology
 
 from .assembly import Assembly, assemble
 from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
-from .claims import commit_directly, commit_under, initialised
+from .claims import initialised
 from .clients import log as client_log
 from .clients import make_producer
 from .collector import RecordCollector
-from .commit import CommitFailed, CommitPipeline, Offsets, OffsetSink, Phase, TransactionCommitter, is_fenced
+from .commit import CommitFailed, CommitPipeline, OffsetSink, Phase, TransactionCommitter, is_fenced
 from .committer import Committer
 from .config import Config
 from .following import Follower
@@ -38,10 +37,11 @@ from .holdings import Holding
 from .intake import GONE, Intake
 from .listeners import WorkerListener
 from .metrics import WorkerMetrics
-from .ownership import Claim, CommittedOffset, Partition, claim_of, tasks_by_claim
-from .plan import Plan, summary
+from .ownership import Partition
+from .plan import Plan
 from .registrar import TakenOver
 from .restore import ChangelogReader, Restoration
+from .start import announce, claim_everything, make_client, own_tasks
 from .states import WorkerState, may_follow
 from .task_manager import TaskManager
 
@@ -181,22 +181,21 @@ class Worker:
         """Find out which tasks are this worker's, and take them up."""
         config, manager = self.config, self._manager
         self._start_producer()
-        tasks = self._assembly.plan.tasks.keys()
-        registrar = manager.registrar
-        seen = registrar.survey(tasks)
+        tasks = list(self._assembly.plan.tasks)
         if config.coordinator_url is None:
-            self._claim_all(seen)
-            mine = list(tasks)
+            claim_everything(manager.registrar, config, tasks, take_over=self._take_over)
+            mine = tasks
         else:
-            # What the survey does not show as this worker's may become so only by somebody who tells it.
-            mine = [task for task in tasks if claim_of(config.worker_id, seen[task])[0] is Claim.RESUME]
-        found = registrar.looked_up(mine, committed=True)
-        self._announce(manager.announcement(found))
+            mine = own_tasks(manager.registrar, config.worker_id, tasks)
+        announce(manager, config, self._assembly, self._collector.producer, mine)
         self._become(WorkerState.RESTORING)
         self._make_globals()
         manager.hold(mine, Role.ACTIVE)
         if config.coordinator_url is not None:
-            self._follow(config.coordinator_url)
+            self._client = make_client(config, self._assembly.plan, config.coordinator_url, self.metrics.http.url)
+            self._follower = Follower(manager, self._client, config, frozenset(tasks))
+            self._follower.start()
+            self._heartbeats = self.metrics.http.spawn(self._client.run())
 
     def _make_globals(self) -> None:
         manager = self._manager
@@ -210,64 +209,6 @@ class Worker:
                 manager.stores.rebuild(error)
             else:
                 return
-
-    def _claim_all(self, committed: Mapping[TaskId, Mapping[Partition, CommittedOffset]]) -> None:
-        """Without a coordinator every task is this worker's."""
-        config = self.config
-        _, unowned, foreign = tasks_by_claim(config.worker_id, committed)
-        if foreign and not self._take_over:
-            other, theirs = next(iter(foreign.items()))
-            raise OwnershipError(
-                f"{len(theirs)} task{'s' if len(theirs) > 1 else ''} of '{config.application_id}' (first: "
-                f"{theirs[0]}) belong to worker '{other}', and this one is '{config.worker_id}'. Start it with "
-                f"--worker-id {other} to go on with that worker's state, or, once that worker is gone, with --take-over."
-            )
-        orders: dict[str | None, list[TaskId]] = {None: unowned} if unowned else {}
-        orders.update(foreign)
-        for previous, wanted in orders.items():
-            answer = self._manager.registrar.taken_over(previous, dict.fromkeys(wanted, config.worker_id))
-            for task, owner in answer.owners.items():
-                if owner != config.worker_id:
-                    raise OwnershipError(
-                        f"task {task} was claimed by worker '{owner}' at the same time; start again, with --take-over "
-                        f"once that worker is gone."
-                    )
-
-    def _announce(self, offsets: Offsets) -> None:
-        """Write this worker's new epochs beside the offsets of its tasks, in a transaction of its own."""
-        config, consumer = self.config, self._assembly.consumer
-        if not offsets:
-            return
-        if not config.exactly_once:
-            commit_directly(self._assembly.copier, offsets)
-            return
-        try:
-            commit_under(self._collector.producer, consumer.consumer_group_metadata(), offsets)
-        except OwnershipError as error:
-            raise OwnershipError(
-                f"another process runs as worker '{config.worker_id}' of '{config.application_id}' (it fenced this one "
-                f"while it started). Give each worker its own 'worker.id'."
-            ) from error
-
-    def _follow(self, url: str) -> None:
-        config, plan = self.config, self._assembly.plan
-        topology = summary(plan)
-        base = Heartbeat(
-            application=config.application_id,
-            worker=config.worker_id,
-            incarnation=uuid.uuid4().hex,
-            sequence=0,
-            topology_hash=topology.hash,
-            address=config.application_server or self.metrics.http.url,
-            tags=dict(config.tags),
-            rack=str(config.consumer["client.rack"]) if "client.rack" in config.consumer else None,
-        )
-        self._client = CoordinatorClient(
-            url, base, topology, token_file=config.coordinator_token_file, ca_file=config.coordinator_ca_file
-        )
-        self._follower = Follower(self._manager, self._client, config, frozenset(plan.tasks))
-        self._follower.start()
-        self._heartbeats = self.metrics.http.spawn(self._client.run())
 
     def _start_producer(self) -> None:
         """A producer that has this worker's transactional id to itself, and what commits through it."""

@@ -1,0 +1,107 @@
+"""The start of a worker: which tasks are its own, and how Kafka and the coordinator learn that it is back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from confluent_kafka import Producer
+
+from millpond.errors import OwnershipError
+from millpond.protocol import Heartbeat
+from millpond.protocol.client import CoordinatorClient
+from millpond.topology import TaskId
+
+from .assembly import Assembly
+from .claims import commit_directly, commit_under
+from .config import Config
+from .ownership import Claim, claim_of, tasks_by_claim
+from .plan import Plan, summary
+from .registrar import Registrar
+from .task_manager import TaskManager
+
+__all__ = ("announce", "claim_everything", "make_client", "own_tasks")
+
+
+def own_tasks(registrar: Registrar, worker: str, tasks: Sequence[TaskId]) -> list[TaskId]:
+    """The tasks that name the worker. What becomes its own a moment later, somebody tells it."""
+    seen = registrar.survey(tasks)
+    return [task for task in tasks if claim_of(worker, seen[task])[0] is Claim.RESUME]
+
+
+def claim_everything(registrar: Registrar, config: Config, tasks: Sequence[TaskId], *, take_over: bool) -> None:
+    """Without a coordinator every task is this worker's.
+
+    Raises:
+        OwnershipError: a task is another worker's, or another claimed it at the same moment.
+    """
+    worker = config.worker_id
+    _, unowned, foreign = tasks_by_claim(worker, registrar.survey(tasks))
+    if foreign and not take_over:
+        other, theirs = next(iter(foreign.items()))
+        raise OwnershipError(
+            f"{len(theirs)} task{'s' if len(theirs) > 1 else ''} of '{config.application_id}' (first: {theirs[0]}) "
+            f"belong to worker '{other}', and this one is '{worker}'. Start it with --worker-id {other} to go on with "
+            f"that worker's state, or, once that worker is gone, with --take-over."
+        )
+    orders: dict[str | None, list[TaskId]] = {None: unowned} if unowned else {}
+    orders.update(foreign)
+    for previous, wanted in orders.items():
+        for task, owner in registrar.taken_over(previous, dict.fromkeys(wanted, worker)).owners.items():
+            if owner != worker:
+                raise OwnershipError(
+                    f"task {task} was claimed by worker '{owner}' at the same time; start again, with --take-over once "
+                    f"that worker is gone."
+                )
+
+
+def announce(
+    manager: TaskManager, config: Config, assembly: Assembly, producer: Producer, tasks: Sequence[TaskId]
+) -> None:
+    """Write this worker's new epochs beside the offsets of its tasks, in a transaction of its own.
+
+    Raises:
+        OwnershipError: another process uses this worker's transactional id.
+    """
+    offsets = manager.announcement(manager.registrar.looked_up(tasks, committed=True))
+    if not offsets:
+        return
+    if not config.exactly_once:
+        commit_directly(assembly.copier, offsets)
+        return
+    try:
+        commit_under(producer, assembly.consumer.consumer_group_metadata(), offsets)
+    except OwnershipError as error:
+        raise OwnershipError(
+            f"another process runs as worker '{config.worker_id}' of '{config.application_id}' (it fenced this one "
+            f"while it started). Give each worker its own 'worker.id'."
+        ) from error
+
+
+def make_client(config: Config, plan: Plan, url: str, address: str | None) -> CoordinatorClient:
+    """What keeps the worker in touch with the coordinator.
+
+    Args:
+        config: the worker's.
+        plan: of the application.
+        url: where the coordinator is.
+        address: where the worker's own HTTP interface is, None when it has none.
+
+    Raises:
+        ConfigError: the certificates cannot be read.
+    """
+    topology = summary(plan)
+    rack = config.consumer.get("client.rack")
+    heartbeat = Heartbeat(
+        application=config.application_id,
+        worker=config.worker_id,
+        incarnation=uuid.uuid4().hex,
+        sequence=0,
+        topology_hash=topology.hash,
+        address=config.application_server or address,
+        tags=dict(config.tags),
+        rack=None if rack is None else str(rack),
+    )
+    return CoordinatorClient(
+        url, heartbeat, topology, token_file=config.coordinator_token_file, ca_file=config.coordinator_ca_file
+    )
