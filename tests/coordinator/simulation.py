@@ -24,6 +24,7 @@ from millpond_operator.coordinator import Engine, EngineOptions
 from tests.coordinator.support import APP, topology
 
 SESSION_MS = 6_000
+_RUNS = TaskReport(Role.ACTIVE, TaskState.RUNNING, 0, 20_000)
 
 
 class Kafka:
@@ -75,7 +76,7 @@ class Worker:
         # What Kafka says is its own it may resume with no one's leave.
         for task, owner in kafka.owners.items():
             if owner == id:
-                self.held[task] = TaskReport(Role.ACTIVE)
+                self.held[task] = _RUNS
 
     def heartbeat(self, **fields: Any) -> Heartbeat:
         self._sequence += 1
@@ -138,7 +139,7 @@ class Worker:
                 owner = kafka.owners.get(task)
                 if owner == self.id:
                     if held is None or held.role is not Role.ACTIVE:
-                        self.held[task] = TaskReport(Role.ACTIVE)
+                        self.held[task] = _RUNS
                 elif owner is not None:
                     self._find(task, owner)
             elif held is None or held.role is not Role.ACTIVE:

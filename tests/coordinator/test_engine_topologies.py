@@ -76,6 +76,19 @@ def test_a_coordinator_that_has_no_topology_asks_for_it() -> None:
     assert answer.take_over
 
 
+def test_what_workers_said_before_the_topology_was_known_counts_when_it_is() -> None:
+    """A coordinator without memory hears of tasks before it knows what tasks there are."""
+    driver, kafka = Driver(gathering_ms=100), Kafka()
+    old = Driver()
+    workers = fleet(kafka, 2)
+    settled(old, workers)
+    for worker in workers:
+        driver.engine.heartbeat(worker.heartbeat(topology=None, epoch=Epoch(), coordinator=""), 0)
+    assert driver.engine.view(None).owners == {}
+    driver.engine.heartbeat(workers[0].heartbeat(topology=topology(), epoch=Epoch(), coordinator=""), 0)
+    assert driver.engine.view(None).owners == kafka.owners
+
+
 def test_a_topology_that_is_not_what_its_hash_says_is_refused() -> None:
     """A heartbeat must not contradict itself."""
     driver = Driver()

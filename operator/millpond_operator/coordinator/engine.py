@@ -448,17 +448,22 @@ class Engine:
 
     def _use(self, topology: TopologySummary) -> None:
         """From now on, these are the tasks."""
+        first = self.topology is None
         self.topology = topology
         self._tasks = tasks_of(topology)
         self._names = {task: str(task) for task in self._tasks}
         self._ids = {text: task for task, text in self._names.items()}
-        # A task id means nothing in another topology: who owns what has to be found out again.
-        self.owners = {}
-        self._goal = self._placement = Placement()
-        self._staged = None
-        self._unknown.clear()
-        for member in self.members.values():
-            member.forget_tasks()
+        if first:  # workers were heard of before, but not what they run
+            for member in self.members.values():
+                self._learn(member, member.all_news(), first=True, back=False)
+        else:
+            # A task id means nothing in another topology: who owns what has to be found out again.
+            self.owners = {}
+            self._goal = self._placement = Placement()
+            self._staged = None
+            self._unknown.clear()
+            for member in self.members.values():
+                member.forget_tasks()
         self._membership_changed()
 
     def _learn(self, member: Membership, news: News, *, first: bool, back: bool) -> None:

@@ -137,6 +137,11 @@ class Membership:
         self.alive = self.confirmed = True
         return news
 
+    def all_news(self) -> News:
+        """What its last heartbeat said, as if nothing had been known before."""
+        self._copies = self._on_disk = None
+        return News(claimed=self.claims, found=self._found, placement=True, copies=True)
+
     def forget_tasks(self) -> None:
         """Its tasks were those of another topology."""
         self.tasks, self.on_disk, self.claims = {}, {}, frozenset()
