@@ -26,7 +26,6 @@ class Conductor:
     Attributes:
         done: faults that were carried out, with the moment, in monotonic seconds.
         active: what is wrong right now.
-        log: one line per event.
     """
 
     def __init__(self, stage: Stage, watch: Watch, plan: list[Fault]) -> None:
@@ -41,7 +40,7 @@ class Conductor:
         self._controls = {name: Controls() for name in stage.names}
         self.done: list[tuple[Fault, float]] = []
         self.active: dict[int, Fault] = {}
-        self.log = stage.directory.joinpath("events.log").open("w", buffering=1)
+        self._events = stage.directory / "events.log"
         for fault in plan:
             self._at(self._began + fault.at, lambda fault=fault: self._begin(fault))
 
@@ -60,10 +59,7 @@ class Conductor:
             self.tell("the broker is back")
 
     def stop(self) -> None:
-        """Drop what has not happened yet; what has is brought to its end."""
-        for _, _, action in sorted(self._due):
-            if not getattr(action, "begins", False):
-                action()
+        """Drop what has not happened yet, and mend all connections."""
         self._due.clear()
         for proxy in [*self._stage.to_broker.values(), *self._stage.to_coordinator.values()]:
             proxy.mend()
@@ -72,7 +68,8 @@ class Conductor:
 
     def tell(self, text: str) -> None:
         """Write an event down, in the monotonic seconds that all logs of the run have."""
-        self.log.write(f"{time.monotonic():.3f} {text}\n")
+        with self._events.open("a") as log:
+            log.write(f"{time.monotonic():.3f} {text}\n")
 
     def _at(self, moment: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._due, (moment, next(self._order), action))

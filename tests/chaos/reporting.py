@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
@@ -90,7 +91,7 @@ def _figures(values: Sequence[float]) -> list[str]:
     if not values:
         return ["-", "-", "-"]
     ordered = sorted(values)
-    return [f"{ordered[min(len(ordered) - 1, int(len(ordered) * share))]:.2f}" for share in (0.5, 0.99, 1.0)]
+    return [f"{ordered[math.ceil(len(ordered) * share) - 1]:.2f}" for share in (0.5, 0.99, 1.0)]
 
 
 def _list(title: str, lines: Sequence[str], most: int = _SHOWN) -> Text:

@@ -127,7 +127,8 @@ class _Run:
                 outcome.stuck = str(stuck)
                 self._note_views()
             outcome.orders = self._generator.sent
-            outcome.pauses = dict(self._watch.pauses)
+            outcome.pauses = {number: seconds for number, (seconds, _) in self._watch.pauses.items()}
+            self._note_pauses()
             for worker in stage.workers.values():
                 worker.wanted = False
                 worker.kill()
@@ -210,6 +211,21 @@ class _Run:
                 )
             )  # fmt: skip
         time.sleep(_TICK_S)
+
+    def _note_pauses(self) -> None:
+        """Write down which task each fault held up the longest, and when nothing came out of a task."""
+        directory = self._stage.directory
+        pauses = [
+            f"{fault}  {self._watch.pauses[fault.number][0]:.2f} s, {self._watch.pauses[fault.number][1]} was the last\n"
+            for fault in self._plan
+            if fault.number in self._watch.pauses
+        ]
+        directory.joinpath("pauses.txt").write_text("".join(pauses))
+        gaps = [
+            f"{task} from {before:.3f} to {after:.3f}: {after - before:.2f} s\n"
+            for task, before, after in self._watch.gaps
+        ]
+        directory.joinpath("gaps.txt").write_text("".join(gaps))
 
     def _note_views(self) -> None:
         """Write down what the coordinator and Kafka say of the assignment, while they still can."""

@@ -22,6 +22,7 @@ from tests.support.kafka import topic_names
 __all__ = ("Watch",)
 
 _NEVER = -1.0
+_GAP_S = 1.5
 
 
 class Watch:
@@ -32,7 +33,9 @@ class Watch:
         repartition_ends: the offset after the last record seen, by partition of the repartition topic.
         violations: (monotonic seconds, what is wrong).
         progressed_at: when something new came out last, in monotonic seconds.
-        pauses: fault number -> seconds until every task had put out something that came in after the fault.
+        pauses: fault number -> seconds until every task had put out something that came in after the fault, and the
+            task that was the last one.
+        gaps: (task, from, to) when nothing came out of a task for long, in monotonic seconds.
     """
 
     def __init__(self, bootstrap_servers: str, generator: Generator, repartition: str) -> None:
@@ -48,13 +51,16 @@ class Watch:
         self._task_of_word: dict[str, int] = {}
         #: The newest sending time of what came out, by task.
         self._newest: dict[tuple[int, int], float] = {}
-        self._waiting: dict[int, float] = {}
+        self._arrived: dict[tuple[int, int], float] = {}
+        #: By fault: its moment, and the task that is the last one to go on.
+        self._waiting: dict[int, tuple[float, str]] = {}
         self._lock = threading.Lock()
         self.seen = 0
         self.repartition_ends: dict[int, int] = {}
         self.violations: list[tuple[float, str]] = []
         self.progressed_at = time.monotonic()
-        self.pauses: dict[int, float] = {}
+        self.pauses: dict[int, tuple[float, str]] = {}
+        self.gaps: list[tuple[str, float, float]] = []
 
     def start(self) -> Self:
         """Begin to follow."""
@@ -68,13 +74,13 @@ class Watch:
     def fault(self, number: int, at: float) -> None:
         """A fault happened: measure how long it takes until all tasks go on."""
         with self._lock:
-            self._waiting[number] = at
+            self._waiting[number] = (at, "")
 
     def stragglers(self) -> list[str]:
         """Tasks, by when something that was sent newly came out of them last, the slowest first."""
         now = time.monotonic()
         ages = sorted(((now - self._newest.get(task, now), task) for task in self._tasks()), reverse=True)
-        return [f"{task[0]}_{task[1]}: {age:.1f} s" for age, task in ages if age > 2]
+        return [f"{_name(task)}: {age:.1f} s" for age, task in ages if age > 2]
 
     def _tasks(self) -> list[tuple[int, int]]:
         return [(subtopology, partition) for subtopology in (0, 1) for partition in range(PARTITIONS)]
@@ -141,16 +147,27 @@ class Watch:
         source = self._generator.partition_of.get(customer)
         if word_task is not None and source is not None:
             for task in ((0, source), (1, word_task)):
+                before = self._arrived.get(task, self.progressed_at)
+                self._arrived[task] = self.progressed_at
+                if self.progressed_at - before > _GAP_S:
+                    self.gaps.append((_name(task), before, self.progressed_at))
                 if order.sent_at > self._newest.get(task, _NEVER):
                     self._newest[task] = order.sent_at
 
     def _measure(self) -> None:
-        slowest = min((self._newest.get(task, _NEVER) for task in self._tasks()), default=_NEVER)
+        newest, slowest = min((self._newest.get(task, _NEVER), _name(task)) for task in self._tasks())
         now = time.monotonic()
         with self._lock:
-            over = [number for number, at in self._waiting.items() if slowest > at]
-            for number in over:
-                self.pauses[number] = now - self._waiting.pop(number)
+            for number, (at, last) in list(self._waiting.items()):
+                if newest > at:
+                    self.pauses[number] = (now - at, last)
+                    del self._waiting[number]
+                else:
+                    self._waiting[number] = (at, slowest)
 
     def _violation(self, text: str) -> None:
         self.violations.append((time.monotonic(), text))
+
+
+def _name(task: tuple[int, int]) -> str:
+    return f"{task[0]}_{task[1]}"
