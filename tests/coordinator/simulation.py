@@ -87,6 +87,7 @@ class Worker:
             "epoch": known.epoch if known is not None else Epoch(),
             "known_revision": known.revision if known is not None else 0,
             "coordinator": known.coordinator if known is not None else "",
+            "acknowledged": known.sequence if known is not None else 0,
             "tasks": dict(self.held),
             "on_disk": dict(self.on_disk),
             "taken_over": {task: owner for task, (owner, _) in self._found.items()},

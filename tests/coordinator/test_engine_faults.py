@@ -231,6 +231,7 @@ class World:
         engine = self.coordinators[0].engine
         view = engine.view(None)
         members = {each.worker for each in view.members if each.alive and not each.draining}
+        members -= {id for id, each in engine.members.items() if each.leaving}
         return (
             self.owned()
             and not engine.plan_due

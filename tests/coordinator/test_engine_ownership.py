@@ -125,7 +125,8 @@ def test_a_repeated_finding_is_no_news() -> None:
     driver.engine.heartbeat(w1.heartbeat(taken_over={"0_0": "w2"}), 0)
     driver.engine.heartbeat(w0.heartbeat(taken_over={"0_0": "w1"}), 0)
     assert owners(driver)["0_0"] == "w2"
-    driver.engine.heartbeat(w0.heartbeat(), 0)
+    # It is told that the finding has arrived, and finds the same again.
+    w0.take(driver.engine.answer_for("w0"))
     driver.engine.heartbeat(w0.heartbeat(taken_over={"0_0": "w1"}), 0)
     assert owners(driver)["0_0"] == "w1"
 

@@ -78,7 +78,8 @@ class Membership:
     tasks: Mapping[str, TaskReport] = field(default_factory=dict)
     on_disk: Mapping[str, int] = field(default_factory=dict)
     claims: frozenset[str] = frozenset()
-    _found: Mapping[str, str] = field(default_factory=dict)
+    _found: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Owners it found, with the sequence of the heartbeat that said so first."""
 
     revision: int = 0
     instructions: Instructions | None = None
@@ -97,7 +98,7 @@ class Membership:
             self.may_leave = False
         before: Mapping[str, TaskReport] = self.tasks if again else _NOTHING
         changed = not again or before != heartbeat.tasks
-        claims, found = (self.claims, self._found) if again else (frozenset[str](), dict[str, str]())
+        claims = self.claims if again else frozenset[str]()
 
         placement = (
             not again
@@ -121,13 +122,10 @@ class Membership:
             self._on_disk = None
         news = News(
             claimed=self.claims - claims if changed else frozenset(),
-            found={task: owner for task, owner in heartbeat.taken_over.items() if found.get(task) != owner}
-            if heartbeat.taken_over
-            else {},
+            found=self._newly_found(heartbeat, again=again) if heartbeat.taken_over or self._found else {},
             placement=placement,
             copies=copies,
         )
-        self._found = heartbeat.taken_over
         self.sequence = heartbeat.sequence
         self.heard_ms = now_ms
         self.doubted_ms = None
@@ -137,10 +135,28 @@ class Membership:
         self.alive = self.confirmed = True
         return news
 
+    def _newly_found(self, heartbeat: Heartbeat, *, again: bool) -> dict[str, str]:
+        """What it found, or found again, since its last heartbeat: what it only repeats may be long past."""
+        before, self._found = self._found if again else {}, {}
+        news = {}
+        for task, owner in heartbeat.taken_over.items():
+            earlier = before.get(task)
+            if earlier is not None and earlier[0] == owner and earlier[1] > heartbeat.acknowledged:
+                self._found[task] = earlier
+            else:
+                self._found[task] = (owner, heartbeat.sequence)
+                news[task] = owner
+        return news
+
     def all_news(self) -> News:
         """What its last heartbeat said, as if nothing had been known before."""
         self._copies = self._on_disk = None
-        return News(claimed=self.claims, found=self._found, placement=True, copies=True)
+        return News(
+            claimed=self.claims,
+            found={task: owner for task, (owner, _) in self._found.items()},
+            placement=True,
+            copies=True,
+        )
 
     def forget_tasks(self) -> None:
         """Its tasks were those of another topology."""

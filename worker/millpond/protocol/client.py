@@ -265,6 +265,7 @@ class CoordinatorClient:
                 epoch=max(self._epoch, Epoch(self._leader[0], 0)),
                 known_revision=known.revision if known else 0,
                 coordinator=known.coordinator if known else "",
+                acknowledged=known.sequence if known else 0,
                 tasks=dict(self._tasks),
                 on_disk=dict(self._on_disk),
                 taken_over={task: owner for task, (owner, _) in self._taken_over.items()},

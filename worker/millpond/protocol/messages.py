@@ -121,6 +121,8 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """`Answer.revision` of the last answer."""
     coordinator: str = ""
     """`Answer.coordinator` of the last answer: of two coordinators with one term the greater counts."""
+    acknowledged: int = 0
+    """`Answer.sequence` of the last answer: what is repeated although it was acknowledged was found again."""
     tasks: dict[str, TaskReport] = {}
     """Everything it holds, by task id. An active task listed here is its own in Kafka, or it is about to find out."""
     on_disk: dict[str, int] = {}
