@@ -137,12 +137,8 @@ class _Plan:
         return (there | {*self._previous.standby.get(task, ())}) & self._standing.placeable
 
     def _ready(self, task: TaskId, worker: str) -> bool:
-        """Whether the copy, whatever its role, would do as a standby at once: it is caught up, or was just active."""
-        return (
-            self._standing.caught_up(task, worker)
-            or worker == self._previous.active.get(task)
-            or worker == self._standing.runner(task, self._previous.active)
-        )
+        """Whether the copy, whatever its role, would do as a standby at once: it is caught up, or that of who runs it."""
+        return self._standing.caught_up(task, worker) or worker == self._standing.runner(task, self._previous.active)
 
     def _warming(self, task: TaskId) -> set[str]:
         reported = self._standing.copies(task)

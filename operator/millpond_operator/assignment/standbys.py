@@ -40,10 +40,15 @@ def place_standbys(
     even = sum(weights.values()) * (1 + replicas) / len(workers)
     for task in tasks:
         shares.keep(task, _last(task, standing, previous), replicas)
-    for task in _in_turns(tasks, active, list(workers)):
-        while len(shares.standbys[task]) < replicas:
-            shares.add(task, _with_state(task, standing, previous), even)
-    shares.level(standing)
+    turns = _in_turns(tasks, active, list(workers))
+    changed = True
+    while changed:  # the spread never gets worse, and when it stays the shares get more even: this ends
+        changed = False
+        for task in turns:
+            while shares.lacks(task, replicas):
+                changed = True
+                shares.add(task, _with_state(task, standing, previous), even)
+        shares.level(standing)
     return {task: tuple(sorted(shares.standbys[task])) for task in tasks}
 
 
@@ -98,18 +103,27 @@ class _Shares:
         self._sizes = Counter(tags.group.values())
 
     def keep(self, task: TaskId, last: Iterable[str], replicas: int) -> None:
-        """Start with the standbys that `task` had, less those that stand in the way of a better spread."""
+        """Start with the standbys that `task` had, as far as they still go."""
         kept = [worker for worker in last if worker in self._load and worker != self._active[task]]
         while len(kept) > replicas:
             kept.remove(max(kept, key=lambda worker: (self._score(task, [w for w in kept if w != worker]), worker)))
-        while kept and not self._tags.perfect(self._groups(task, kept)):
-            worker = max(kept, key=lambda worker: (self._best_without(task, kept, worker), worker))
-            if self._best_without(task, kept, worker) <= self._score(task, kept):
-                break
-            kept.remove(worker)
         self.standbys[task] = kept
         for worker in kept:
             self._add(worker, self._weights[task])
+
+    def lacks(self, task: TaskId, replicas: int) -> bool:
+        """Whether `task` needs one more standby. One that stands in the way of a better spread is dropped first."""
+        standbys = self.standbys[task]
+        if len(standbys) < replicas:
+            return True
+        if self._tags.perfect(self._groups(task, standbys)):
+            return False
+        best, worker = max((self._best_without(task, standbys, worker), worker) for worker in standbys)
+        if best <= self._score(task, standbys):
+            return False
+        standbys.remove(worker)
+        self._add(worker, -self._weights[task])
+        return True
 
     def add(self, task: TaskId, preferred: Iterable[str], even: float) -> None:
         """Give `task` one more standby: on one of `preferred` whose share is below `even`, else where there is least."""
