@@ -119,11 +119,16 @@ class Worker:
         self._loop = threading.Thread(target=self._run, name=f"loop of {name}", daemon=True)
         self._loop.start()
         self.http.start()
-        self.service.open(self, application.catalog)
+        self.start_answering()
+
+    def start_answering(self) -> None:
+        self.service.open(self, self.application.catalog)
 
     def _run(self) -> None:
         while (command := self._commands.get()) is not None:
             future, function = command
+            if not future.set_running_or_notify_cancel():
+                continue
             try:
                 future.set_result(function())
             except BaseException as error:

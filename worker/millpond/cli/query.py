@@ -78,9 +78,9 @@ def command(session: Session, /, store: str | None, key: str | None, output: str
     millpond query --url http://localhost:8080 delays JFK --from 2013-01-01 --to 2013-01-02
     """  # noqa: D301 - click's mark for lines that are not wrapped
     transport = Transport(_urls(**{name: given.pop(name) for name in _FINDING}))
-    timeout_s = duration_ms("timeout", given["timeout"]) / 1000
     shown = _Json(session.out) if output == "json" else _Tables(session.out)
     try:
+        timeout_s = duration_ms("--timeout", given["timeout"]) / 1000
         if store is None:
             shown.stores(transport.one(("stores",), {}, timeout_s)["stores"])
         elif given.pop("where"):
@@ -93,6 +93,10 @@ def command(session: Session, /, store: str | None, key: str | None, output: str
             shown.places(found)
         else:
             _ask(transport, store, key, shown, given, timeout_s)
+    except QueryFailed as failed:
+        if failed.reason is FailureReason.BAD_REQUEST:
+            raise click.UsageError(str(failed)) from failed
+        raise
     finally:
         transport.close()
 

@@ -92,13 +92,16 @@ class LocalReader:
 
     def readable(self, read: Read, partitions: tuple[int, ...]) -> tuple[int, ...]:
         """Those of the partitions that could be read here now, or as soon as the position is reached."""
-        holdings = self.state.holdings()
-        found = []
-        for partition in partitions:
-            failed = self._refusal(read, partition, holdings)
-            if failed is None or _waits(failed, read):
-                found.append(partition)
-        return tuple(found)
+        failures = [self.refusal(read, partition) for partition in partitions]
+        return tuple(
+            partition
+            for partition, failed in zip(partitions, failures, strict=True)
+            if failed is None or _waits(failed, read)
+        )
+
+    def refusal(self, read: Read, partition: int) -> QueryFailed | None:
+        """Why a partition cannot be read here now, None when it can."""
+        return self._refusal(read, partition, self.state.holdings())
 
     def check(self, read: Read) -> Head:
         """Make sure that all partitions of the request may be read.

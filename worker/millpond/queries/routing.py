@@ -28,6 +28,10 @@ __all__ = ("Router", "Scan")
 
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.1
+#: A worker that gives up at the deadline is given so long to say why.
+_GRACE_S = 0.5
+#: What says more of why there is no answer.
+_TELLING = {FailureReason.NOT_PRESENT: 0, FailureReason.NOT_ACTIVE: 1, FailureReason.NOT_UP_TO_BOUND: 2}
 #: While a worker does not answer, it is looked up so often whether the partition is still there.
 _SECOND_THOUGHT_S = 0.5
 
@@ -156,6 +160,8 @@ class Scan:
         """Find somebody to read each partition from that has nobody."""
         directory = self._router.directory
         while self._homeless:
+            if self._failed:
+                self._check_deadline()
             homes: dict[str, list[int]] = {}
             for partition in sorted(self._homeless):
                 worker = self._choose(partition)
@@ -175,8 +181,20 @@ class Scan:
                 self._tried.pop(partition, None)
 
     def _choose(self, partition: int) -> str | None:
+        reader = self._router.reader
+        candidates = self._router.candidates(self._read, partition)
+        if reader.worker not in candidates:
+            failed = reader.refusal(self._read, partition)
+            if failed is not None and failed.reason is not FailureReason.NOT_PRESENT:
+                self._note_failure(partition, failed)
         tried = self._tried.get(partition, ())
-        return next((each for each in self._router.candidates(self._read, partition) if each not in tried), None)
+        return next((each for each in candidates if each not in tried), None)
+
+    def _note_failure(self, partition: int, failed: QueryFailed) -> None:
+        """Remember why a partition was not read: what says most of it, and of several such the last one."""
+        known = self._failed.get(partition)
+        if known is None or _TELLING[failed.reason] >= _TELLING[known.reason]:
+            self._failed[partition] = failed
 
     def _open(self, worker: str, partitions: tuple[int, ...]) -> None:
         router, me = self._router, self._router.reader.worker
@@ -240,7 +258,7 @@ class Scan:
         filling = asyncio.ensure_future(source.fill())
         try:
             while True:
-                left = self._deadline - time.monotonic()
+                left = self._deadline + _GRACE_S - time.monotonic()
                 done, _ = await asyncio.wait([filling], timeout=max(0.0, min(_SECOND_THOUGHT_S, left)))
                 if done:
                     return filling.result()
@@ -269,7 +287,7 @@ class Scan:
         for partition in source.partitions:
             self._homeless.add(partition)
             self._tried.setdefault(partition, set()).add(source.worker)
-            self._failed[partition] = failed
+            self._note_failure(partition, failed)
 
     def _merged(self) -> list[Row]:
         """The rows that no source can still come before."""

@@ -78,17 +78,14 @@ class Transport:
         return msgspec.json.decode(body)
 
     def lines(self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float) -> Iterator[bytes]:
-        """The lines of an answer. One that was cut off ends without its last line, and raises nothing.
+        """The lines of an answer, which is asked for when the first is wanted.
+
+        One that was cut off ends without its last line, and raises nothing.
 
         Raises:
             QueryFailed: there is no answer.
         """
         address, connection, answer = self._asked(segments, query, timeout_s)
-        return self._read(address, connection, answer)
-
-    def _read(
-        self, address: tuple[str, int], connection: _Connection, answer: http.client.HTTPResponse
-    ) -> Iterator[bytes]:
         whole = False
         try:
             while True:

@@ -1,0 +1,188 @@
+"""How old an answer may be, how new it must be, and what is not committed yet."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+import millpond as mp
+from millpond.protocol import Role, TaskState
+from millpond.queries import FailureReason, QueryFailed
+
+SHORT = timedelta(milliseconds=300)
+LONG = timedelta(seconds=30)
+
+
+def count(value):
+    return mp.ValueAndTimestamp(value, 1)
+
+
+@pytest.fixture
+def copied(start):
+    """An application where `key` is 1 on a standby and 2 on its active task; with the standby and another worker."""
+    application = start(3, 3)
+    partition = application.put("counts", "key", count(1))
+    owner = application.owners[partition]
+    standby, other = [each for each in application.workers if each is not owner]
+    standby.follow(partition)
+    application.put("counts", "key", count(2))
+    application.standbys[partition] = (standby,)
+    application.publish()
+    return application, partition, standby, other
+
+
+def reason_of(query):
+    with pytest.raises(QueryFailed) as raised:
+        query()
+    return raised.value.reason
+
+
+def test_a_copy_answers_only_when_it_may(copied):
+    """Without an allowance the active task answers, even where a copy is at hand; with one the copy at hand does."""
+    application, _, standby, other = copied
+    for worker in application.workers:
+        assert application.client(worker).store("counts").get("key") == 2
+    at_hand = application.client(standby).store("counts").lookup("key", max_staleness=timedelta(minutes=1))
+    assert (at_hand.value, at_hand.worker, dict(at_hand.position)) == (1, standby.name, {})
+    assert timedelta(0) <= at_hand.staleness < timedelta(minutes=1)
+    # From elsewhere the active task is asked first.
+    answer = application.client(other).store("counts").lookup("key", max_staleness=timedelta(minutes=1))
+    assert (answer.value, answer.staleness) == (2, None)
+
+
+def test_a_copy_stands_in_for_an_owner_that_is_gone(copied):
+    """Availability for staleness: reads go on while the active task is nowhere."""
+    application, partition, standby, other = copied
+    application.owners[partition].drop(partition)
+    store = application.client(other).store("counts")
+    answer = store.lookup("key", max_staleness=timedelta(minutes=1), timeout=SHORT)
+    assert (answer.value, answer.worker) == (1, standby.name)
+    rows = store.all(max_lag=0, timeout=SHORT)
+    assert [(row.key, row.value) for row in rows] == [("key", 1)]
+    assert rows.staleness is not None
+    assert reason_of(lambda: store.get("key", timeout=SHORT)) is FailureReason.NOT_PRESENT
+
+
+def test_a_copy_that_is_too_old_does_not_answer(copied):
+    """Bounds of time and of records, and both at once; what was never up to date is never within one."""
+    application, partition, standby, _ = copied
+    application.owners[partition].drop(partition)
+    store = application.client(standby, timeout=SHORT).store("counts")
+    standby.alter(partition, caught_up_at=time.monotonic() - 5, lag=40)
+    minute = timedelta(minutes=1)
+    assert store.get("key", max_staleness=timedelta(seconds=20)) == 1
+    assert store.get("key", max_lag=40) == 1
+    assert store.get("key", max_staleness=minute, max_lag=40) == 1
+    late = FailureReason.NOT_UP_TO_BOUND
+    assert reason_of(lambda: store.get("key", max_staleness=timedelta(seconds=4))) is late
+    assert reason_of(lambda: store.get("key", max_lag=39)) is late
+    assert reason_of(lambda: store.get("key", max_staleness=minute, max_lag=39)) is late
+    standby.alter(partition, caught_up_at=None, lag=None)
+    assert reason_of(lambda: store.get("key", max_staleness=minute)) is late
+    assert reason_of(lambda: store.get("key", max_lag=10**9)) is late
+
+
+def test_an_active_task_that_restores_is_a_copy_like_others(copied):
+    """Before it processes, it may answer as far as the bounds allow."""
+    application, partition, _, _ = copied
+    owner = application.owners[partition]
+    owner.alter(partition, state=TaskState.RESTORING, caught_up_at=None, lag=3)
+    store = application.client(owner, timeout=SHORT).store("counts")
+    assert store.lookup("key", max_lag=3).worker == owner.name
+    application.standbys.clear()
+    application.publish()
+    assert reason_of(lambda: store.get("key", max_lag=2)) is FailureReason.NOT_UP_TO_BOUND
+
+
+def test_a_position_is_waited_for(copied):
+    """Read your writes: the answer comes once the commit that has the write is through."""
+    application, partition, standby, _ = copied
+    store = application.client(standby, timeout=LONG).store("counts")
+    bound = {f"in-{partition}": application.committed[partition] + 1}
+    with ThreadPoolExecutor(2) as executor:
+        waiting = executor.submit(store.lookup, "key", position=bound)
+        waiting_rows = executor.submit(lambda: [row.value for row in store.all(position=bound)])
+        with pytest.raises(TimeoutError):
+            waiting.result(0.2)
+        application.put("counts", "key", count(3), commit=False)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.1)
+        application.put("counts", "other", count(4), commit=False)
+        owner = application.owners[partition]
+        owner.do(lambda: owner.commit(partition))
+        answer = waiting.result(20)
+        assert answer.value == 3
+        assert answer.position[f"in-{partition}"] >= bound[f"in-{partition}"]
+        assert 3 in waiting_rows.result(20)
+
+
+def test_a_position_that_is_not_reached_fails_at_the_deadline(copied):
+    """The reason says it, and the sentence has both offsets."""
+    application, partition, _, other = copied
+    store = application.client(other).store("counts")
+    wanted = application.committed[partition] + 10
+    with pytest.raises(QueryFailed, match=rf"offset {wanted - 10} of in-{partition}, but {wanted}") as raised:
+        store.get("key", position={f"in-{partition}": wanted}, timeout=SHORT)
+    assert raised.value.reason is FailureReason.NOT_UP_TO_BOUND
+    # The position of an answer is reached by definition; other partitions' offsets are not this key's concern.
+    answer = store.lookup("key")
+    assert store.get("key", position={**answer.position, f"in-{(partition + 1) % 3}": 10**9}) == 2
+
+
+def test_a_copy_cannot_prove_a_position(copied):
+    """However stale the answer may be, a position is the active task's to prove."""
+    application, partition, standby, _ = copied
+    store = application.client(standby).store("counts")
+    bound = {f"in-{partition}": 1}
+    answer = store.lookup("key", position=bound, max_staleness=timedelta(hours=1))
+    assert (answer.value, answer.staleness) == (2, None)
+    application.owners[partition].drop(partition)
+    with pytest.raises(QueryFailed):
+        store.get("key", position=bound, max_staleness=timedelta(hours=1), timeout=SHORT)
+
+
+def test_a_position_of_a_topic_the_store_does_not_read_is_refused(copied):
+    """It could never be proven, so it is not passed over in silence."""
+    application, _, _, other = copied
+    with pytest.raises(QueryFailed, match="'elsewhere' is no topic that the tasks of store 'counts' read") as raised:
+        application.client(other).store("counts").get("key", position={"elsewhere-0": 1})
+    assert raised.value.reason is FailureReason.BAD_REQUEST
+
+
+def test_only_what_is_committed_is_seen_unless_asked(copied):
+    """Uncommitted reads go to the active task, wherever they are asked for."""
+    application, partition, standby, other = copied
+    application.put("counts", "key", count(3), commit=False)
+    for worker in (standby, other, application.owners[partition]):
+        store = application.client(worker).store("counts")
+        assert store.get("key") == 2
+        assert store.get("key", isolation="read_uncommitted") == 3
+        assert store.get("key", isolation="read_uncommitted", max_staleness=timedelta(hours=1)) == 3
+    owner = application.owners[partition]
+    held = owner.holdings()[mp.TaskId(0, partition)]
+    owner.do(held.stores["counts"].revert)
+    assert store.get("key", isolation="read_uncommitted") == 2
+
+
+def test_a_loop_that_does_not_turn_is_not_waited_for_beyond_the_deadline(copied):
+    """Committed reads need no turn of the loop; uncommitted ones say what is wrong."""
+    application, partition, _, _ = copied
+    owner = application.owners[partition]
+    store = application.client(owner, timeout=SHORT).store("counts")
+    stuck = owner.call(lambda: time.sleep(1.5))
+    assert store.get("key") == 2
+    assert reason_of(lambda: store.get("key", isolation="read_uncommitted")) in {
+        FailureReason.NOT_ACTIVE,
+        FailureReason.NOT_PRESENT,
+    }
+    stuck.result(10)
+
+
+def test_a_warm_up_copy_is_a_copy(copied):
+    """Its role does not matter, only how far it is."""
+    application, partition, standby, _ = copied
+    standby.alter(partition, role=Role.WARM_UP)
+    assert application.client(standby).store("counts").get("key", max_lag=0) == 1

@@ -1,0 +1,139 @@
+"""`millpond query`, from a user's side."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import millpond as mp
+from millpond.cli import main
+from tests.queries.application import Application, Point
+
+
+@pytest.fixture(scope="module")
+def application():
+    made = Application(2, 3)
+    for each in range(40):
+        made.put("counts", f"k{each:02}", mp.ValueAndTimestamp(each, 1_700_000_000_000 + each))
+        made.put("points", Point(each, 0), mp.ValueAndTimestamp({"count": each, "name": f"n{each}"}, 1_700_000_000_000))
+        made.put("windows", "JFK", mp.ValueAndTimestamp(each / 2, 1_700_000_000_000), each * 10_000)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def query(application, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*arguments, url=True):
+        given = ["--url", application.urls()[0]] if url else []
+        with pytest.raises(SystemExit) as ended:
+            main(["query", *given, *map(str, arguments)])
+            sys.exit(0)
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
+
+
+def words(text):
+    return [line.split() for line in text.splitlines()]
+
+
+def test_the_stores_are_listed(query):
+    """Without a store: what there is, of which kind, with its serdes."""
+    status, out, _ = query()
+    lines = words(out)
+    assert status == 0
+    assert lines[0] == ["store", "kind", "keys", "values", "partitions"]
+    assert ["counts", "key-value", "String", "Long", "3"] in lines
+    assert ["windows", "window,", "10", "s", "String", "Double", "3"] in lines
+
+
+def test_a_key_is_shown_with_its_position(query, application):
+    """The value, and where it is from; a key without one is said."""
+    status, out, _ = query("counts", "k07")
+    assert status == 0
+    partition = application.catalog["counts"].partition_of(b"k07")
+    assert words(out)[1] == ["k07", "7", "2023-11-14", "22:13:20.007"]
+    owner = application.owners[partition].name
+    position = application.committed[partition]
+    assert out.splitlines()[2] == f"partition {partition} at {owner} · in-{partition} up to {position}"
+    assert query("counts", "none")[:2] == (0, "'none' has no value.\n")
+
+
+def test_objects_are_shown_field_by_field(query):
+    """Values that are alike become columns; a table that does not show all says so."""
+    _, out, _ = query("points", "-n", 3)
+    lines = words(out)
+    assert lines[0] == ["key", "count", "name", "timestamp"]
+    assert lines[1][:3] == ['{"y":0,"x":0}', "0", "n0"]
+    assert len(lines) == 5
+    assert "and more" in out
+
+
+def test_ranges_prefixes_and_windows(query):
+    """Each with its options."""
+    assert [line[0] for line in words(query("counts", "--low", "k10", "--high", "k12")[1])] == [
+        "key", "k10", "k11", "k12",
+    ]  # fmt: skip
+    assert [line[0] for line in words(query("counts", "--prefix", "k3", "--reverse", "-n", 20)[1])][1:3] == [
+        "k39", "k38",
+    ]  # fmt: skip
+    out = query("windows", "JFK", "--from", "1970-01-01T00:06:20Z")[1]
+    assert words(out)[0] == ["key", "from", "to", "value", "timestamp"]
+    assert [line[2] for line in words(out)[1:]] == ["00:06:20", "00:06:30"]
+    assert query("windows", "LGA")[1] == "There are no rows.\n"
+
+
+def test_json_is_one_object_per_line_and_has_all_rows(query):
+    """For programs: no limit unless asked for, and the answer of a key is whole."""
+    rows = [json.loads(line) for line in query("counts", "-o", "json")[1].splitlines()]
+    assert [(row["key"], row["value"]) for row in rows] == [(f"k{each:02}", each) for each in range(40)]
+    assert len(query("counts", "-o", "json", "-n", 5)[1].splitlines()) == 5
+    answer = json.loads(query("counts", "k01", "-o", "json", "--raw")[1])
+    assert (answer["found"], answer["key"], answer["value"]) == (True, "azAx", "AAAAAAAAAAE=")
+
+
+def test_the_coordinator_knows_the_workers(query, application):
+    """Instead of a worker's URL: the coordinator's, and the application."""
+    where = ["--coordinator-url", application.coordinator.url]
+    status, out, _ = query(*where, "--application-id", "app", "counts", "k01", "-o", "json", url=False)
+    assert (status, json.loads(out)["value"]) == (0, 1)
+    status, _, err = query(*where, "counts", url=False)
+    assert status == 2
+    assert "--application-id" in err
+    status, _, err = query("--coordinator-url", "http://127.0.0.1:1", "--application-id", "app", "counts", url=False)
+    assert status == 1
+    assert "does not say who the workers of 'app' are" in err
+
+
+def test_where_shows_the_workers(query, application):
+    """Of a key, and of all partitions."""
+    lines = words(query("counts", "--where")[1])
+    assert lines[0] == ["partition", "task", "active", "standbys"]
+    assert [line[:3] for line in lines[1:]] == [
+        [str(each), f"0_{each}", application.owners[each].name] for each in range(3)
+    ]
+    assert len(words(query("counts", "k01", "--where")[1])) == 2
+
+
+def test_failures_end_with_one_sentence_and_a_status(query):
+    """1 when the application cannot answer, 2 when the command line is wrong."""
+    for arguments, status, said in (
+        (["count"], 1, "has no store 'count'"),
+        (["counts", "k01", "--low", "k00"], 2, "--low does not go with a key"),
+        (["counts", "--from", "1"], 2, "--from does not go with a key-value store"),
+        (["windows", "--prefix", "J"], 2, "--prefix does not go with a window store"),
+        (["counts", "--prefix", "k", "--high", "k"], 2, "--high does not go with --prefix"),
+        (["counts", "--timeout", "soon"], 2, "--timeout: 'soon' is no duration"),
+        (["counts", "--max-staleness", "old"], 2, "max_staleness: 'old' is no duration"),
+        (["counts", "k01", "--partition", "9"], 1, "has no partition 9"),
+    ):
+        found, out, err = query(*arguments)
+        assert (found, out) == (status, ""), arguments
+        assert said in err
+        assert "Traceback" not in err
+    assert query("counts", url=False)[0] == 2

@@ -1,0 +1,236 @@
+"""Queries while partitions have no owner, another one, or one that does not answer."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+import millpond as mp
+from millpond.protocol import Member, Role, TaskState, View
+from millpond.queries import FailureReason, QueryFailed
+from millpond.runtime.http import HttpServer
+from tests.queries.application import APPLICATION, Worker
+from tests.support.kafka import eventually
+
+LONG = timedelta(seconds=30)
+SHORT = timedelta(milliseconds=300)
+
+
+def count(value):
+    return mp.ValueAndTimestamp(value, 1)
+
+
+@pytest.fixture
+def background():
+    with ThreadPoolExecutor(4) as executor:
+        yield executor
+
+
+def figure(worker, name):
+    return worker.registry.get_sample_value(name, {"application_id": APPLICATION, "worker": worker.name})
+
+
+def place_elsewhere(application, partition, address):
+    """Let the coordinator say that a worker `other` at an address owns the partition."""
+    view = application.coordinator.view
+    owners = {**view.owners, f"0_{partition}": "other"}
+    members = (*view.members, Member("other", address))
+    application.coordinator.view = View(APPLICATION, view.epoch, members=members, owners=owners, active=owners)
+
+
+def test_a_query_waits_for_the_next_owner(start, background):
+    """While nobody has the partition the query goes on asking, and the next owner's answer is its answer."""
+    application = start(3, 3)
+    partition = application.put("counts", "key", count(7))
+    old = application.owners[partition]
+    new, asked = [each for each in application.workers if each is not old]
+    old.drop(partition)
+    store = application.client(asked, timeout=LONG).store("counts")
+    answer = background.submit(store.get, "key")
+    rows = background.submit(lambda: [(row.key, row.value) for row in store.all()])
+    before = application.coordinator.asked
+    eventually(lambda: application.coordinator.asked > before + 2, "the query looks for an owner")
+    assert not answer.done()
+    new.take(partition)
+    application.owners[partition] = new
+    application.publish()
+    assert answer.result(20) == 7
+    assert rows.result(20) == [("key", 7)]
+
+
+def test_a_query_fails_at_its_deadline_and_says_why(start):
+    """The reason is for programs; the sentence names partition, store and the last thing that was tried."""
+    application = start(2, 2)
+    partition = application.put("counts", "key", count(7))
+    owner = application.owners[partition]
+    other = next(each for each in application.workers if each is not owner)
+    store = application.client(other, timeout=SHORT).store("counts")
+
+    def failure():
+        began = time.monotonic()
+        with pytest.raises(QueryFailed) as raised:
+            store.get("key")
+        assert 0.3 <= time.monotonic() - began < 5
+        assert raised.value.partitions == (partition,)
+        assert f"partition {partition} of store 'counts' could not be read within 300 ms" in str(raised.value)
+        assert len(str(raised.value).splitlines()) == 1
+        return raised.value
+
+    owner.alter(partition, state=TaskState.RESTORING)
+    assert failure().reason is FailureReason.NOT_ACTIVE
+    owner.alter(partition, role=Role.STANDBY, state=TaskState.RUNNING)
+    assert failure().reason is FailureReason.NOT_ACTIVE
+    owner.drop(partition)
+    assert failure().reason is FailureReason.NOT_PRESENT
+
+
+def test_an_owner_that_hands_over_answers_to_the_end(start):
+    """A releasing task still answers: its last commit is the newest there is."""
+    application = start(2, 2)
+    partition = application.put("counts", "key", count(7))
+    application.owners[partition].alter(partition, state=TaskState.RELEASING)
+    for worker in application.workers:
+        assert application.client(worker).store("counts").get("key") == 7
+
+
+def test_an_owner_that_hangs_is_given_up_when_the_task_is_elsewhere(start, background):
+    """A paused process accepts connections and answers nothing: the query does not wait for it to the deadline."""
+    application = start(2, 2)
+    partition = application.put("counts", "key", count(7))
+    owner = application.owners[partition]
+    asked = next(each for each in application.workers if each is not owner)
+    with socket.socket() as hung:
+        hung.bind(("127.0.0.1", 0))
+        hung.listen()
+        place_elsewhere(application, partition, f"http://127.0.0.1:{hung.getsockname()[1]}")
+        answer = background.submit(application.client(asked, timeout=LONG).store("counts").get, "key")
+        rows = background.submit(lambda: len(list(application.client(asked, timeout=LONG).store("counts").all())))
+        hung.accept()[0].close()  # and the second attempt hangs
+        eventually(lambda: figure(asked, "millpond_query_forwarded_total") >= 2, "both ask the one that hangs")
+        began = time.monotonic()
+        application.publish()
+        assert answer.result(20) == 7
+        assert rows.result(20) == 1
+        assert time.monotonic() - began < 10
+
+
+def test_wrong_directories_do_not_send_queries_in_circles(start):
+    """Workers that are told of each other ask once each; who is asked by a worker asks nobody."""
+    application = start(2, 2)
+    partition = application.put("counts", "key", count(7))
+    first, second = application.workers
+    for worker in application.workers:
+        if worker is application.owners[partition]:
+            worker.drop(partition)
+    view = application.coordinator.view
+    there = {f"0_{partition}": second.name}
+    back = {f"0_{partition}": first.name}
+    application.coordinator.view = View(APPLICATION, view.epoch, members=view.members, owners=there, active=back)
+    with pytest.raises(QueryFailed) as raised:
+        application.client(first, timeout=SHORT).store("counts").get("key")
+    assert raised.value.reason is FailureReason.NOT_PRESENT
+    assert 0 < figure(first, "millpond_query_forwarded_total") < 60
+    assert figure(second, "millpond_query_forwarded_total") == 0
+
+
+def test_what_is_known_is_used_while_the_coordinator_is_away(start):
+    """A coordinator that fails costs nothing as long as nothing moves."""
+    application = start(3, 3)
+    application.put("counts", "key", count(7))
+    stores = [application.client(each, timeout=SHORT).store("counts") for each in application.workers]
+    assert [store.get("key") for store in stores] == [7, 7, 7]
+    application.coordinator.broken = True
+    assert [store.get("key") for store in stores] == [7, 7, 7]
+    assert [store.get("key", timeout=SHORT) for store in stores] == [7, 7, 7]
+
+
+def test_without_a_coordinator_from_the_start_only_what_is_here_is_found(start):
+    """A worker that never heard from its coordinator still answers for what it has."""
+    application = start(2, 2)
+    application.coordinator.broken = True
+    partition = application.put("counts", "key", count(7))
+    owner = application.owners[partition]
+    other = next(each for each in application.workers if each is not owner)
+    assert application.client(owner, timeout=SHORT).store("counts").get("key") == 7
+    with pytest.raises(QueryFailed, match="no worker is known") as raised:
+        application.client(other, timeout=SHORT).store("counts").get("key")
+    assert raised.value.reason is FailureReason.NOT_PRESENT
+
+
+def test_a_worker_of_another_application_is_not_believed(start):
+    """An address may have a new user: it refuses, and what it says is not taken for an answer."""
+    application, other = start(2, 2), start(1, 2, alone=True)
+    partition = application.put("counts", "key", count(7))
+    other.put("counts", "key", count(13))
+    other.workers[0].service._given[1].application = "other"
+    asked = next(each for each in application.workers if each is not application.owners[partition])
+    place_elsewhere(application, partition, other.urls()[0])
+    with pytest.raises(QueryFailed, match="status 404") as raised:
+        application.client(asked, timeout=SHORT).store("counts").get("key")
+    assert raised.value.reason is FailureReason.NOT_PRESENT
+
+
+def test_a_worker_that_starts_says_so_and_the_client_asks_the_next(start, monkeypatch):
+    """Routes are there before the worker knows its stores: until then it refuses."""
+    monkeypatch.setattr(Worker, "start_answering", lambda worker: None)
+    application = start(2, 2)
+    partition = application.put("counts", "key", count(7))
+    starting, ready = application.workers
+    monkeypatch.undo()
+    ready.start_answering()
+    with pytest.raises(QueryFailed, match=f"'{starting.name}' starts") as raised:
+        application.client(starting, timeout=SHORT).store("counts").get("key")
+    assert raised.value.reason is FailureReason.NOT_ACTIVE
+    if application.owners[partition] is starting:
+        application.move(partition, ready)
+    assert application.client(starting, ready, timeout=LONG).store("counts").get("key") == 7
+
+
+def test_workers_that_are_gone_are_said(start):
+    """No URL answers: the error names them and what to look at."""
+    application = start(1, 1, alone=True)
+    client = application.client(timeout=SHORT)
+    application.workers[0].http.stop()
+    with pytest.raises(QueryFailed, match=r"no worker answers at 127\.0\.0\.1:\d+ \(.*'http\.host'") as raised:
+        client.store("counts").get("key")
+    assert raised.value.reason is FailureReason.NOT_PRESENT
+
+
+def test_something_else_at_the_address_is_said(start, background):
+    """A web server that is no worker."""
+    with HttpServer("127.0.0.1", 0) as server:
+        application = start(1, 1, alone=True)
+        application.workers[0].http, real = server, application.workers[0].http
+        client = application.client(timeout=SHORT)
+        application.workers[0].http = real
+        with pytest.raises(QueryFailed, match="not as a millpond worker does"):
+            client.store("counts").get("key")
+
+
+def test_metadata_follows_the_assignment(start):
+    """Partition, task, active worker and standbys of a key, from whoever is asked, with their addresses."""
+    application = start(3, 3)
+    partition = application.put("counts", "key", count(7))
+    owner = application.owners[partition]
+    standby = next(each for each in application.workers if each is not owner)
+    standby.follow(partition)
+    application.standbys[partition] = (standby,)
+    application.publish()
+    expected = {
+        "store": "counts",
+        "partition": partition,
+        "task": f"0_{partition}",
+        "active": {"worker": owner.name, "address": owner.http.url},
+        "standbys": [{"worker": standby.name, "address": standby.http.url}],
+    }
+    for worker in application.workers:
+        client = application.client(worker)
+        assert client.metadata("counts", "key") == expected
+        places = client.partitions("counts")
+        assert [each["active"]["worker"] for each in places] == [application.owners[each].name for each in range(3)]
+    assert threading.active_count() < 60
