@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import datetime
+import datetime as dt
 import json
 import uuid
 from datetime import timedelta
@@ -32,7 +32,7 @@ SERDES = {
     mp.Json(): st.recursive(st.integers(-99, 99) | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)),
     mp.MsgPack(Point): st.builds(Point, st.integers(-99, 99), st.integers(-99, 99)),
     mp.MsgPack(uuid.UUID): st.uuids(),
-    mp.Json(datetime.datetime): st.datetimes(timezones=st.just(datetime.UTC)),
+    mp.Json(dt.datetime): st.datetimes(timezones=st.just(dt.UTC)),
     mp.Json(Decimal): st.decimals(allow_nan=False, allow_infinity=False),
     mp.TimeWindowedSerde(mp.String, timedelta(seconds=1)): st.builds(
         lambda key, start: mp.Windowed(key, start, start + 1000), st.text(), st.integers(0, 2**50)
@@ -64,7 +64,7 @@ def test_what_an_answer_shows_finds_the_row_again(case):
         assert raw_key(store, key, KeyFormat.TEXT) == raw
     elif serde is not mp.Json():  # there a text is ambiguous
         assert raw_key(store, text, KeyFormat.TEXT) == raw
-        if text.startswith('"') and not json.loads(text).isdecimal():
+        if text.startswith('"') and not _is_json(json.loads(text)):
             assert raw_key(store, json.loads(text), KeyFormat.TEXT) == raw
     assert raw_key(store, base64.b64encode(raw).decode(), KeyFormat.BASE64) == raw
     assert renderer(store, Format.BASE64)((raw, 0, b"\0"))["key"] == base64.b64encode(raw).decode()
@@ -81,7 +81,7 @@ def _is_json(text):
 def test_a_value_without_a_form_in_json_is_refused_with_the_way_out():
     """It says which type, and how to get the bytes."""
     odd = mp.Serde("Odd", lambda value: b"", lambda data: complex(1, 2))
-    with pytest.raises(QueryFailed, match="complex.*format=base64") as raised:
+    with pytest.raises(QueryFailed, match=r"complex.*format=base64") as raised:
         encode(renderer(info(mp.String, odd), Format.JSON)((b"key", 0, b"")))
     assert raised.value.reason is FailureReason.STORE_EXCEPTION
 
