@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import resource
 import statistics
@@ -138,7 +139,7 @@ class Worker:
 
     def _request(self, wait_ms: int) -> bytes:
         self._sequence += 1
-        for task, report in self._tasks.items():   # lags move all the time
+        for task, report in self._tasks.items():  # lags move all the time
             if report.role is not Role.ACTIVE:
                 self._tasks[task] = TaskReport(report.role, report.state, random.randrange(500), self._sequence * 1000)
         known = self.answer
@@ -210,6 +211,10 @@ class Figures(msgspec.Struct):
     heartbeats_per_s: float
     coordinator_core_share: float
     """CPU time of the coordinator's process per second, while nothing changed."""
+    cpu_per_heartbeat_us: float
+    """The same by heartbeat, in microseconds."""
+    load_average: float
+    """Of the machine when this was measured: above its number of cores, times are not the coordinator's."""
     rss_mb: float
     answer_p50_s: float
     answer_p99_s: float
@@ -243,6 +248,7 @@ async def measure(process: subprocess.Popen[bytes], port: int, workers: int, tas
         await asyncio.sleep(seconds)
         fleet.counting, took = False, time.monotonic() - at
         share, rate = (_cpu(watched) - cpu) / took, (fleet.answers - answers) / took
+        load = os.getloadavg()[0]
 
         victim = max(fleet.workers.values(), key=lambda worker: worker.active)
         orphans = {task for task, owner in fleet.owners.items() if owner == victim.id}
@@ -264,6 +270,8 @@ async def measure(process: subprocess.Popen[bytes], port: int, workers: int, tas
         start_s=start_s,
         heartbeats_per_s=rate,
         coordinator_core_share=share,
+        cpu_per_heartbeat_us=share / rate * 1e6,
+        load_average=load,
         rss_mb=watched.memory_info().rss / 2**20,
         answer_p50_s=statistics.median(fleet.probes),
         answer_p99_s=_percentile(fleet.probes, 0.99),
@@ -284,7 +292,9 @@ async def _death(fleet: Fleet, victim: Worker, orphans: set[str], died: float) -
     survivors = [worker for worker in fleet.workers.values() if worker.running]
     while True:
         now = time.monotonic()
-        if not told_s and any(worker.learned_at > died and worker.answer.take_over for worker in survivors if worker.answer):
+        if not told_s and any(
+            worker.learned_at > died and worker.answer.take_over for worker in survivors if worker.answer
+        ):
             told_s = max(worker.learned_at for worker in survivors) - died
         if not any(fleet.owners[task] == victim.id for task in orphans):
             holders = {fleet.owners[task] for task in orphans}
@@ -301,7 +311,7 @@ async def _death(fleet: Fleet, victim: Worker, orphans: set[str], died: float) -
 
 def _cpu(process: psutil.Process) -> float:
     times = process.cpu_times()
-    return times.user + times.system
+    return float(times.user + times.system)
 
 
 def _percentile(values: Sequence[float], share: float) -> float:
@@ -339,7 +349,8 @@ def main(arguments: Sequence[str]) -> None:
     RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
     print(
         f"{figures.workers:,} workers, {figures.tasks:,} tasks, {figures.heartbeats_per_s:,.0f} heartbeats/s\n"
-        f"  coordinator        {figures.coordinator_core_share:.0%} of a core, {figures.rss_mb:.0f} MB\n"
+        f"  coordinator        {figures.coordinator_core_share:.0%} of a core, {figures.rss_mb:.0f} MB, "
+        f"{figures.cpu_per_heartbeat_us:.0f} us of CPU by heartbeat (load average {figures.load_average:.1f})\n"
         f"  answers            p50 {_ms(figures.answer_p50_s)}, p99 {_ms(figures.answer_p99_s)}\n"
         f"  long polls, late   p50 {_ms(figures.lateness_p50_s)}, p99 {_ms(figures.lateness_p99_s)}\n"
         f"  a worker dies      {figures.death_concerned} concerned: the order to take over after "

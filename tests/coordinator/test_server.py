@@ -17,7 +17,19 @@ import aiohttp
 import msgspec
 import pytest
 
-from millpond.protocol import Answer, Epoch, Heartbeat, Member, Refusal, RefusalCode, Role, View, encode
+from millpond.protocol import (
+    Answer,
+    Epoch,
+    Heartbeat,
+    Member,
+    Refusal,
+    RefusalCode,
+    Role,
+    TaskReport,
+    TaskState,
+    View,
+    encode,
+)
 from millpond.protocol.client import CoordinatorClient
 from millpond_operator.coordinator import (
     AssignmentStore,
@@ -81,15 +93,19 @@ async def working(*clients: CoordinatorClient) -> AsyncIterator[None]:
     """Workers that do at once what they are told, as if Kafka took no time."""
 
     async def work(client: CoordinatorClient) -> None:
-        held: set[str] = set()
+        held: dict[str, TaskReport] = {}
         while True:
             answer = client.news()
             if answer is not None:
                 found = {task: owner for order in answer.take_over for task, owner in order.owners.items()}
-                mine = {task for task, role in answer.tasks.items() if role is Role.ACTIVE} - answer.release.keys()
-                if found or answer.release or mine != held:
-                    held = mine
-                    client.report(running(*mine), {}, found | answer.release, answer.epoch, urgent=True)
+                tasks = {
+                    task: TaskReport(role, TaskState.RUNNING, 0, 1)
+                    for task, role in answer.tasks.items()
+                    if task not in answer.release
+                }
+                if found or answer.release or tasks != held:
+                    held = tasks
+                    client.report(tasks, {}, found | answer.release, answer.epoch, urgent=True)
             await asyncio.sleep(0.002)
 
     async with contextlib.AsyncExitStack() as stack:

@@ -1,0 +1,148 @@
+"""Files of the coordinator: the store of the last assignment, and the tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from millpond.errors import ConfigError
+from millpond.protocol import Epoch, Member, View
+from millpond_operator.coordinator import FileStore, Identity, StoreError, TokenFile
+from tests.coordinator.support import topology
+
+
+def view(number: int = 1) -> View:
+    return View(
+        "delays",
+        Epoch(3, number),
+        topology(),
+        (Member("w0", incarnation="i", replaced=("h",), tags={"zone": "a"}),),
+        {"0_0": "w0"},
+        {"0_0": "w0"},
+        {"0_0": ("w1", "w2")},
+        {"0_1": ("w1",)},
+        {"0_1": "it waits"},
+    )
+
+
+def test_a_store_gives_back_what_was_saved_last(tmp_path: Path) -> None:
+    """Nothing before the first save, then the newest, also for another process."""
+
+    async def scenario() -> None:
+        path = tmp_path / "new" / "assignment.json"
+        store = FileStore(path)
+        assert await store.load() is None
+        for number in range(3):
+            await store.save(view(number))
+        assert await FileStore(path).load() == view(2)
+        assert [each.name for each in path.parent.iterdir()] == ["assignment.json"]
+
+    asyncio.run(scenario())
+
+
+def test_an_interrupted_save_leaves_the_last_one_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is replaced at once or not at all, and not before its bytes are on disk."""
+
+    async def scenario() -> None:
+        path = tmp_path / "assignment.json"
+        store = FileStore(path)
+        await store.save(view(1))
+        steps: list[str] = []
+        sync, replace = os.fsync, Path.replace
+
+        def failing(descriptor: int) -> None:
+            steps.append("fsync")
+            if len(steps) == 1:
+                raise OSError(5, "Input/output error")
+            sync(descriptor)
+
+        def replacing(self: Path, target: Path) -> Path:
+            steps.append("rename")
+            return replace(self, target)
+
+        monkeypatch.setattr(os, "fsync", failing)
+        monkeypatch.setattr(Path, "replace", replacing)
+        with pytest.raises(StoreError, match=r"assignment\.json.*Input/output error"):
+            await store.save(view(2))
+        assert steps == ["fsync"]
+        assert await store.load() == view(1)
+        await store.save(view(3))
+        assert steps == ["fsync", "fsync", "rename", "fsync"]  # the bytes, the name, the directory
+        assert await store.load() == view(3)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"\xff", b'{"application": "delays"}'])
+def test_a_damaged_store_is_named_with_its_cure(tmp_path: Path, raw: bytes) -> None:
+    """It is not taken for an empty one: the term in it matters."""
+    path = tmp_path / "assignment.json"
+    path.write_bytes(raw)
+    with pytest.raises(StoreError, match=r"assignment\.json.*term greater"):
+        asyncio.run(FileStore(path).load())
+
+
+def who(file: TokenFile, token: str | None) -> Identity | None:
+    return asyncio.run(file(token))
+
+
+def test_tokens_stand_for_workers_and_admins(tmp_path: Path) -> None:
+    """One line each; comments and empty lines say nothing."""
+    path = tmp_path / "tokens"
+    path.write_text("\n# people\nabc admin\n  def   worker=w0 \nghi worker=w1 application=delays admin\n")
+    file = TokenFile(path)
+    assert who(file, "abc") == Identity(admin=True)
+    assert who(file, "def") == Identity(worker="w0")
+    assert who(file, "ghi") == Identity("w1", "delays", admin=True)
+    for nobody in (None, "", "ab", "abcd", "ABC", "#", "admin"):
+        assert who(file, nobody) is None
+
+
+def test_what_an_identity_may_say() -> None:
+    """For its worker in its application, and for no other."""
+    assert Identity("w0").speaks_for("delays", "w0")
+    assert not Identity("w0").speaks_for("delays", "w1")
+    assert not Identity("w0", "delays").speaks_for("other", "w0")
+    assert not Identity(admin=True).speaks_for("delays", "w0")
+
+
+def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Replaced tokens count at once; while the file is away or broken, the last good ones stay, with a warning."""
+    path = tmp_path / "tokens"
+    path.write_text("old worker=w0\n")
+    file = TokenFile(path)
+    aside = tmp_path / "aside"
+    aside.write_text("new worker=w0\n")
+    aside.replace(path)
+    assert who(file, "old") is None
+    assert who(file, "new") == Identity("w0")
+    path.unlink()
+    assert who(file, "new") == Identity("w0")
+    path.write_text("secret of-nobody\n")
+    with caplog.at_level(logging.WARNING):
+        assert who(file, "new") == Identity("w0")
+    assert "Line 1" in caplog.text
+    assert "secret" not in caplog.text
+    path.write_text("newest worker=w0\n")
+    assert who(file, "newest") == Identity("w0")
+    assert who(file, "new") is None
+
+
+@pytest.mark.parametrize("line", ["{}", "{} worker=", "{} worker=w0 role=boss", "{} nothing"])
+def test_a_line_that_says_nothing_is_refused_without_its_token(tmp_path: Path, line: str) -> None:
+    """The error names the line by its number, and never the token."""
+    path = tmp_path / "tokens"
+    path.write_text("# people\n" + line.format("xyzzy") + "\n")
+    with pytest.raises(ConfigError, match="Line 2") as caught:
+        TokenFile(path)
+    assert "xyzzy" not in str(caught.value)
+
+
+def test_a_token_file_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
+    """At the start, not with the first heartbeat."""
+    with pytest.raises(ConfigError, match=r"tokens.*cannot be read"):
+        TokenFile(tmp_path / "tokens")
