@@ -96,7 +96,13 @@ class Shell:
         if cache := os.environ.get("MILLPOND_CACHE"):
             inherited["MILLPOND_CACHE"] = cache
         paths = os.pathsep.join(map(str, (ROOT / "worker", ROOT / "operator", ROOT, directory)))
-        self._environment = {**inherited, "PYTHONPATH": paths, "XDG_STATE_HOME": str(state), "PYTHONUNBUFFERED": "1"}
+        self._environment = {
+            **inherited,
+            "PYTHONPATH": paths,
+            "XDG_STATE_HOME": str(state),
+            "XDG_RUNTIME_DIR": str(state.with_name("run")),
+            "PYTHONUNBUFFERED": "1",
+        }
         self._running: list[Running] = []
 
     def run(self, command: str) -> str:

@@ -83,7 +83,7 @@ def test_the_test_in_the_readme_is_one_of_ours() -> None:
 
 
 def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], tmp_path: Path) -> None:
-    """A new user types them one after the other: a broker and a worker, a second worker, its metrics, a reset."""
+    """A new user types them one after the other: a broker and a worker, several workers, their metrics, a reset."""
     port, metrics = free_port(), free_port()
     shell = shells(ROOT, **{"9092": port, "9404": metrics, "delays.svg": str(tmp_path / "delays.svg")})
 
@@ -109,7 +109,12 @@ def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], tmp_path
         assert "page views" in (tmp_path / "docs" / "getting-started.html").read_text()
 
     def dev(command: str) -> None:
-        shell.start(command).wait_for("-> running")
+        shell.start(command).wait_for("tasks are processed" if "--workers" in command else "-> running")
+
+    def dev_command(command: str) -> None:
+        said = shell.run(command)
+        told = {"status": "w2", "scale": "starting w3", "kill": "killed w1", "drain": "draining w2"}
+        assert told[command.split()[2]] in said
 
     def topology(command: str) -> None:
         said = shell.run(command)
@@ -138,7 +143,8 @@ def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], tmp_path
         {
             "make demo": make_demo, "make test": make_test, "make lint": make_lint, "make bench": make_bench,
             "make docs": make_docs, "make venv": make_venv, "source .venv/bin/activate": activate,
-            "millpond dev": dev, "millpond topology": topology, "millpond run": run, "curl": curl,
+            "millpond dev": dev, "millpond dev status": dev_command, "millpond dev scale": dev_command,
+            "millpond dev kill": dev_command, "millpond dev drain": dev_command, "millpond topology": topology, "millpond run": run, "curl": curl,
             "millpond reset": reset, "millpond settings": settings,
         },
     )  # fmt: skip
@@ -163,7 +169,11 @@ def test_the_first_steps_lead_to_a_running_application(
     topics = ("views", "views-per-minute")
 
     def dev(command: str) -> None:
-        shell.start(command).wait_for("-> running")
+        if "--workers" in command:
+            shell.start(command).wait_for("tasks are processed")
+            shell.stop()
+        else:
+            shell.start(command).wait_for("-> running")
 
     def python(command: str) -> None:
         said = shell.run(command)
@@ -172,11 +182,11 @@ def test_the_first_steps_lead_to_a_running_application(
             assert {name.split()[0] for name in counts} == {"/", "/about"}
             assert sum(counts.values()) == 3
             shell.stop()
-            settings.rename(home / "millpond.toml")
-            for topic in topics:
-                kafka.create_topic(broker.bootstrap_servers, topic, 4)
 
     def run(command: str) -> None:
+        settings.rename(home / "millpond.toml")
+        for topic in topics:
+            kafka.create_topic(broker.bootstrap_servers, topic, 4)
         shell.start(command).wait_for("-> running")
         shell.stop()
 
