@@ -1,18 +1,32 @@
-"""What queries have to know of an application's stores, from its topology and plan."""
+"""What queries have to know of an application: its stores, from its topology and plan, and its coordinator."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from millpond.queries.catalog import StoreCatalog, StoreInfo, StoreKind
+from millpond.queries.directory import CoordinatorView, fetching
 from millpond.state import KeyValueStoreBuilder, WindowStoreBuilder
 from millpond.state.formats import segment_interval
 from millpond.topology import Topology
 
+from .config import Config
 from .environment import Environment
 from .plan import Plan
 
-__all__ = ("store_catalog",)
+__all__ = ("coordinator_view", "store_catalog")
+
+
+def coordinator_view(config: Config) -> Callable[[], AbstractAsyncContextManager[CoordinatorView]] | None:
+    """Opens the connection that says who has which task; None where there is no coordinator."""
+    url = config.coordinator_url
+    if url is None:
+        return None
+    return lambda: fetching(
+        url, config.application_id, token_file=config.coordinator_token_file, ca_file=config.coordinator_ca_file
+    )
 
 
 def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> StoreCatalog:
