@@ -116,7 +116,9 @@ class Cluster:
 
     # what happens to it
 
-    def add(self, *ids: str, speed: int = RESTORE, tags: Mapping[str, str] | None = None, rack: str | None = None) -> None:
+    def add(
+        self, *ids: str, speed: int = RESTORE, tags: Mapping[str, str] | None = None, rack: str | None = None
+    ) -> None:
         """Start workers, or start them again with what is on their disks."""
         for id_ in ids:
             process = self.processes.setdefault(id_, Process(Worker(id_, tags or {}, rack), speed))

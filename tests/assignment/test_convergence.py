@@ -60,7 +60,7 @@ def test_a_lost_worker_is_made_good(known):
     assert len(made.moves) <= len(lost) + 4
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(14))
 def test_random_perturbations_settle(seed):
     """Workers come, go and come back with what is on their disks; each time 2 * (S + S * standbys) waves are enough."""
     print(f"seed {seed}")

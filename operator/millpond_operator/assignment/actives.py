@@ -59,6 +59,10 @@ def _parts(situation: Situation, standing: Standing, previous: Placement) -> lis
         intended = _intended(task.id, standing, previous)
         if intended is not None:
             part.intended[task.id] = intended
+        if task.stateful and intended is None and task.id not in part.owner:
+            heir = standing.most_advanced(task.id, standing.holders(task.id) & placeable)
+            if heir is not None:
+                part.heir[task.id] = heir
     return [parts[key] for key in sorted(parts)]
 
 
@@ -88,10 +92,13 @@ class _Part:
     """Who runs them, where that is a worker that may go on."""
     intended: dict[TaskId, str] = field(default_factory=dict)
     """Who was to run them."""
+    heir: dict[TaskId, str] = field(default_factory=dict)
+    """Who has the best state of those that nobody runs or was to run."""
 
     def demand(self) -> Demand:
         claims = Counter(self.owner.values())
         claims.update(worker for task, worker in self.intended.items() if task not in self.owner)
+        claims.update(self.heir.values())
         return Demand(self.stateful, len(self.tasks), Counter(self.intended.values()), claims)
 
     def share_out(self, room: dict[str, int], load: dict[str, float], standing: Standing) -> dict[TaskId, str]:
@@ -118,12 +125,11 @@ class _Part:
         if self.stateful:
 
             def warm(task: TaskId) -> str | None:
-                return self._ahead(
-                    task, (w for w in standing.copies(task) if standing.caught_up(task, w)), room, standing
-                )
+                return any_state(task, [w for w in standing.copies(task) if standing.caught_up(task, w)])
 
-            def any_state(task: TaskId) -> str | None:
-                return self._ahead(task, standing.holders(task), room, standing)
+            def any_state(task: TaskId, among: Iterable[str] | None = None) -> str | None:
+                holders = standing.holders(task) if among is None else among
+                return standing.most_advanced(task, [worker for worker in holders if room.get(worker, 0) > 0])
 
             give_each(self.tasks, warm)
             give_each(self.tasks, any_state)
@@ -138,12 +144,6 @@ class _Part:
             else:
                 heapq.heappop(lightest)
         return chosen
-
-    @staticmethod
-    def _ahead(task: TaskId, among: Iterable[str], room: Mapping[str, int], standing: Standing) -> str | None:
-        """Of workers that have room, the one with the most advanced copy."""
-        candidates = [worker for worker in among if room.get(worker, 0) > 0]
-        return min(candidates, key=lambda worker: (standing.behind(task, worker), worker), default=None)
 
 
 def _even_weights(parts: Sequence[_Part], workers: Sequence[str], chosen: dict[TaskId, str]) -> None:

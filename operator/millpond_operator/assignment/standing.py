@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from millpond.protocol import Role, TaskState
@@ -101,3 +101,11 @@ class Standing:
         offset = self._disk.get(task, _NO_STATE).get(worker, 0) if copy is None else copy.offset
         ends = [other.offset + other.lag for other in copies.values() if other.lag is not None]
         return (float(max(0, max(ends) - offset)) if ends else math.inf), -offset
+
+    def most_advanced(self, task: TaskId, among: Iterable[str]) -> str | None:
+        """Of some workers, the one with the best state of `task`: caught up, else the least behind."""
+        return min(
+            among,
+            key=lambda worker: (not self.caught_up(task, worker), self.behind(task, worker), worker),
+            default=None,
+        )

@@ -1,0 +1,79 @@
+"""Short ways to write down situations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from millpond.protocol import Role, TaskState, parse_task
+from millpond.topology import TaskId
+from millpond_operator.assignment import Copy, Placement, Situation, Task, Worker
+
+ACTIVE = Copy(Role.ACTIVE, TaskState.RUNNING, None, 100_000)
+
+
+def copy(lag: int | None, role: Role = Role.STANDBY, *, end: int = 100_000) -> Copy:
+    """A copy that is `lag` records from the end."""
+    state = TaskState.RESTORING if lag else TaskState.RUNNING
+    return Copy(role, state, lag, end - lag if lag is not None else 0)
+
+
+def restoring(lag: int, end: int = 100_000) -> Copy:
+    """An active task that does not process yet."""
+    return Copy(Role.ACTIVE, TaskState.RESTORING, lag, end - lag)
+
+
+def tasks(stateful: int, stateless: int = 0, subtopologies: int = 1) -> dict[TaskId, Task]:
+    """Tasks of so many sub-topologies of each kind."""
+    made = {}
+    for i in range(stateful):
+        id_ = TaskId(i % subtopologies, i // subtopologies)
+        made[id_] = Task(id_, stateful=True)
+    for i in range(stateless):
+        id_ = TaskId(subtopologies + i % subtopologies, i // subtopologies)
+        made[id_] = Task(id_, stateful=False)
+    return made
+
+
+def workers(*ids: str, **tags: str) -> dict[str, Worker]:
+    """Workers alike."""
+    return {id_: Worker(id_, tags) for id_ in ids}
+
+
+def settled(placement: Placement, known: Mapping[TaskId, Task], live: Mapping[str, Worker]) -> Situation:
+    """What is known once everything is as in `placement`: workers that are not live any more say nothing."""
+    copies: dict[str, dict[TaskId, Copy]] = {id_: {} for id_ in live}
+    for task, worker in placement.active.items():
+        if worker in live:
+            copies[worker][task] = ACTIVE
+    for task, holders in placement.standby.items():
+        for worker in holders:
+            if worker in live:
+                copies[worker][task] = copy(0)
+    return Situation(known, live, copies, {}, dict(placement.active))
+
+
+def unknown(known: Mapping[TaskId, Task], live: Mapping[str, Worker]) -> Situation:
+    """A first start: everybody reported, nobody has anything."""
+    return Situation(known, live, {id_: {} for id_ in live}, {}, dict.fromkeys(known))
+
+
+def one(
+    live: Mapping[str, Worker],
+    copies: Mapping[str, Copy],
+    *,
+    owner: str | None,
+    disk: Mapping[str, int] | None = None,
+    stateful: bool = True,
+) -> Situation:
+    """A situation of the one task 0_0: the copies that workers report; all have reported."""
+    id_ = parse_task("0_0")
+    return Situation(
+        {id_: Task(id_, stateful)},
+        live,
+        {worker: {id_: copies[worker]} if worker in copies else {} for worker in live},
+        {worker: {id_: offset} for worker, offset in (disk or {}).items()},
+        {id_: owner},
+    )
+
+
+T = parse_task("0_0")

@@ -1,0 +1,104 @@
+"""What workers are told: hand-overs by the living, take-overs from the dead, and nothing before its time."""
+
+from __future__ import annotations
+
+from millpond.protocol import Role, TakeOver
+from millpond.topology import TaskId
+from millpond_operator.assignment import Instructions, Placement, Situation, Task, Worker, grant
+from tests.assignment.situations import ACTIVE, T, one, tasks, workers
+
+LIVE = workers("w0", "w1", "w2")
+
+
+def test_the_owner_is_told_that_it_is_active_even_before_it_holds_the_task():
+    """Kafka says whose it is."""
+    assert grant(Placement({T: "w0"}), one(LIVE, {}, owner="w0")) == {
+        "w0": Instructions({T: Role.ACTIVE}),
+        "w1": Instructions(),
+        "w2": Instructions(),
+    }
+
+
+def test_a_live_owner_releases_and_the_next_one_keeps_a_copy_meanwhile():
+    """Active is granted to one worker at a time."""
+    told = grant(Placement({T: "w1"}, {T: ("w0", "w2")}), one(LIVE, {"w0": ACTIVE}, owner="w0"))
+    assert told["w0"] == Instructions({T: Role.ACTIVE}, {T: "w1"})
+    assert told["w1"] == Instructions({T: Role.WARM_UP})
+    assert told["w2"] == Instructions({T: Role.STANDBY})
+
+
+def test_the_next_owner_of_a_stateless_task_holds_nothing_until_it_is_its_own():
+    """There is no copy of it."""
+    told = grant(Placement({T: "w1"}), one(LIVE, {"w0": ACTIVE}, owner="w0", stateful=False))
+    assert told["w0"].release == {T: "w1"}
+    assert told["w1"] == Instructions()
+
+
+def test_after_the_release_the_old_owner_holds_what_the_placement_says():
+    """A standby, or nothing."""
+    situation = one(LIVE, {"w0": ACTIVE}, owner="w1")
+    assert grant(Placement({T: "w1"}, {T: ("w0",)}), situation)["w0"] == Instructions({T: Role.STANDBY})
+    assert grant(Placement({T: "w1"}), situation)["w0"] == Instructions()
+
+
+def test_one_executor_takes_over_everything_of_a_dead_worker():
+    """The one that gets most of it; of several, the first by id."""
+    known = tasks(3)
+    a, b, c = sorted(known)
+    situation = Situation(known, LIVE, {id_: {} for id_ in LIVE}, {}, dict.fromkeys(known, "dead"))
+    told = grant(Placement({a: "w1", b: "w2", c: "w2"}), situation)
+    assert told["w2"].take_over == (TakeOver("dead", {"0_0": "w1", "0_1": "w2", "0_2": "w2"}),)
+    assert told["w1"].take_over == ()
+    assert told["w1"].tasks == {a: Role.WARM_UP}
+    tie = grant(Placement({a: "w1", b: "w2", c: "w0"}), situation)
+    assert tie["w0"].take_over[0].previous == "dead"
+
+
+def test_each_dead_worker_has_its_own_executor():
+    """They may be the same one: orders are by previous owner."""
+    known = tasks(2)
+    a, b = sorted(known)
+    situation = Situation(known, LIVE, {id_: {} for id_ in LIVE}, {}, {a: "x", b: "y"})
+    told = grant(Placement({a: "w1", b: "w1"}), situation)
+    assert told["w1"].take_over == (TakeOver("x", {"0_0": "w1"}), TakeOver("y", {"0_1": "w1"}))
+
+
+def test_what_nobody_owns_and_what_nobody_is_known_to_own_is_claimed_together():
+    """The executor reports what it finds."""
+    known = tasks(2)
+    a, b = sorted(known)
+    situation = Situation(known, LIVE, {id_: {} for id_ in LIVE}, {}, {a: None})
+    told = grant(Placement({a: "w1", b: "w1"}), situation)
+    assert told["w1"].take_over == (TakeOver(None, {"0_0": "w1", "0_1": "w1"}),)
+
+
+def test_who_says_that_it_runs_a_task_of_unknown_owner_goes_on():
+    """It would be wrong to stop it, and it is about to find out."""
+    situation = Situation({T: Task(T, stateful=True)}, LIVE, {"w0": {T: ACTIVE}}, {}, {})
+    told = grant(Placement({T: "w0"}), situation)
+    assert told["w0"].tasks == {T: Role.ACTIVE}
+
+
+def test_a_live_owner_keeps_what_nobody_else_may_have():
+    """A task that is missing in the placement is not taken from anybody."""
+    live = {"w0": Worker("w0", placeable=False)}
+    assert grant(Placement(), one(live, {"w0": ACTIVE}, owner="w0"))["w0"] == Instructions({T: Role.ACTIVE})
+    assert grant(Placement(), one(live, {}, owner="dead"))["w0"] == Instructions()
+
+
+def test_workers_of_the_placement_that_are_gone_are_left_out():
+    """A placement may be older than the situation; nothing is given to a worker that is not there."""
+    told = grant(Placement({T: "gone"}, {T: ("gone", "w1")}), one(LIVE, {"w0": ACTIVE}, owner="w0"))
+    assert set(told) == set(LIVE)
+    assert told["w0"] == Instructions({T: Role.ACTIVE})
+    assert told["w1"] == Instructions({T: Role.STANDBY})
+
+
+def test_nobody_holds_a_task_twice():
+    """An owner that the placement has as a standby is active until it has released the task."""
+    other = TaskId(0, 1)
+    known = tasks(2)
+    situation = Situation(known, LIVE, {"w0": {T: ACTIVE}}, {}, {T: "w0", other: "w1"})
+    told = grant(Placement({T: "w1", other: "w0"}, {T: ("w0",), other: ("w1",)}), situation)
+    assert told["w0"].tasks == {T: Role.ACTIVE, other: Role.WARM_UP}
+    assert told["w1"].tasks == {T: Role.WARM_UP, other: Role.ACTIVE}

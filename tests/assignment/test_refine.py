@@ -1,0 +1,294 @@
+"""Refinement: who runs a task meanwhile, what warms up and what it costs, and what people are told about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from millpond.protocol import Role, TaskState
+from millpond.topology import TaskId
+from millpond_operator.assignment import Copy, Options, Placement, Situation, Task, Worker, refine
+from tests.assignment.situations import ACTIVE, T, copy, one, restoring, settled, tasks, workers
+
+LIVE = workers("w0", "w1", "w2", "w3")
+DRAINING = {**LIVE, "w0": Worker("w0", placeable=False)}
+LEAVING = {**LIVE, "w0": Worker("w0", placeable=False, leaving=True)}
+TO_W1 = Placement({T: "w1"})
+FROM_W0 = Placement({T: "w0"})
+
+
+def refined(goal: Placement, situation: Situation, previous: Placement = FROM_W0, **options) -> Placement:
+    """What refine says, after a look at its stability."""
+    settings = Options(**options)
+    result = refine(goal, situation, settings, previous)
+    assert refine(goal, situation, settings, result) == result
+    return result
+
+
+def test_a_task_stays_while_its_target_warms_up_and_says_how_far_it_is():
+    """Not within the acceptable lag: active stays, the target warms up."""
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(48_210, Role.WARM_UP)}, owner="w0")
+    result = refined(TO_W1, situation)
+    assert result == Placement({T: "w0"}, {}, {T: ("w1",)})
+    assert result.waiting == {T: "0_0 stays on w0 until w1's copy is within 10,000 records (still 48,210)"}
+
+
+@pytest.mark.parametrize(("lag", "where"), [(10_001, "w0"), (10_000, "w1"), (0, "w1"), (None, "w0")])
+def test_a_task_goes_once_the_lag_is_acceptable(lag, where):
+    """The bound itself is acceptable; an unknown lag is not."""
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(lag, Role.WARM_UP)}, owner="w0")
+    assert refined(TO_W1, situation).active == {T: where}
+
+
+def test_a_decided_hand_over_is_not_taken_back_when_the_lag_goes_up_a_little():
+    """The copy follows the changelogs and was within the bound when it was decided."""
+    ahead = Copy(Role.WARM_UP, TaskState.RUNNING, 10_400, 90_000)
+    situation = one(LIVE, {"w0": ACTIVE, "w1": ahead}, owner="w0")
+    assert refined(TO_W1, situation, TO_W1).active == {T: "w1"}
+    assert refined(TO_W1, situation, FROM_W0).active == {T: "w0"}
+
+
+def test_a_decided_hand_over_is_taken_back_when_the_copy_is_lost():
+    """The worker restarted without its disk: it restores, so the owner goes on meanwhile."""
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(90_000, Role.WARM_UP)}, owner="w0")
+    assert refined(TO_W1, situation, TO_W1).active == {T: "w0"}
+
+
+def test_a_worker_that_has_not_reported_is_taken_to_run_what_it_ran():
+    """After a restart of the coordinator: nothing goes from w0 to a warm copy only because w0 is late."""
+    situation = Situation({T: Task(T, stateful=True)}, LIVE, {"w1": {T: copy(80_000)}}, {}, {})
+    assert refined(TO_W1, situation).active == {T: "w0"}
+    reported = replace(situation, copies={"w1": {T: copy(80_000)}, "w0": {}})
+    assert refined(TO_W1, reported).active == {T: "w1"}
+
+
+def test_a_stateless_task_goes_at_once():
+    """There is nothing to warm up, on a draining worker as on any other."""
+    for live in (LIVE, DRAINING, LEAVING):
+        situation = one(live, {"w0": ACTIVE}, owner="w0", stateful=False)
+        assert refined(TO_W1, situation) == TO_W1
+
+
+def test_a_standby_on_the_target_is_borrowed_and_costs_no_warm_up():
+    """It becomes active when it has caught up, and the old owner takes its place."""
+    goal = Placement({T: "w1"}, {T: ("w0",)})
+    previous = Placement({T: "w0"}, {T: ("w1",)})
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(20_000)}, owner="w0")
+    assert refined(goal, situation, previous, standby_replicas=1, max_warm_ups=1) == Placement({T: "w0"}, {T: ("w1",)})
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(0)}, owner="w0")
+    assert refined(goal, situation, previous, standby_replicas=1) == goal
+
+
+def test_a_missing_standby_is_made_where_the_task_goes():
+    """A task that lacks a standby anyway gets it on its target, which costs no warm-up either."""
+    goal = Placement({T: "w1"}, {T: ("w0",)})
+    situation = one(LIVE, {"w0": ACTIVE}, owner="w0")
+    assert refined(goal, situation, FROM_W0, standby_replicas=1) == Placement({T: "w0"}, {T: ("w1",)})
+
+
+def test_a_caught_up_standby_stays_until_the_one_that_replaces_it_has_caught_up():
+    """The extra copy costs a warm-up; without one the old standby just stays."""
+    goal = Placement({T: "w0"}, {T: ("w2",)})
+    previous = Placement({T: "w0"}, {T: ("w1",)})
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(0)}, owner="w0")
+    assert refined(goal, situation, previous, standby_replicas=1).standby == {T: ("w1", "w2")}
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(0), "w2": copy(30_000)}, owner="w0")
+    assert refined(goal, situation, previous, standby_replicas=1).standby == {T: ("w1", "w2")}
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(0), "w2": copy(30)}, owner="w0")
+    assert refined(goal, situation, previous, standby_replicas=1) == goal
+
+
+def test_a_missing_standby_with_nobody_in_its_place_starts_at_once():
+    """Replacing what is lost is not limited by the number of warm-ups."""
+    known = tasks(20)
+    before = Placement(dict.fromkeys(known, "w0"), dict.fromkeys(known, ("w1",)))
+    goal = Placement(dict.fromkeys(known, "w0"), dict.fromkeys(known, ("w2",)))
+    live = workers("w0", "w2")
+    result = refined(goal, settled(before, known, live), before, standby_replicas=1, max_warm_ups=1)
+    assert result == goal
+
+
+def many(count: int, copies: dict[str, dict[int, Copy]], live=LIVE) -> tuple[Placement, Situation, Placement]:
+    """Tasks 0_0 ... that w0 runs and w1 should, with some copies by partition."""
+    known = tasks(count)
+    held = {id_: {TaskId(0, p): c for p, c in copies.get(id_, {}).items()} for id_ in live}
+    held["w0"] |= dict.fromkeys(known, ACTIVE)
+    owners = dict.fromkeys(known, "w0")
+    return Placement(dict.fromkeys(known, "w1")), Situation(known, live, held, {}, owners), Placement(owners)
+
+
+def test_the_whole_application_shares_the_warm_ups():
+    """Two at a time; who has to wait says for what."""
+    goal, situation, previous = many(5, {})
+    result = refined(goal, situation, previous, max_warm_ups=2)
+    assert result.warm_up == {TaskId(0, 0): ("w1",), TaskId(0, 1): ("w1",)}
+    assert result.waiting[TaskId(0, 4)] == (
+        "0_4 stays on w0 until w1 can warm up a copy: all 2 warm-ups (max.warmup.replicas) are taken"
+    )
+    assert result.waiting[TaskId(0, 0)].endswith("(not known yet)")
+
+
+def test_warm_ups_under_way_go_on_before_new_ones_start():
+    """Reported ones too, when the last placement is lost."""
+    goal, situation, previous = many(5, {"w1": {3: copy(50_000, Role.WARM_UP), 4: copy(60_000, Role.WARM_UP)}})
+    result = refined(goal, situation, previous, max_warm_ups=2)
+    assert set(result.warm_up) == {TaskId(0, 3), TaskId(0, 4)}
+    remembered = replace(previous, warm_up={TaskId(0, 2): ("w1",)})
+    goal, situation, _ = many(5, {})
+    assert set(refined(goal, situation, remembered, max_warm_ups=1).warm_up) == {TaskId(0, 2)}
+
+
+def test_a_warm_up_that_has_nothing_yet_on_a_busy_worker_makes_room_for_one_that_gets_on():
+    """w1 restores an active task first; w2 is free."""
+    known = tasks(3)
+    a, b, c = sorted(known)
+    live = LIVE
+    stuck = Copy(Role.WARM_UP, TaskState.RESTORING, 100_000, 0)
+    copies = {"w0": {a: ACTIVE, b: ACTIVE}, "w1": {c: restoring(90_000), a: stuck}, "w2": {}, "w3": {}}
+    situation = Situation(known, live, copies, {}, {a: "w0", b: "w0", c: "w1"})
+    goal = Placement({a: "w1", b: "w2", c: "w1"})
+    previous = Placement({a: "w0", b: "w0", c: "w1"}, {}, {a: ("w1",)})
+    assert refined(goal, situation, previous, max_warm_ups=1).warm_up == {b: ("w2",)}
+    # Once it has something it is not given up.
+    moving = replace(stuck, offset=5, lag=99_995)
+    situation = replace(situation, copies={**copies, "w1": {c: restoring(90_000), a: moving}})
+    assert refined(goal, situation, previous, max_warm_ups=1).warm_up == {a: ("w1",)}
+
+
+def test_what_has_to_leave_its_worker_warms_up_first():
+    """A draining worker's tasks come before moves that only balance."""
+    known = tasks(2)
+    a, b = sorted(known)
+    live = {**LIVE, "w3": Worker("w3", placeable=False)}
+    copies = {"w0": {a: ACTIVE}, "w1": {}, "w2": {}, "w3": {b: ACTIVE}}
+    situation = Situation(known, live, copies, {}, {a: "w0", b: "w3"})
+    result = refined(Placement({a: "w1", b: "w2"}), situation, Placement({a: "w0", b: "w3"}), max_warm_ups=1)
+    assert result.warm_up == {b: ("w2",)}
+
+
+def test_warm_ups_go_to_lighter_workers_first_and_from_heavier_ones():
+    """Each that is planted weighs: the second one goes elsewhere."""
+    known = tasks(6)
+    ids = sorted(known)
+    owners = dict.fromkeys(ids, "w0")
+    copies = {"w0": dict.fromkeys(ids, ACTIVE), "w1": {}, "w2": {}, "w3": {}}
+    situation = Situation(known, LIVE, copies, {}, owners)
+    goal = Placement({**owners, ids[2]: "w1", ids[3]: "w1", ids[4]: "w2", ids[5]: "w2"})
+    result = refined(goal, situation, Placement(owners), max_warm_ups=2)
+    assert result.warm_up == {ids[2]: ("w1",), ids[4]: ("w2",)}
+
+
+def test_without_a_valid_target_a_warm_up_under_way_stays_parked():
+    """The target is gone and there is no new one yet: what was restored is not thrown away."""
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(50_000, Role.WARM_UP)}, owner="w0")
+    result = refined(Placement({T: "gone"}), situation, Placement({T: "w0"}, {}, {T: ("w1",)}))
+    assert result == Placement({T: "w0"}, {}, {T: ("w1",)})
+
+
+@pytest.mark.parametrize("options", [{"max_warm_ups": 0}, {"acceptable_lag": 2**63 - 1}])
+def test_with_nothing_to_warm_up_the_target_holds_at_once(options):
+    """No warm-ups allowed, or any lag acceptable: refine is the identity."""
+    goal = Placement({T: "w1"}, {T: ("w2",)})
+    situation = one(LIVE, {"w0": ACTIVE}, owner="w0")
+    result = refined(goal, situation, standby_replicas=1, **options)
+    assert result == goal
+    assert result.waiting == {T: "0_0 goes to w1 as soon as w0 has handed it over"}
+
+
+def test_a_draining_worker_waits_for_a_warm_copy_and_takes_any():
+    """A caught-up standby that is not the target serves meanwhile; the target warms up for the second move."""
+    goal = Placement({T: "w1"})
+    situation = one(DRAINING, {"w0": ACTIVE}, owner="w0")
+    assert refined(goal, situation) == Placement({T: "w0"}, {}, {T: ("w1",)})
+    situation = one(DRAINING, {"w0": ACTIVE, "w2": copy(0)}, owner="w0")
+    assert refined(goal, situation).active == {T: "w2"}
+    assert refined(goal, situation).warm_up == {T: ("w1",)}
+
+
+def test_a_leaving_worker_hands_over_at_once_to_the_best_copy():
+    """Warm or not: caught up, else least behind, else the target."""
+    goal = Placement({T: "w1"})
+    warm = one(LEAVING, {"w0": ACTIVE, "w2": copy(0)}, owner="w0")
+    assert refined(goal, warm).active == {T: "w2"}
+    lukewarm = one(LEAVING, {"w0": ACTIVE, "w2": copy(40_000), "w3": copy(60_000)}, owner="w0")
+    assert refined(goal, lukewarm).active == {T: "w2"}
+    assert refined(goal, one(LEAVING, {"w0": ACTIVE}, owner="w0")).active == {T: "w1"}
+
+
+def test_what_nobody_may_have_stays_and_says_so():
+    """Only draining workers are left."""
+    live = {"w0": Worker("w0", placeable=False, leaving=True), "w1": Worker("w1", placeable=False)}
+    result = refined(Placement(), one(live, {"w0": ACTIVE}, owner="w0"))
+    assert result == FROM_W0
+    assert result.waiting == {T: "0_0 stays on w0: no other live worker may get tasks"}
+    result = refined(Placement(), one(live, {}, owner="dead"))
+    assert result == Placement()
+    assert result.waiting == {T: "0_0 has nowhere to run: no live worker may get tasks"}
+
+
+def test_a_dead_owners_task_goes_to_a_warm_copy_and_from_there_to_its_target():
+    """Caught up comes first, then the target, then one that the target does not want as a standby."""
+    both = one(LIVE, {"w1": copy(9_000), "w2": copy(0)}, owner="dead")
+    assert refined(TO_W1, both).active == {T: "w1"}
+    other = one(LIVE, {"w1": copy(19_000), "w2": copy(0)}, owner="dead")
+    result = refined(TO_W1, other)
+    assert result.active == {T: "w2"}
+    assert result.waiting == {
+        T: "0_0 goes to w2 as soon as it is taken over from dead, which is gone, and is there until "
+        "w1's copy is within 10,000 records (still 19,000)"
+    }
+    spare = one(LIVE, {"w2": copy(0), "w3": copy(0)}, owner="dead")
+    goal = Placement({T: "w1"}, {T: ("w2",)})
+    assert refined(goal, spare, standby_replicas=1).active == {T: "w3"}
+
+
+def test_without_a_warm_copy_the_one_that_has_least_to_restore_gets_it():
+    """By reported lag, or by the offsets on disk, which are of the same changelogs."""
+    assert refined(TO_W1, one(LIVE, {"w2": copy(50_000)}, owner="dead")).active == {T: "w2"}
+    disk = one(LIVE, {"w2": copy(50_000)}, owner="dead", disk={"w3": 80_000})
+    assert refined(TO_W1, disk).active == {T: "w3"}
+    assert refined(TO_W1, one(LIVE, {}, owner="dead", disk={"w3": 7})).active == {T: "w3"}
+    assert refined(TO_W1, one(LIVE, {}, owner=None)).active == {T: "w1"}
+
+
+def test_an_heir_is_not_changed_while_the_take_over_is_on_its_way():
+    """Lags change with every report; the choice does not, among copies that are equally good."""
+    situation = one(LIVE, {"w2": copy(500), "w3": copy(100)}, owner="dead")
+    assert refined(TO_W1, situation, Placement({T: "w2"})).active == {T: "w2"}
+    situation = one(LIVE, {"w2": copy(50_000), "w3": copy(40_000)}, owner="dead")
+    assert refined(TO_W1, situation, Placement({T: "w2"})).active == {T: "w2"}
+
+
+def test_an_owner_that_lost_its_disk_hands_over_to_a_warm_copy_and_gets_it_back_later():
+    """It restores from far behind, so the standby serves while it warms up."""
+    goal = Placement({T: "w0"}, {T: ("w2",)})
+    situation = one(LIVE, {"w0": restoring(90_000), "w2": copy(0)}, owner="w0")
+    result = refined(goal, situation, goal, standby_replicas=1)
+    assert result.active == {T: "w2"}
+    assert "w0" in (*result.warm_up.get(T, ()), *result.standby.get(T, ()))
+    nearly = one(LIVE, {"w0": restoring(9_000), "w2": copy(0)}, owner="w0")
+    assert refined(goal, nearly, goal, standby_replicas=1) == goal
+
+
+def test_an_owner_that_restores_is_not_waited_for_by_a_target_that_is_no_further_behind():
+    """There is nothing to interrupt."""
+    ahead = one(LIVE, {"w0": restoring(90_000), "w1": copy(80_000)}, owner="w0")
+    assert refined(TO_W1, ahead).active == {T: "w1"}
+    behind = one(LIVE, {"w0": restoring(80_000), "w1": copy(90_000)}, owner="w0")
+    assert refined(TO_W1, behind).active == {T: "w0"}
+
+
+def test_a_claim_in_kafka_that_is_outstanding_is_said():
+    """A first assignment holds as soon as it is claimed."""
+    result = refined(TO_W1, one(LIVE, {}, owner=None), Placement())
+    assert result == TO_W1
+    assert result.waiting == {T: "0_0 goes to w1 as soon as it is claimed in Kafka"}
+
+
+def test_placements_are_compared_by_what_they_place():
+    """A changed lag changes the words, and nothing that anybody has to be told."""
+    near = one(LIVE, {"w0": ACTIVE, "w1": copy(20_000, Role.WARM_UP)}, owner="w0")
+    far = one(LIVE, {"w0": ACTIVE, "w1": copy(30_000, Role.WARM_UP)}, owner="w0")
+    assert refined(TO_W1, near) == refined(TO_W1, far)
+    assert refined(TO_W1, near).waiting != refined(TO_W1, far).waiting

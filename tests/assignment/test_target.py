@@ -1,0 +1,260 @@
+"""The target: complete, balanced, sticky, and spread over racks and tags."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from millpond.protocol import Role
+from millpond.topology import TaskId
+from millpond_operator.assignment import Options, Placement, Situation, Task, Worker, target
+from tests.assignment.simulator import check_target, skew
+from tests.assignment.situations import ACTIVE, T, copy, one, settled, tasks, unknown, workers
+
+
+def moved(before: Placement, after: Placement) -> set[TaskId]:
+    """Tasks that became active elsewhere."""
+    return {task for task, worker in after.active.items() if before.active.get(task) != worker}
+
+
+def random_workers(dice: random.Random, most: int) -> dict[str, Worker]:
+    """Some workers with tags and racks."""
+    return {
+        f"w{i}": Worker(f"w{i}", {"zone": dice.choice("abc"), "cluster": dice.choice("xy")}, dice.choice("pq"))
+        for i in range(dice.randint(1, most))
+    }
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_target_is_complete_balanced_and_stable(seed):
+    """Whatever the sizes: counts differ by one at most, in each sub-topology, per kind and in all."""
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    live = random_workers(dice, 12)
+    known = tasks(dice.randint(0, 40), dice.randint(0, 40), dice.randint(1, 6))
+    tags = dice.choice([(), ("zone",), ("cluster", "zone")])
+    options = Options(standby_replicas=dice.randint(0, 3), rack_aware_tags=tags)
+    situation = unknown(known, live)
+    goal = target(situation, options, Placement())
+    check_target(goal, situation, options)
+    assert target(situation, options, goal) == goal
+    assert target(settled(goal, known, live), options, goal) == goal
+    assert target(settled(goal, known, live), options, Placement()) == goal
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_only_what_has_to_move_moves(seed):
+    """A worker more or less moves as many tasks as balance needs, and few more where sub-topologies share one worker."""
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    subtopologies = dice.randint(1, 4)
+    live = workers(*(f"w{i}" for i in range(dice.randint(2, 9))))
+    known = tasks(dice.randint(1, 60), dice.randint(0, 30), subtopologies)
+    before = target(unknown(known, live), Options(), Placement())
+    if dice.random() < 0.5:
+        after_live = {**live, "x": Worker("x")}
+        needed = len(known) / len(after_live) + 1
+    else:
+        gone = dice.choice(sorted(live))
+        after_live = {id_: worker for id_, worker in live.items() if id_ != gone}
+        needed = sum(worker == gone for worker in before.active.values())
+    after = target(settled(before, known, after_live), Options(), before)
+    check_target(after, settled(before, known, after_live), Options())
+    # Each sub-topology of each kind has its own remainder, which may be in the way of the sums.
+    assert len(moved(before, after)) <= needed + 2 * subtopologies
+
+
+def test_a_worker_that_comes_back_gets_its_tasks_back():
+    """A restart within one target changes nothing: stickiness is to names, and state is on the disk."""
+    known, live = tasks(12, 4), workers("w0", "w1", "w2")
+    options = Options(standby_replicas=1)
+    goal = target(unknown(known, live), options, Placement())
+    situation = settled(goal, known, live)
+    restarted = replace(situation, copies={**situation.copies, "w1": {}})
+    assert target(restarted, options, goal) == goal
+
+
+def test_tasks_of_a_dead_worker_go_to_their_standbys_as_far_as_balance_allows():
+    """State is where the standby was; a target elsewhere would have to restore."""
+    known, live = tasks(12), workers("w0", "w1", "w2", "w3")
+    options = Options(standby_replicas=1)
+    before = target(unknown(known, live), options, Placement())
+    left = {id_: worker for id_, worker in live.items() if id_ != "w0"}
+    after = target(settled(before, known, left), options, before)
+    orphans = [task for task, worker in before.active.items() if worker == "w0"]
+    assert all(after.active[task] in before.standby[task] for task in orphans)
+    assert moved(before, after) == set(orphans)
+
+
+def test_state_on_disk_attracts_a_task_and_the_fuller_disk_more():
+    """Nobody runs it: of what is left on disks the most advanced counts."""
+    situation = one(workers("w0", "w1", "w2"), {}, owner="dead", disk={"w1": 10, "w2": 900})
+    assert target(situation, Options(), Placement()).active == {T: "w2"}
+
+
+def test_a_caught_up_copy_attracts_a_task_more_than_a_disk():
+    """Being within the acceptable lag comes first."""
+    situation = one(workers("w0", "w1", "w2"), {"w0": copy(10)}, owner="dead", disk={"w2": 900})
+    assert target(situation, Options(), Placement()).active == {T: "w0"}
+
+
+def test_an_owner_keeps_what_it_was_to_keep_and_gives_what_warms_up_elsewhere():
+    """A move that is under way stays the move that is made, with the last target or by the reports alone."""
+    known = tasks(4)
+    live = workers("w0", "w1")
+    ids = sorted(known)
+    copies = {"w0": dict.fromkeys(ids, ACTIVE), "w1": {ids[0]: copy(50_000, Role.WARM_UP)}}
+    situation = Situation(known, live, copies, {}, dict.fromkeys(known, "w0"))
+    from_reports = target(situation, Options(), Placement())
+    assert from_reports.active[ids[0]] == "w1"
+    from_placement = target(situation, Options(), Placement(dict.fromkeys(ids, "w0"), {}, {ids[0]: ("w1",)}))
+    assert from_placement.active[ids[0]] == "w1"
+
+
+def test_workers_that_drain_or_leave_get_nothing():
+    """Only placeable workers are in a target; none of them means none in it."""
+    known = tasks(6, 2)
+    live = {**workers("w0"), "w1": Worker("w1", placeable=False), "w2": Worker("w2", leaving=True)}
+    options = Options(standby_replicas=2)
+    goal = target(unknown(known, live), options, Placement())
+    assert set(goal.active.values()) == {"w0"}
+    assert not goal.standby
+    del live["w0"]
+    assert target(unknown(known, live), options, Placement()) == Placement()
+
+
+def test_weights_even_out_where_tasks_of_a_sub_topology_differ():
+    """Counts stay even, and no worker is much heavier than it must be."""
+    dice = random.Random(1)
+    ids = [TaskId(0, i) for i in range(40)]
+    known = {id_: Task(id_, stateful=True, weight=dice.choice([1.0, 1.0, 1.0, 10.0])) for id_ in ids}
+    live = workers("w0", "w1", "w2", "w3")
+    # The last target had them in the worst order: all the heavy ones together.
+    heavy_first = sorted(ids, key=lambda id_: -known[id_].weight)
+    worst = Placement({id_: f"w{i // 10}" for i, id_ in enumerate(heavy_first)})
+    situation = settled(worst, known, live)
+    goal = target(situation, Options(), worst)
+    load = Counter()
+    for task, worker in goal.active.items():
+        load[worker] += known[task].weight
+    check_target(goal, situation, Options())
+    assert skew(load.values()) <= 10
+    assert target(situation, Options(), goal) == goal
+
+
+def test_small_differences_in_weight_move_nothing():
+    """Measured weights wobble; tasks do not."""
+    dice = random.Random(2)
+    known = tasks(40)
+    live = workers("w0", "w1", "w2", "w3")
+    goal = target(unknown(known, live), Options(), Placement())
+    wobbling = {id_: replace(task, weight=dice.uniform(0.97, 1.03)) for id_, task in known.items()}
+    assert target(settled(goal, wobbling, live), Options(), goal) == goal
+
+
+def test_stateless_tasks_have_no_standbys_and_few_workers_make_few_standbys():
+    """A task has at most one copy on each worker."""
+    goal = target(unknown(tasks(4, 4), workers("w0", "w1")), Options(standby_replicas=3), Placement())
+    assert set(goal.standby) == set(tasks(4))
+    assert all(len(holders) == 1 for holders in goal.standby.values())
+
+
+def test_standbys_of_one_worker_are_spread_over_the_others():
+    """When it dies the others share its work."""
+    known, live = tasks(40), workers("w0", "w1", "w2", "w3", "w4")
+    goal = target(unknown(known, live), Options(standby_replicas=1), Placement())
+    pairs = Counter((goal.active[task], goal.standby[task][0]) for task in known)
+    assert max(pairs.values()) <= 4  # 8 tasks, 4 others
+
+
+def test_copies_are_in_different_zones():
+    """One tag: as many of its values as a task has copies (KIP-708)."""
+    live = {f"w{i}": Worker(f"w{i}", {"zone": "abc"[i % 3]}) for i in range(7)}
+    options = Options(standby_replicas=2, rack_aware_tags=("zone",))
+    goal = target(unknown(tasks(30), live), options, Placement())
+    for task, worker in goal.active.items():
+        assert {live[each].tags["zone"] for each in (worker, *goal.standby[task])} == {"a", "b", "c"}
+
+
+def test_racks_are_spread_over_when_no_tags_are_configured():
+    """`client.rack` is enough."""
+    live = {f"w{i}": Worker(f"w{i}", rack="ab"[i % 2]) for i in range(4)}
+    goal = target(unknown(tasks(8), live), Options(standby_replicas=1), Placement())
+    assert all(live[goal.active[task]].rack != live[goal.standby[task][0]].rack for task in goal.active)
+
+
+def test_spreading_comes_before_balance_and_a_rare_zone_carries_what_it_must():
+    """One worker in zone b has a copy of every task of zone a."""
+    live = {f"w{i}": Worker(f"w{i}", {"zone": "a"}) for i in range(4)} | {"b": Worker("b", {"zone": "b"})}
+    options = Options(standby_replicas=1, rack_aware_tags=("zone",))
+    known = tasks(20)
+    goal = target(unknown(known, live), options, Placement())
+    assert all("b" in {goal.active[task], *goal.standby[task]} for task in known)
+    assert target(settled(goal, known, live), options, goal) == goal
+
+
+def test_a_zone_that_appears_gets_standbys():
+    """Standbys that share a zone with their active task move when they no longer have to."""
+    known, options = tasks(12), Options(standby_replicas=1, rack_aware_tags=("zone",))
+    live = {f"w{i}": Worker(f"w{i}", {"zone": "a"}) for i in range(3)}
+    before = target(unknown(known, live), options, Placement())
+    live |= {f"v{i}": Worker(f"v{i}", {"zone": "b"}) for i in range(3)}
+    after = target(settled(before, known, live), options, before)
+    assert all(live[after.active[task]].tags != live[after.standby[task][0]].tags for task in known)
+
+
+def test_the_first_of_several_tags_counts_most_and_unlisted_ones_not_at_all():
+    """With `zone` before `cluster`, zones are spread first; `colour` is not configured."""
+    live = {
+        "w0": Worker("w0", {"zone": "a", "cluster": "x", "colour": "red"}),
+        "w1": Worker("w1", {"zone": "a", "cluster": "y", "colour": "blue"}),
+        "w2": Worker("w2", {"zone": "b", "cluster": "x", "colour": "red"}),
+        "w3": Worker("w3", {"zone": "b", "cluster": "y", "colour": "red"}),
+    }
+    options = Options(standby_replicas=1, rack_aware_tags=("zone", "cluster"))
+    goal = target(unknown(tasks(8), live), options, Placement())
+    opposite = {"w0": ("w3",), "w3": ("w0",), "w1": ("w2",), "w2": ("w1",)}
+    assert all(goal.standby[task] == opposite[worker] for task, worker in goal.active.items())
+
+
+def test_a_worker_without_the_tag_is_a_place_for_want_of_better():
+    """It neither shares a zone nor adds one."""
+    live = {"w0": Worker("w0", {"zone": "a"}), "w1": Worker("w1"), "w2": Worker("w2", {"zone": "b"})}
+    options = Options(standby_replicas=1, rack_aware_tags=("zone",))
+    goal = target(unknown(tasks(9), live), options, Placement())
+    assert all(
+        goal.standby[task] == ({"w0": "w2", "w2": "w0"}[worker],)
+        for task, worker in goal.active.items()
+        if worker != "w1"
+    )
+
+
+def test_fewer_replicas_keep_the_better_spread_ones():
+    """Of standbys in zones b and a, the one in another zone than the active task stays."""
+    live = {id_: Worker(id_, {"zone": zone}) for id_, zone in (("w0", "a"), ("w1", "a"), ("w2", "b"))}
+    situation = one(live, {"w0": ACTIVE, "w1": copy(0), "w2": copy(0)}, owner="w0")
+    previous = Placement({T: "w0"}, {T: ("w1", "w2")})
+    options = Options(standby_replicas=1, rack_aware_tags=("zone",))
+    assert target(situation, options, previous).standby == {T: ("w2",)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_refine_made_of_a_target_serves_as_the_last_target(seed):
+    """After a restart only the last placement is there: what it leads to is still the target, or as good a one."""
+    print(f"seed {seed}")
+    from tests.assignment.simulator import Cluster  # noqa: PLC0415
+
+    dice = random.Random(seed)
+    cluster = Cluster(stateful=dice.randint(1, 20), stateless=dice.randint(0, 5), seed=seed)
+    cluster.add("w0", "w1")
+    cluster.waves(1)
+    cluster.add("w2", speed=1_000)
+    for _ in range(3):
+        cluster.step()
+    goal = target(cluster.situation(), cluster.options, cluster.placement)
+    check_target(goal, cluster.situation(), cluster.options)
+    for task, [worker] in cluster.placement.warm_up.items():
+        assert goal.active[task] == worker
