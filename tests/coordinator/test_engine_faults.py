@@ -140,11 +140,10 @@ class World:
             for beat in self.late:
                 self.random.choice(self.coordinators).engine.heartbeat(beat, self.now_ms)
             self.late.clear()
-        self.now_ms += _STEP_MS
         for each in self.coordinators:
-            each.now_ms = self.now_ms
-            each.engine.tick(self.now_ms)
+            each.pass_time(_STEP_MS)
             self.decide(each)
+        self.now_ms += _STEP_MS
         if len(self.coordinators) > 1:
             self.coordinators = [each for each in self.coordinators if each.engine.superseded_by is None]
         if not self.coordinators:

@@ -24,7 +24,6 @@ from millpond.protocol import (
     Member,
     Refusal,
     RefusalCode,
-    Role,
     TaskReport,
     TaskState,
     View,

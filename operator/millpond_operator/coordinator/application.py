@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable
 
 from millpond.protocol import Answer, Heartbeat, Member, Refusal, View
 
-from .engine import Engine
+from .engine import TICK_MS, Engine
 from .store import AssignmentStore, StoreError
 
 __all__ = ("Application",)
 
 log = logging.getLogger(__name__)
 
-_TICK_S = 0.1
 #: No heartbeat waits for longer, whatever it asks for.
 _LONGEST_WAIT_MS = 30_000
 #: Assignments of fewer tasks are made at once: handing them to another thread takes longer.
@@ -177,7 +176,7 @@ class Application:
         while True:
             self.engine.tick(_now_ms())
             self._after_change()
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(TICK_MS / 1000)
 
     async def _plan(self) -> None:
         """Make assignments when they are due."""

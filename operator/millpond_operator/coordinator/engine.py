@@ -10,10 +10,6 @@ assignment is made in three steps, so that the slow one can run elsewhere and th
 
 When tasks changed owners in Kafka, as the assignment asked or otherwise, `regrant` tells what follows for it within the
 same assignment: nothing new is decided then, so it need not wait.
-
-What the engine knows of ownership it learns from workers, and it may be wrong for a while: Kafka decides. Each heartbeat
-is compared with the worker's previous one, and only what is new in it counts, so that a worker that lost tasks
-without noticing does not claim them back by repeating itself.
 """
 
 from __future__ import annotations
@@ -34,18 +30,22 @@ from millpond.protocol import (
     View,
 )
 from millpond.topology import TaskId
-from millpond_operator.assignment import Instructions, Options, Placement, Situation, Task, grant
+from millpond_operator.assignment import Options, Placement, Situation, Task, grant
 
 from . import refusals
 from .gathering import Gathering
 from .members import Membership, News, Orders
-from .planning import Job, Plan, only
+from .ownership import Ownership
+from .planning import Job, Leaving, Plan, only
 from .topologies import tasks_of
 
-__all__ = ("Engine", "EngineOptions")
+__all__ = ("TICK_MS", "Engine", "EngineOptions")
 
+#: How often an engine wants to know the time.
+TICK_MS = 100
 #: A gap between ticks that is longer says that the coordinator itself stood still, not its workers.
-_STALL_MS = 1_000
+_STALL_MS = 300
+_STALL_TOLD_MS = 1_000
 #: A worker that died and owns nothing is shown for so long.
 _REMEMBERED_MS = 3_600_000
 #: A worker whose connection broke has this share of a session timeout to come back.
@@ -81,7 +81,6 @@ class Engine:
         superseded_by: the leader that a worker knows and this engine is older than; None while it leads.
         topology: what the application's workers run; None until one has said so.
         members: all workers that are remembered, dead ones too. To be read only.
-        owners: who owns each task in Kafka, as far as is known. To be read only.
         events: sentences about what happened, oldest first, for a log; whoever logs them takes them out.
         deaths: workers whose session timed out, so far.
     """
@@ -93,7 +92,6 @@ class Engine:
         self.superseded_by: tuple[int, str] | None = None
         self.topology: TopologySummary | None = None
         self.members: dict[str, Membership] = {}
-        self.owners: dict[TaskId, str] = {}
         self.events: deque[str] = deque(maxlen=10_000)
         self.deaths = 0
 
@@ -103,6 +101,7 @@ class Engine:
         self._ids: dict[str, TaskId] = {}
         self._names: dict[TaskId, str] = {}
         self._unknown: set[tuple[str, str]] = set()
+        self._ownership = Ownership(self.members)
 
         self._last_tick_ms: int | None = None
         self._gathering = Gathering(_ms((options or EngineOptions()).gathering))
@@ -117,6 +116,11 @@ class Engine:
         self._placed_generation = -1  # of the membership that `_placement` reckons with
         self._staged: Plan | None = None
         self._written: tuple[object, ...] | None = None
+
+    @property
+    def owners(self) -> Mapping[TaskId, str]:
+        """Who owns each task in Kafka, as far as is known."""
+        return self._ownership.owners
 
     # What comes in.
 
@@ -203,11 +207,12 @@ class Engine:
         return True
 
     def tick(self, now_ms: int) -> None:
-        """Let time pass: sessions time out. Call it a few times per second."""
+        """Let time pass: sessions time out. Call it every `TICK_MS`."""
         last, self._last_tick_ms = self._last_tick_ms, now_ms
-        stalled = now_ms - last if last is not None and now_ms - last > _STALL_MS else 0
-        if stalled:
+        stalled = now_ms - last - TICK_MS if last is not None and now_ms - last > _STALL_MS else 0
+        if stalled > _STALL_TOLD_MS:
             self.events.append(f"This coordinator stood still for {stalled / 1000:.1f} s; no worker is blamed for it.")
+        if stalled:
             self._gathering.stalled(stalled)
         for member in list(self.members.values()):
             if stalled:
@@ -308,7 +313,7 @@ class Engine:
         if not situation.workers:
             return set()
         changed = set()
-        leaving = _Leaving(situation, self.owners)
+        leaving = Leaving(situation, self.owners)
         for worker, instructions in grant(self._placement, situation).items():
             member = self.members[worker]
             may_leave = member.leaving and leaving.may_leave(member, instructions)
@@ -402,7 +407,7 @@ class Engine:
                 rack=each.rack,
             )
         known = self._ids
-        self.owners = {known[task]: owner for task, owner in view.owners.items() if task in known}
+        self._ownership.owners = {known[task]: owner for task, owner in view.owners.items() if task in known}
         self._placement = self._goal = Placement(
             {known[task]: worker for task, worker in view.active.items() if task in known},
             {known[task]: workers for task, workers in view.standby.items() if task in known},
@@ -452,13 +457,13 @@ class Engine:
         self.topology = topology
         self._tasks = tasks_of(topology)
         self._names = {task: str(task) for task in self._tasks}
-        self._ids = {text: task for task, text in self._names.items()}
+        self._ids = self._ownership.tasks = {text: task for task, text in self._names.items()}
         if first:  # workers were heard of before, but not what they run
             for member in self.members.values():
                 self._learn(member, member.all_news(), first=True, back=False)
         else:
             # A task id means nothing in another topology: who owns what has to be found out again.
-            self.owners = {}
+            self._ownership.owners.clear()
             self._goal = self._placement = Placement()
             self._staged = None
             self._unknown.clear()
@@ -467,43 +472,11 @@ class Engine:
         self._membership_changed()
 
     def _learn(self, member: Membership, news: News, *, first: bool, back: bool) -> None:
-        """Take in who owns what.
-
-        Args:
-            member: the worker that tells.
-            news: what is new in its heartbeat.
-            first: it is the first one of the process, as far as this engine knows.
-            back: the process counted as gone before.
-        """
-        for text, owner in news.found.items():
-            task = self._ids.get(text)
-            if task is None or not owner or self.owners.get(task) == owner:
-                continue
-            # The first heartbeat after a restart of ours repeats what may be long past.
-            if first and self._claimed(task, text):
-                continue
-            self.owners[task] = owner
-            self._grant_due = self._plan_due = True
-        for text in news.claimed:
-            task = self._ids.get(text)
-            if task is None or self.owners.get(task) == member.id:
-                continue
-            # Who was away may not know yet what it lost. If it is right nevertheless, the other one will find out.
-            if back and self._lives(self.owners.get(task)):
-                continue
-            self.owners[task] = member.id
+        """Take in who owns what, and what a worker holds that there is not."""
+        if self._ownership.learn(member, news, first=first, back=back):
             self._grant_due = self._plan_due = True
         if news.copies and self._ids:
             self._note_unknown(member)
-
-    def _lives(self, worker: str | None) -> bool:
-        member = self.members.get(worker or "")
-        return member is not None and member.alive
-
-    def _claimed(self, task: TaskId, text: str) -> bool:
-        """Whether a live worker says by itself that it owns the task."""
-        owner = self.owners.get(task)
-        return owner is not None and self._lives(owner) and text in self.members[owner].claims
 
     def _note_unknown(self, member: Membership) -> None:
         unknown = [text for text in member.tasks if text not in self._ids and (member.id, text) not in self._unknown]
@@ -571,23 +544,6 @@ class Engine:
             warm_up={names[task]: workers for task, workers in placement.warm_up.items()},
             waiting={names[task]: why for task, why in placement.waiting.items()},
         )
-
-
-class _Leaving:
-    """Decides who may end."""
-
-    def __init__(self, situation: Situation, owners: Mapping[TaskId, str]) -> None:
-        self._placeable = {each.id for each in situation.workers.values() if each.placeable}
-        self._owners: set[str] | None = None
-        self._known_owners = owners
-
-    def may_leave(self, member: Membership, instructions: Instructions) -> bool:
-        """Whether nothing is left for it to hand over, or nobody who could take it."""
-        if not self._placeable:
-            return True
-        if self._owners is None:
-            self._owners = set(self._known_owners.values())
-        return not (member.id in self._owners or member.claims or instructions.release or instructions.take_over)
 
 
 def _ms(duration: timedelta) -> int:

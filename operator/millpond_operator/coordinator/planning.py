@@ -10,9 +10,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from millpond.topology import TaskId
-from millpond_operator.assignment import Options, Placement, Situation, refine, target
+from millpond_operator.assignment import Instructions, Options, Placement, Situation, refine, target
 
-__all__ = ("Job", "Plan", "only")
+from .members import Membership
+
+__all__ = ("Job", "Leaving", "Plan", "only")
 
 
 @dataclass(frozen=True)
@@ -60,3 +62,20 @@ def only(placement: Placement, workers: Collection[str]) -> Placement:
         among(placement.warm_up),
         placement.waiting,
     )
+
+
+class Leaving:
+    """Decides who may end."""
+
+    def __init__(self, situation: Situation, owners: Mapping[TaskId, str]) -> None:
+        self._placeable = {each.id for each in situation.workers.values() if each.placeable}
+        self._owners: set[str] | None = None
+        self._known_owners = owners
+
+    def may_leave(self, member: Membership, instructions: Instructions) -> bool:
+        """Whether nothing is left for it to hand over, or nobody who could take it."""
+        if not self._placeable:
+            return True
+        if self._owners is None:
+            self._owners = set(self._known_owners.values())
+        return not (member.id in self._owners or member.claims or instructions.release or instructions.take_over)
