@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaException
 
 from tests.chaos.application import FINALS, RESULTS, TOTALS, WORDS
 from tests.chaos.conducting import Conductor
@@ -229,13 +232,15 @@ class _Run:
 
     def _note_views(self) -> None:
         """Write down what the coordinator and Kafka say of the assignment, while they still can."""
-        if not self._stage.options.alone:
-            (self._stage.directory / "assignment-when-stuck.txt").write_text(repr(self._stage.coordinator.view()))
-        (self._stage.directory / "owners-when-stuck.txt").write_text(repr(self._stage.owners()))
+        stage = self._stage
         if self._conductor is not None:
             self._conductor.tell("stuck")
             self._outcome.carried_out = [fault for fault, _ in self._conductor.done]
             self._conductor.stop()
+        if not stage.options.alone:
+            (stage.directory / "assignment-when-stuck.txt").write_text(repr(stage.coordinator.view()))
+        with contextlib.suppress(KafkaException):
+            (stage.directory / "owners-when-stuck.txt").write_text(repr(stage.owners()))
 
     def _verify(self) -> None:
         stage, outcome = self._stage, self._outcome

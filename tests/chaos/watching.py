@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -23,6 +23,7 @@ __all__ = ("Watch",)
 
 _NEVER = -1.0
 _GAP_S = 1.5
+_DEAF_S = 5.0
 
 
 class Watch:
@@ -51,6 +52,8 @@ class Watch:
         self._task_of_word: dict[str, int] = {}
         #: The newest sending time of what came out, by task.
         self._newest: dict[tuple[int, int], float] = {}
+        self._heard = 0.0
+        self._positions: dict[tuple[str, int], int] = {}
         self._arrived: dict[tuple[int, int], float] = {}
         #: By fault: its moment, and the task that is the last one to go on.
         self._waiting: dict[int, tuple[float, str]] = {}
@@ -89,36 +92,50 @@ class Watch:
         while self._repartition not in topic_names(self._address, self._repartition):
             if self._done.wait(0.1):
                 return
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._address,
-                "group.id": "chaos-watch",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 20,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 500,
-                "retry.backoff.ms": 20,
-                "log_level": 0,
-            }
-        )
-        consumer.assign(
-            [
-                TopicPartition(topic, partition, OFFSET_BEGINNING)
-                for topic in (RESULTS, self._repartition)
-                for partition in range(PARTITIONS)
-            ]
-        )
+        consumer = self._consumer()
+        renewed = time.monotonic()
         try:
             while not self._done.is_set():
                 for message in consumer.consume(1_000, 0.05):
                     if message.error() is None:
                         self._message(message)
                 self._measure()
+                now = time.monotonic()
+                if now - max(self._heard, renewed) > _DEAF_S:
+                    # A client may not notice for minutes that a broker is back; what is measured here is not clients.
+                    consumer.close()
+                    consumer, renewed = self._consumer(), now
         finally:
             consumer.close()
 
-    def _message(self, message) -> None:
+    def _consumer(self) -> Consumer:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._address,
+                "group.id": "chaos-watch",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 20,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 500,
+                "retry.backoff.ms": 20,
+                "topic.metadata.refresh.fast.interval.ms": 20,
+                "log_level": 0,
+            }
+        )
+        consumer.assign(
+            [
+                TopicPartition(topic, partition, self._positions.get((topic, partition), OFFSET_BEGINNING))
+                for topic in (RESULTS, self._repartition)
+                for partition in range(PARTITIONS)
+            ]
+        )
+        return consumer
+
+    def _message(self, message: Any) -> None:
+        self._heard = time.monotonic()
+        self._positions[message.topic(), message.partition()] = message.offset() + 1
         if message.topic() == RESULTS:
             self._result(message.key(), self._decoder.decode(message.value()))
             return
