@@ -46,7 +46,7 @@ from millpond.protocol import (
 
 _APP = "bench"
 _INTERVAL_S = 2.0
-_WAIT_MS = 1_900
+_WAITS_MS = (1_600, 1_900)  # as the worker's client asks for
 _PROBES = 0.05
 RESULT = Path("build/bench-heartbeats.json")
 
@@ -118,7 +118,7 @@ class Worker:
         fleet = self._fleet
         probe = self.answer is not None and random.random() < _PROBES
         known = self.answer
-        wait_ms = 0 if probe else _WAIT_MS
+        wait_ms = 0 if probe else random.randint(*_WAITS_MS)
         began = time.monotonic()
         writer.write(self._request(wait_ms))
         answer = decode_answer(await _response(reader))
@@ -194,11 +194,20 @@ async def _response(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-async def _post(port: int, path: str) -> None:
+async def _ask(port: int, method: str, path: str) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n\r\n".encode())
-    await _response(reader)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n\r\n".encode())
+    body = await _response(reader)
     writer.close()
+    return body
+
+
+async def _metric(port: int, name: str) -> float:
+    """A figure of the coordinator's own."""
+    for line in (await _ask(port, "GET", "/metrics")).decode().splitlines():
+        if line.startswith(f"millpond_coordinator_{name}{{"):
+            return float(line.rpartition(" ")[2])
+    raise LookupError(name)
 
 
 class Figures(msgspec.Struct):
@@ -228,6 +237,12 @@ class Figures(msgspec.Struct):
     """... until all new owners had been told that its tasks are theirs."""
     death_learned_s: float
     """... until everybody whom it concerned, standbys too, had learned all of it."""
+    death_assignments: int
+    """Assignments made until everything had settled again."""
+    death_assignment_s: float
+    """Time that took, heartbeats in between included."""
+    death_save_s: float
+    """Time it took to write them down."""
     death_cpu_s: float
     """What all of that took of the coordinator's CPU."""
 
@@ -241,8 +256,8 @@ async def measure(process: subprocess.Popen[bytes], port: int, workers: int, tas
     try:
         await fleet.settled(quiet_s=_INTERVAL_S, timeout_s=120)
         start_s = fleet.last_news - began
-        # Heartbeats that all began together spread over the interval.
-        await asyncio.sleep(_INTERVAL_S)
+        # Heartbeats that were all answered together spread over the interval.
+        await asyncio.sleep(2 * _INTERVAL_S)
 
         fleet.counting, answers, cpu, at = True, fleet.answers, _cpu(watched), time.monotonic()
         await asyncio.sleep(seconds)
@@ -253,12 +268,15 @@ async def measure(process: subprocess.Popen[bytes], port: int, workers: int, tas
         victim = max(fleet.workers.values(), key=lambda worker: worker.active)
         orphans = {task for task, owner in fleet.owners.items() if owner == victim.id}
         before = {id: worker.learned_at for id, worker in fleet.workers.items()}
+        counters = ("assignments_total", "assignment_seconds_total", "save_seconds_total")
+        totals = [await _metric(port, name) for name in counters]
         running[victim.id].cancel()
         await asyncio.wait([running[victim.id]])
         cpu, died = _cpu(watched), time.monotonic()
         told_s, owned_s = await _death(fleet, victim, orphans, died)
         await fleet.settled(quiet_s=_INTERVAL_S, timeout_s=60)
         learned = [w.learned_at - died for id, w in fleet.workers.items() if w.learned_at > max(before[id], died)]
+        totals = [await _metric(port, name) - before for name, before in zip(counters, totals, strict=True)]
         death_cpu = _cpu(watched) - cpu - share * (time.monotonic() - died)
     finally:
         for task in running.values():
@@ -281,13 +299,16 @@ async def measure(process: subprocess.Popen[bytes], port: int, workers: int, tas
         death_told_s=told_s,
         death_owned_s=owned_s,
         death_learned_s=max(learned),
+        death_assignments=int(totals[0]),
+        death_assignment_s=totals[1],
+        death_save_s=totals[2],
         death_cpu_s=death_cpu,
     )
 
 
 async def _death(fleet: Fleet, victim: Worker, orphans: set[str], died: float) -> tuple[float, float]:
     """Report a death, and wait until its tasks are others'."""
-    await _post(fleet.port, f"/v1/applications/{_APP}/workers/{victim.id}/gone")
+    await _ask(fleet.port, "POST", f"/v1/applications/{_APP}/workers/{victim.id}/gone")
     told_s = 0.0
     survivors = [worker for worker in fleet.workers.values() if worker.running]
     while True:
@@ -356,6 +377,8 @@ def main(arguments: Sequence[str]) -> None:
         f"  a worker dies      {figures.death_concerned} concerned: the order to take over after "
         f"{_ms(figures.death_told_s)}, tasks with new owners after {_ms(figures.death_owned_s)}, "
         f"all learned after {_ms(figures.death_learned_s)}; {figures.death_cpu_s:.1f} s of CPU\n"
+        f"                     {figures.death_assignments} assignments in {_ms(figures.death_assignment_s)}, written "
+        f"in {_ms(figures.death_save_s)}\n"
         f"  start              {figures.start_s:.1f} s until every task had its worker\n"
         f"{RESULT}"
     )

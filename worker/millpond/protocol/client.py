@@ -231,7 +231,8 @@ class CoordinatorClient:
             Seconds to let pass before the next one.
         """
         began = time.monotonic()
-        wait_ms = self._session_ms // 3 * 19 // 20
+        # Never twice the same: workers that were answered together do not come back together for ever.
+        wait_ms = int(self._session_ms / 3 * random.uniform(0.8, 0.95))
         heartbeat = self._heartbeat(wait_ms)
         try:
             outcome = await self._post(session, heartbeat, timeout_s=max(self._session_ms / 2, wait_ms + 500) / 1000)
