@@ -139,6 +139,12 @@ class Worker:
     def holdings(self) -> dict[mp.TaskId, Held]:
         return self._held
 
+    def holding(self, task: mp.TaskId) -> Held | None:
+        return self.holdings().get(task)
+
+    def globals_ready(self) -> bool:
+        return True
+
     def call(self, function: Callable[[], Any]) -> Future:
         future: Future = Future()
         self._commands.put((future, function))

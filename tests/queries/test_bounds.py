@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -70,7 +71,7 @@ def test_a_copy_that_is_too_old_does_not_answer(copied):
     """Bounds of time and of records, and both at once; what was never up to date is never within one."""
     application, partition, standby, _ = copied
     application.owners[partition].drop(partition)
-    store = application.client(standby, timeout=SHORT).store("counts")
+    store = application.client(standby, timeout=timedelta(milliseconds=50)).store("counts")
     standby.alter(partition, caught_up_at=time.monotonic() - 5, lag=40)
     minute = timedelta(minutes=1)
     assert store.get("key", max_staleness=timedelta(seconds=20)) == 1
@@ -172,13 +173,14 @@ def test_a_loop_that_does_not_turn_is_not_waited_for_beyond_the_deadline(copied)
     application, partition, _, _ = copied
     owner = application.owners[partition]
     store = application.client(owner, timeout=SHORT).store("counts")
-    stuck = owner.call(lambda: time.sleep(1.5))
+    over = threading.Event()
+    stuck = owner.call(lambda: over.wait(20))
     assert store.get("key") == 2
-    assert reason_of(lambda: store.get("key", isolation="read_uncommitted")) in {
-        FailureReason.NOT_ACTIVE,
-        FailureReason.NOT_PRESENT,
-    }
-    stuck.result(10)
+    with pytest.raises(QueryFailed, match=f"the loop of worker '{owner.name}' did not answer") as raised:
+        store.get("key", isolation="read_uncommitted")
+    assert raised.value.reason is FailureReason.NOT_ACTIVE
+    over.set()
+    assert stuck.result(10)
 
 
 def test_a_warm_up_copy_is_a_copy(copied):

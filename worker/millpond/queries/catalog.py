@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import murmur2
@@ -42,8 +42,8 @@ class StoreInfo:
     """Whether committed rows are in the state file; else they are in memory."""
     subtopology: int | None = None
     """The sub-topology whose tasks have the store; None for a global store, which every worker has whole."""
-    inputs: frozenset[str] = frozenset()
-    """Real names of the topics its tasks read: what a position can speak of."""
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    """The topics its tasks read, by real name, with their partition counts: what a position can speak of."""
     window_size_ms: int = 0
     retention_ms: int = 0
     segment_ms: int = 1

@@ -12,6 +12,7 @@ import asyncio
 import concurrent.futures
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -60,11 +61,15 @@ class Holding(Protocol):
 class LocalState(Protocol):
     """What the worker shows to other threads.
 
-    A task leaves `holdings()`, or stops being readable there, before its rows are dropped or rebuilt.
+    All of it may be asked for from any thread. A task is not held any more, or not readable, before its rows are dropped
+    or rebuilt.
     """
 
-    def holdings(self) -> Mapping[TaskId, Holding]:
-        """The tasks it holds now."""
+    def holding(self, task: TaskId) -> Holding | None:
+        """A task; None when the worker does not hold it."""
+
+    def globals_ready(self) -> bool:
+        """Whether the global stores have all that was in their topics when the worker started."""
 
     def call(self, function: Callable[[], T]) -> concurrent.futures.Future[T]:
         """Run a function in the worker's loop, between two turns."""
@@ -90,18 +95,15 @@ class LocalReader:
         self.catalog = catalog
         self.executor = executor
 
-    def readable(self, read: Read, partitions: tuple[int, ...]) -> tuple[int, ...]:
-        """Those of the partitions that could be read here now, or as soon as the position is reached."""
-        failures = [self.refusal(read, partition) for partition in partitions]
-        return tuple(
-            partition
-            for partition, failed in zip(partitions, failures, strict=True)
-            if failed is None or _waits(failed, read)
-        )
+    def readable(self, read: Read, partition: int) -> bool:
+        """Whether a partition can be read here, now or as soon as the position is reached."""
+        failed = self.refusal(read, partition)
+        return failed is None or _waits(failed, read)
 
     def refusal(self, read: Read, partition: int) -> QueryFailed | None:
         """Why a partition cannot be read here now, None when it can."""
-        return self._refusal(read, partition, self.state.holdings())
+        info = self.catalog[read.store]
+        return self._refusal(read, info, partition, self._held(info, partition))
 
     def check(self, read: Read) -> Head:
         """Make sure that all partitions of the request may be read.
@@ -112,21 +114,19 @@ class LocalReader:
         Raises:
             QueryFailed: one may not.
         """
-        holdings = self.state.holdings()
+        info = self.catalog[read.store]
         position: dict[str, int] = {}
         oldest: float | None = None
         now = time.monotonic()
-        info = self.catalog[read.store]
-        if info.subtopology is None:
-            return Head()
         for partition in read.partitions:
-            failed = self._refusal(read, partition, holdings)
+            held = self._held(info, partition)
+            failed = self._refusal(read, info, partition, held)
             if failed is not None:
                 raise failed
-            holding = holdings[TaskId(info.subtopology, partition)]
-            position.update(holding.positions)
-            if not _is_active(holding) and holding.caught_up_at is not None:
-                oldest = min(holding.caught_up_at, now if oldest is None else oldest)
+            assert held is not None
+            position.update(held.positions)
+            if not _is_active(held) and held.caught_up_at is not None:
+                oldest = min(held.caught_up_at, now if oldest is None else oldest)
         return Head(position=position, staleness_ms=None if oldest is None else int((now - oldest) * 1000))
 
     async def wait(self, read: Read) -> None:
@@ -148,12 +148,23 @@ class LocalReader:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
-    def _refusal(self, read: Read, partition: int, holdings: Mapping[TaskId, Holding]) -> QueryFailed | None:
-        info = self.catalog[read.store]
-        if info.subtopology is None:
-            return None
-        holding = holdings.get(TaskId(info.subtopology, partition))
-        where = f"partition {partition} of store '{read.store}'"
+    def _held(self, info: StoreInfo, partition: int) -> Holding | None:
+        if info.subtopology is not None:
+            return self.state.holding(TaskId(info.subtopology, partition))
+        # A global store is on every worker what an active task's store is on one.
+        offset = self.state.backend_of_store(info.name).offset
+        found = {
+            f"{topic}-{each}": offset(info.name, each) for topic, count in info.inputs.items() for each in range(count)
+        }
+        state = TaskState.RUNNING if self.state.globals_ready() else TaskState.RESTORING
+        return _Everywhere(state, {name: each for name, each in found.items() if each is not None})
+
+    def _refusal(self, read: Read, info: StoreInfo, partition: int, holding: Holding | None) -> QueryFailed | None:
+        where = (
+            f"partition {partition} of store '{read.store}'"
+            if info.subtopology is not None
+            else f"store '{read.store}'"
+        )
 
         def refused(reason: FailureReason, why: str) -> QueryFailed:
             return QueryFailed(reason, f"worker '{self.worker}' {why}.", (partition,))
@@ -183,6 +194,18 @@ class LocalReader:
         return None
 
 
+@dataclass(frozen=True)
+class _Everywhere:
+    """What a worker holds of a global store."""
+
+    state: TaskState
+    positions: Mapping[str, int]
+    role: Role = Role.ACTIVE
+    stores: Mapping[str, Any] = field(default_factory=dict)
+    caught_up_at: float | None = None
+    lag: int | None = None
+
+
 def _is_active(holding: Holding) -> bool:
     return holding.role is Role.ACTIVE and holding.state in _READABLE
 
@@ -197,8 +220,9 @@ def _behind(read: Read, info: StoreInfo, partition: int, positions: Mapping[str,
     lacking = []
     for name, wanted in read.bound.items():
         topic, _, number = name.rpartition("-")
-        # Of other partitions' inputs nothing is asked here, and of other stores' nothing is known.
-        if topic in info.inputs and number == str(partition) and positions.get(name, -1) < wanted:
+        # What other partitions have read is nothing to this one. A global store is read from all of them.
+        concerned = topic in info.inputs and (info.subtopology is None or number == str(partition))
+        if concerned and positions.get(name, -1) < wanted:
             lacking.append(f"offset {positions.get(name, 'none')} of {name}, but {wanted} is asked for")
     return "; ".join(lacking)
 
@@ -309,12 +333,11 @@ class LocalScan:
 
     def _staged(self) -> list[Row]:
         self._check()
-        holdings = self._reader.state.holdings()
-        assert self._info.subtopology is not None
-        stores = {
-            each: holdings[TaskId(self._info.subtopology, each)].stores[self._info.name]
-            for each in self._read.partitions
-        }
+        stores = {}
+        for partition in self._read.partitions:
+            held = self._reader._held(self._info, partition)
+            assert held is not None
+            stores[partition] = held.stores[self._info.name]
         return self._once(staged_rows(self._info, stores, self._read, self._resume))
 
     def _once(self, found: Iterator[Row]) -> list[Row]:

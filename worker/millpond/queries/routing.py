@@ -72,7 +72,7 @@ class Router:
     def candidates(self, read: Read, partition: int) -> list[str]:
         """Who may answer for a partition, the best first. This worker is among them only when it can."""
         me = self.reader.worker
-        found = [me] if self.reader.readable(read, (partition,)) else []
+        found = [me] if self.reader.readable(read, partition) else []
         task = self.task(read, partition)
         if task is not None:
             places = self.directory.places(task)

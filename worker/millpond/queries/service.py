@@ -289,7 +289,7 @@ class QueryService:
         opened = self._open()
         read = Read(application=self._application, store=info.name, partitions=(partition,))
         task = opened.router.task(read, partition)
-        here = bool(opened.reader.readable(read, (partition,)))
+        here = opened.reader.readable(read, partition)
         if task is None:
             # Every worker has the whole of a global store.
             return {"partition": partition, "task": None, "active": self._named(self._worker, url), "standbys": []}

@@ -40,21 +40,22 @@ def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> S
     found = []
     for subtopology in plan.subtopologies:
         tasks = [task for task in plan.tasks if task.subtopology == subtopology.id]
-        inputs = frozenset(topic for task in tasks for topic in plan.tasks[task])
+        inputs = {topic: plan.partitions[topic] for task in tasks for topic in plan.tasks[task]}
         for builder in subtopology.stores:
             topic = plan.changelogs[subtopology.id].get(builder.name)
             info = _info(environment.complete(builder), topic, len(tasks), subtopology.id, inputs)
             if info is not None:
                 found.append(info)
     for each in topology.global_stores:
-        info = _info(environment.complete(each.store), None, 1, None, frozenset())
+        inputs = {topic: plan.partitions[topic] for topic in each.source.topics}
+        info = _info(environment.complete(each.store), None, 1, None, inputs)
         if info is not None:
             found.append(info)
     return StoreCatalog(environment.application_id, found)
 
 
 def _info(
-    builder: Any, topic: str | None, partitions: int, subtopology: int | None, inputs: frozenset[str]
+    builder: Any, topic: str | None, partitions: int, subtopology: int | None, inputs: dict[str, int]
 ) -> StoreInfo | None:
     key, value = builder._serdes(topic)
     common: dict[str, Any] = {
