@@ -141,7 +141,7 @@ class Cluster:
         self.reports, self.known, self.heard = {}, {}, {}
         if stored:
             holders = set(self.placement.active.values())
-            self.heard = {id_: self.now for id_ in sorted(holders)}
+            self.heard = dict.fromkeys(sorted(holders), self.now)
         else:
             self.goal, self.placement = Placement(), Placement()
 
@@ -359,9 +359,7 @@ class Cluster:
 def difference(one: Placement, other: Placement) -> dict[str, dict[str, tuple[object, object]]]:
     """Where two placements differ."""
     return {
-        name: {
-            str(task): (a.get(task), b.get(task)) for task in sorted({*a, *b}) if a.get(task) != b.get(task)
-        }  # fmt: skip
+        name: {str(task): (a.get(task), b.get(task)) for task in sorted({*a, *b}) if a.get(task) != b.get(task)}
         for name in ("active", "standby", "warm_up")
         for a, b in [(getattr(one, name), getattr(other, name))]
         if a != b

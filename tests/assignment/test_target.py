@@ -11,7 +11,7 @@ import pytest
 from millpond.protocol import Role
 from millpond.topology import TaskId
 from millpond_operator.assignment import Options, Placement, Situation, Task, Worker, target
-from tests.assignment.simulator import check_target, skew
+from tests.assignment.simulator import Cluster, check_target, skew
 from tests.assignment.situations import ACTIVE, T, copy, one, settled, tasks, unknown, workers
 
 
@@ -245,8 +245,6 @@ def test_fewer_replicas_keep_the_better_spread_ones():
 def test_what_refine_made_of_a_target_serves_as_the_last_target(seed):
     """After a restart only the last placement is there: what it leads to is still the target, or as good a one."""
     print(f"seed {seed}")
-    from tests.assignment.simulator import Cluster  # noqa: PLC0415
-
     dice = random.Random(seed)
     cluster = Cluster(stateful=dice.randint(1, 20), stateless=dice.randint(0, 5), seed=seed)
     cluster.add("w0", "w1")

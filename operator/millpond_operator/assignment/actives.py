@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -152,29 +152,34 @@ def _even_weights(parts: Sequence[_Part], workers: Sequence[str], chosen: dict[T
     uneven = [part for part in parts if len({task.weight for task in part.tasks}) > 1]
     if not uneven:
         return
-    held: dict[str, list[list[TaskId]]] = {worker: [[] for _ in uneven] for worker in workers}
+    held: dict[str, dict[int, list[TaskId]]] = {worker: {} for worker in workers}
     for i, part in enumerate(uneven):
         for task in part.tasks:
-            held[chosen[task.id]][i].append(task.id)
+            held[chosen[task.id]].setdefault(i, []).append(task.id)
     load: defaultdict[str, float] = defaultdict(float)
     for id_, worker in chosen.items():
         load[worker] += weights[id_]
     least_gain = _UNEVEN * sum(load.values()) / len(workers)
+
+    def best_exchange(heavy: str, light: str) -> tuple[float, int, TaskId, TaskId] | None:
+        gap = load[heavy] - load[light]
+        return max(
+            (
+                (min(difference, gap - difference), i, mine, theirs)
+                for i, tasks in held[heavy].items()
+                if i in held[light]
+                for mine, theirs in itertools.product(tasks, held[light][i])
+                if 0 < (difference := weights[mine] - weights[theirs]) < gap
+            ),
+            default=None,
+        )
+
     while True:
         heaviest = max(workers, key=load.__getitem__)
         for other in sorted(workers, key=load.__getitem__):
-            gap = load[heaviest] - load[other]
-            if gap < 2 * least_gain:
+            if load[heaviest] - load[other] < 2 * least_gain:
                 return  # nobody is light enough to relieve the heaviest
-            exchange = max(
-                (
-                    (min(difference, gap - difference), i, mine, theirs)
-                    for i in range(len(uneven))
-                    for mine, theirs in itertools.product(held[heaviest][i], held[other][i])
-                    if 0 < (difference := weights[mine] - weights[theirs]) < gap
-                ),
-                default=None,
-            )
+            exchange = best_exchange(heaviest, other)
             if exchange is not None and exchange[0] > least_gain:
                 _, i, mine, theirs = exchange
                 held[heaviest][i][held[heaviest][i].index(mine)] = theirs
