@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -180,14 +180,8 @@ class Worker:
     def _start(self) -> None:
         """Find out which tasks are this worker's, and take them up."""
         config, manager = self.config, self._manager
-        self._start_producer()
         tasks = list(self._assembly.plan.tasks)
-        if config.coordinator_url is None:
-            claim_everything(manager.registrar, config, tasks, take_over=self._take_over)
-            mine = tasks
-        else:
-            mine = own_tasks(manager.registrar, config.worker_id, tasks)
-        announce(manager, config, self._assembly, self._collector.producer, mine)
+        mine = self._claimed(tasks)
         self._become(WorkerState.RESTORING)
         self._make_globals()
         manager.hold(mine, Role.ACTIVE)
@@ -196,6 +190,29 @@ class Worker:
             self._follower = Follower(manager, self._client, config, frozenset(tasks))
             self._follower.start()
             self._heartbeats = self.metrics.http.spawn(self._client.run())
+
+    def _claimed(self, tasks: Sequence[TaskId]) -> Sequence[TaskId]:
+        """The tasks to begin with, announced as this worker's."""
+        config, manager = self.config, self._manager
+        deadline = time.monotonic() + config.task_timeout_ms / 1000
+        while True:
+            self._start_producer()
+            try:
+                if config.coordinator_url is None:
+                    claim_everything(manager.registrar, config, tasks, take_over=self._take_over)
+                    mine = tasks
+                else:
+                    mine = own_tasks(manager.registrar, config.worker_id, tasks)
+                announce(manager, config, self._assembly, self._collector.producer, mine)
+                return mine
+            except (OwnershipError, KafkaException) as error:
+                # Where there is a coordinator, somebody takes over from this worker's last incarnation just now.
+                final = isinstance(error, OwnershipError) and config.coordinator_url is None
+                if final or self._stop.is_set() or time.monotonic() >= deadline:
+                    raise
+                log.warning("the start is tried again: %s", error)
+                self._close_offset_sink()
+                self._stop.wait(_RIVAL_WAIT_S)
 
     def _make_globals(self) -> None:
         manager = self._manager
