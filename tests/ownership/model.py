@@ -1,0 +1,619 @@
+"""The ownership protocol (docs/decisions/0013-ownership.md) as a state machine that can be explored to its end.
+
+Three workers, two tasks, and Kafka. What a state holds, and why no more is needed:
+
+- **Offsets** are only compared with each other. So nobody has a number: what somebody knows of a task is either still
+  what is committed, or stale. However many commits there are, the number of states stays finite.
+- **Producer epochs** decide one thing: whose producer of a transactional id is the newest one. So each id has a holder:
+  the worker itself, or the executor of a take-over. Who lost an id, by a crash, a pause or an executor, may think what it
+  likes: all its requests are refused until it initialises the id again. It is therefore the same as a worker that is
+  down. A second process of a worker is the worker after `init_transactions`; the first has lost the id. Who initialised
+  an id and found out nothing yet is not told apart: whoever it is may lose the id to another with no other effect. So the
+  one step leaves the id to nobody, with its open transaction aborted, and the first reading shows who it was.
+- **Late requests** of a producer that is silent since arrive as long as its id is not initialised again: a transaction
+  whose producer has gone can still become pending, and be committed.
+- **Transactions** have a stage; the marker that commits offsets and each changelog's marker are written separately and in
+  any order. An abort's markers are written together: nobody may act on the id's tasks before all of them are.
+- **Look-ups** change nothing before Kafka reads for them, so question and reading are one step, possible whenever the
+  offsets are stable. The answer travels: `Know.MINE` is an answer on its way or a task that restores. An answer of an older
+  number is ignored, which is the same as no answer: it exists only in the mutant that accepts it.
+- **The coordinator** does not occur: every order is possible at any time. Take up, drop, release to anybody, take over from
+  anybody for anybody, by any number of executors.
+- **Time** does not occur: a step may be put off for ever, so every pause and every timeout is possible at every point.
+
+Three workers, since a commit concerns at most the owner whose id it uses, the owner it names and one who comes between;
+two tasks, since a task is bound to others only by sharing a transaction, which may name two different owners.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import permutations, product
+from typing import NamedTuple
+
+__all__ = ("NOBODY", "TASKS", "UNOWNED", "WORKERS", "Identity", "Model", "Mutant", "State", "Step")
+
+WORKERS = (0, 1, 2)
+TASKS = (0, 1)
+NOBODY = 3
+"""The owner of what nobody owns; and the place, in a state, of the identity under which that is claimed."""
+UNOWNED = NOBODY
+
+_NAMES = ("A", "B", "C", "nobody")
+_IDS = ("A", "B", "C", "unowned")
+
+
+class Mutant(enum.Enum):
+    """What may be left out of the protocol; each must lead to a violation."""
+
+    NO_FENCING = "a take-over that does not initialise the previous owner's id"
+    NO_OWNER_CHECK = "a take-over that does not look who the owner is after fencing"
+    START_WHEN_TOLD = "a worker that starts when it is told, before the hand-over to it is committed"
+    NO_INIT = "a worker that resumes after a failed commit without initialising its id"
+    CLAIM_UNDER_OWN_ID = "nobody's tasks claimed under each worker's own id"
+    UNSTABLE_READ = "look-ups that do not wait for pending offsets"
+    LOOK_UP_BEFORE_INIT = "a look-up that began before the worker's id was initialised"
+    OLD_ANSWER = "a look-up's answer accepted after a later look-up was begun"
+    LAST_STABLE_OFFSET = "state restored to the last stable offset of the changelog"
+    NONE_IS_MINE = "a task without an owner counted as the worker's own"
+    NO_REFRESH = "offsets that expire while their owner is idle"
+    DUPLICATES = "a request of an earlier transaction that arrives in a later one of the same producer epoch"
+    DROP_WHILE_COMMITTING = "a task dropped and looked up again while a commit of it is on its way"
+
+
+#: In these the first owner may come about in a wrong way: what follows must show that it was wrong.
+_NAMELESS = frozenset({Mutant.NO_OWNER_CHECK, Mutant.START_WHEN_TOLD, Mutant.CLAIM_UNDER_OWN_ID, Mutant.NONE_IS_MINE})
+
+
+class Holder(enum.IntEnum):
+    """Who has the newest producer of a transactional id."""
+
+    NONE = 0
+    """Nobody, or somebody who knows of no task yet."""
+    SELF = 1
+    EXECUTOR = 2
+
+
+class Know(enum.IntEnum):
+    """What the holder of an id knows of a task."""
+
+    NOTHING = 0
+    MINE = 1
+    """A stable read named the holder: an answer on its way, a task that restores, or an executor's reading."""
+    RUNS = 2
+    INCOMPLETE = 3
+    """It runs on state that lacks commits of its predecessor."""
+    COMMITTING = 4
+    """In the transaction in flight, and it goes on after that."""
+    LEAVING = 5
+    """In the transaction in flight, and it is nothing of the holder's after that."""
+    AHEAD = 6
+    """It runs, and its last commit is decided; the marker that makes its offset the committed one is not written."""
+
+
+class Stage(enum.IntEnum):
+    """Where the transaction of an id is."""
+
+    NONE = 0
+    BEGUN = 1
+    """Changelog records are written; the request that makes offsets pending is on its way."""
+    PENDING = 2
+    """Offsets are pending; the request that commits is on its way."""
+    COMMITTED = 3
+    """The coordinator has decided; some marker is not written yet."""
+    ABORTED = 4
+
+
+class Content(NamedTuple):
+    """What a transaction commits for a task."""
+
+    owner: int
+    work: bool
+    """Whether it moves the offset; a change of owner alone does not."""
+    stale: bool = False
+    incomplete: bool = False
+
+
+Knowledge = tuple[Know, bool]
+"""What is known of a task, and whether that is stale."""
+_FLYING = frozenset({Know.COMMITTING, Know.LEAVING})
+_NOTHING: Knowledge = (Know.NOTHING, False)
+
+
+class Identity(NamedTuple):
+    """A transactional id: its newest producer's holder, and its transaction."""
+
+    holder: Holder = Holder.NONE
+    knows: tuple[Knowledge, ...] = (_NOTHING,) * len(TASKS)
+    stage: Stage = Stage.NONE
+    contents: tuple[Content | None, ...] = (None,) * len(TASKS)
+    """Offsets whose marker is not written yet."""
+    logs: tuple[bool, ...] = (False,) * len(TASKS)
+    """Changelogs whose marker is not written yet."""
+
+
+class Extra(NamedTuple):
+    """What exists only in a mutant: an old answer, an executor without fencing, a late duplicate."""
+
+    kind: str
+    identity: int
+    task: int
+    stale: bool
+
+
+State = tuple[int, int, int, int, int, int, frozenset[Extra]]
+"""The owner committed for each task, the identities of the three workers and `UNOWNED` (as numbers), extras."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happens."""
+
+    label: str
+    after: State
+    violation: str | None = None
+    progress: int | None = None
+    """Tasks whose offsets it moved, as bits."""
+    actor: int | None = None
+    """The worker without which it cannot happen; None for brokers and executors."""
+    late: bool = False
+    """It is a request of a producer whose process is silent, or offsets that expire: nothing to rely on."""
+
+
+@dataclass
+class Model:
+    """The protocol, whole or with something left out.
+
+    Attributes:
+        mutants: what is left out.
+        tasks: which of the tasks there are.
+        expiry: whether offsets expire.
+        fine: whether a transaction has a stage of its own between its first record and its offsets. It shows only to
+            those who read a task's offsets for themselves, and to them an open transaction is aborted first: only
+            mutants need it.
+    """
+
+    mutants: frozenset[Mutant] = frozenset()
+    tasks: tuple[int, ...] = TASKS
+    expiry: bool = True
+    fine: bool = True
+    _identities: list[Identity] = field(default_factory=list)
+    _numbers: dict[Identity, int] = field(default_factory=dict)
+    _moves: dict[tuple[int, ...], tuple[tuple[str, int, bool, bool], ...]] = field(default_factory=dict)
+    _twins: dict[int, list[int]] = field(default_factory=dict)
+
+    def initial(self) -> State:
+        """Nobody owns anything, nobody runs."""
+        none = self.number(Identity())
+        return (NOBODY, NOBODY, none, none, none, none, frozenset())
+
+    def number(self, identity: Identity) -> int:
+        """The number of an identity."""
+        found = self._numbers.get(identity)
+        if found is None:
+            found = self._numbers[identity] = len(self._identities)
+            self._identities.append(identity)
+        return found
+
+    def identity(self, number: int) -> Identity:
+        """The identity of a number."""
+        return self._identities[number]
+
+    # Symmetry -------------------------------------------------------------------------------------------------
+
+    def canonical(self, state: State, fixed: int = 0) -> State:
+        """The same state for all that differ only in the names of tasks and workers; the first `fixed` keep theirs."""
+        best: State | None = None
+        extras = state[6]
+        for place, (workers, swapped, back) in enumerate(_RENAMINGS):
+            if fixed and workers[0] != 0:
+                continue
+            first, second = (state[1], state[0]) if swapped else (state[0], state[1])
+            one = self._twin(state[2 + back[0]], place)
+            two = self._twin(state[2 + back[1]], place)
+            three = self._twin(state[2 + back[2]], place)
+            renamed = (workers[first], workers[second], one, two, three, self._twin(state[5], place))
+            if best is None or renamed <= best[:6]:
+                moved = frozenset(
+                    Extra(kind, workers[at], 1 - task if swapped else task, stale) for kind, at, task, stale in extras
+                ) if extras else extras  # fmt: skip
+                if best is None or renamed < best[:6] or sorted(moved) < sorted(best[6]):
+                    best = (*renamed, moved)
+        assert best is not None
+        return best
+
+    def _twin(self, number: int, place: int) -> int:
+        twins = self._twins.get(number)
+        if twins is None:
+            twins = self._twins[number] = [
+                self.number(_renamed(self._identities[number], workers, swapped)) for workers, swapped, _ in _RENAMINGS
+            ]
+        return twins[place]
+
+    def renamed_first(self, state: State, worker: int) -> State:
+        """The state with `worker` as the first one."""
+        for place, (workers, swapped, back) in enumerate(_RENAMINGS):
+            if workers[worker] == 0 and not swapped:
+                ids = [self._twin(state[2 + each], place) for each in back]
+                return (workers[state[0]], workers[state[1]], *ids, self._twin(state[5], place), frozenset())  # type: ignore[return-value]
+        raise AssertionError
+
+    # Steps ----------------------------------------------------------------------------------------------------
+
+    def steps(self, state: State) -> Iterator[Step]:
+        """Everything that may happen next."""
+        owners = state[:2]
+        all_ids = [self._identities[number] for number in state[2:6]]
+        pending = [[_pending(each, task) for task in TASKS] for each in all_ids]
+        for at in (*WORKERS, UNOWNED):
+            number = state[2 + at]
+            stable = [not any(row[task] for row in pending) for task in TASKS]
+            logged = [not any(each.logs[task] for each in all_ids) for task in TASKS]
+            lacking = [any(each.logs[task] and each.stage is Stage.COMMITTED for each in all_ids) for task in TASKS]
+            key = (at, number, *owners, *stable, *logged, *lacking)
+            moves = self._moves.get(key)
+            if moves is None:
+                made = self._local(at, self._identities[number], owners, stable, logged, lacking)
+                moves = self._moves[key] = tuple(
+                    (label, there, own, late)
+                    for label, after, own, late in made
+                    if (there := self.number(_normal(after))) != number
+                )
+            for label, after, own, late in moves:
+                replaced = (*state[: 2 + at], after, *state[3 + at :])
+                yield Step(label, replaced, actor=at if own else None, late=late)  # type: ignore[arg-type]
+            identity = all_ids[at]
+            if identity.stage is Stage.COMMITTED and any(identity.contents):
+                yield self._marker(state, at)
+        if self.expiry:
+            yield from self._expiries(state, all_ids, pending)
+        if self.mutants:
+            yield from self._extras(state, all_ids, pending)
+
+    def _local(
+        self,
+        at: int,
+        identity: Identity,
+        owners: tuple[int, ...],
+        stable: list[bool],
+        logged: list[bool],
+        lacking: list[bool],
+    ) -> Iterator[tuple[str, Identity, bool, bool]]:
+        """Steps that change only one identity: label, what it becomes, whether they are its worker's own, and late."""
+        holder, knows, stage, contents, logs = identity
+        mutants = self.mutants
+        name, id_name = _NAMES[at], _IDS[at]
+        aborted = _aborted(identity)
+
+        # Producers come and go.
+        nothing = Identity().knows
+        lost = aborted._replace(holder=Holder.NONE, knows=nothing)
+        if at != UNOWNED and Mutant.LOOK_UP_BEFORE_INIT in mutants and holder is Holder.NONE and knows != nothing:
+            yield f"{name} initialises its own id", aborted._replace(holder=Holder.SELF), True, False
+        if Mutant.NO_FENCING not in mutants or at == UNOWNED or holder is Holder.SELF or stage is not Stage.NONE:
+            yield f"the id of {id_name} is initialised", lost, False, False
+        if Mutant.NO_INIT in mutants and holder is Holder.SELF:
+            gave_up = identity._replace(holder=Holder.NONE, knows=nothing)
+            yield f"{name} gives its commit up, without initialising its id", gave_up, True, False
+        if holder is not Holder.NONE:
+            gone = identity._replace(holder=Holder.NONE, knows=nothing)
+            yield f"{name if holder is Holder.SELF else f'the executor for {id_name}'} crashes", gone, False, True
+
+        # Brokers.
+        if stage in {Stage.BEGUN, Stage.PENDING}:
+            yield f"the transaction of {id_name} times out", lost, False, False
+        if stage is Stage.ABORTED:
+            over = identity._replace(stage=Stage.NONE, contents=(None, None), logs=(False, False))
+            yield f"the transaction of {id_name} is aborted", over, False, False
+        if stage is Stage.COMMITTED:
+            for task in self.tasks:
+                if logs[task]:
+                    left = tuple(open_ and each != task for each, open_ in enumerate(logs))
+                    written = _settled(identity._replace(logs=left))
+                    yield f"the marker of {id_name} reaches the changelog of {task}", written, False, False
+
+        # The commit in flight; its requests may be late.
+        late = holder is Holder.NONE
+        own = at != UNOWNED and holder is Holder.SELF
+        if stage is Stage.BEGUN:
+            yield f"the offsets that {id_name} sent become pending", identity._replace(stage=Stage.PENDING), own, late
+        if stage is Stage.PENDING:
+            decided = identity._replace(stage=Stage.COMMITTED)
+            if holder is Holder.EXECUTOR:  # it is done
+                decided = decided._replace(holder=Holder.NONE, knows=Identity().knows)
+            yield f"the transaction of {id_name} is to be committed", _settled(decided), own, late
+        flying = any(know in _FLYING for know, _ in knows)
+        if flying and stage in {Stage.COMMITTED, Stage.NONE}:
+            learned = identity._replace(knows=tuple(map(_learned, knows, contents)))
+            yield f"{name} learns that its commit is through", learned, True, False
+
+        # What is found out. A new producer can do so once the transaction that it found is decided.
+        open_ = stage in {Stage.BEGUN, Stage.PENDING}
+        early = Mutant.LOOK_UP_BEFORE_INIT in mutants and open_
+        free = holder is Holder.NONE and (
+            not open_ or early or mutants & {Mutant.NO_INIT, Mutant.DROP_WHILE_COMMITTING}
+        )
+        for task in self.tasks:
+            know = knows[task][0]
+            if know is Know.NOTHING and (stable[task] or Mutant.UNSTABLE_READ in mutants):
+                seen = f"reads that {task} is {_whose(owners[task])}"
+                who = f"{name}, its id {'not yet ' * early}initialised," if holder is Holder.NONE else name
+                if at != UNOWNED and (free or holder is Holder.SELF) and self._counts_as_mine(at, owners[task]):
+                    mine = _know(identity, task, Know.MINE)._replace(holder=Holder.NONE if early else Holder.SELF)
+                    yield f"{who} {seen}", mine, True, False
+                executes = holder is Holder.EXECUTOR or (free and not early and Mutant.NO_FENCING not in mutants)
+                if executes and (owners[task] == at or Mutant.NO_OWNER_CHECK in mutants):
+                    read = _know(identity, task, Know.MINE)._replace(holder=Holder.EXECUTOR)
+                    yield f"an executor that has the id of {id_name} {seen}", read, False, False
+            if holder is Holder.SELF and know is Know.MINE:
+                if logged[task]:
+                    yield f"{name} has restored {task} and runs it", _know(identity, task, Know.RUNS), True, False
+                elif Mutant.LAST_STABLE_OFFSET in mutants:
+                    found = Know.INCOMPLETE if lacking[task] else Know.RUNS
+                    yield (
+                        f"{name} restores {task} to the last stable offset and runs it",
+                        _know(identity, task, found),
+                        True,
+                        False,
+                    )
+            dropped = {Know.MINE, Know.RUNS, Know.INCOMPLETE, Know.AHEAD}
+            if Mutant.DROP_WHILE_COMMITTING in mutants:
+                dropped |= {Know.COMMITTING, Know.LEAVING}
+            if holder is Holder.SELF and know in dropped:
+                yield f"{name} is told to drop {task}", _forget(identity, task), True, False
+
+        # A new transaction.
+        if stage is Stage.NONE and not flying and holder is not Holder.NONE:
+            yield from self._begun(at, identity)
+
+    def _counts_as_mine(self, at: int, owner: int) -> bool:
+        return (
+            owner == at
+            or Mutant.START_WHEN_TOLD in self.mutants
+            or (owner == NOBODY and bool(self.mutants & {Mutant.NONE_IS_MINE, Mutant.CLAIM_UNDER_OWN_ID}))
+        )
+
+    def _begun(self, at: int, identity: Identity) -> Iterator[tuple[str, Identity, bool, bool]]:
+        """Commits of any of the tasks, each with any next owner; an executor's takes all that it found."""
+        executor = identity.holder is Holder.EXECUTOR
+        choices: list[list[int | None]] = []
+        for know, _ in identity.knows:
+            able = know in {Know.MINE, Know.RUNS, Know.INCOMPLETE}
+            choices.append([*([] if executor else [None]), *WORKERS] if able else [None])
+        for owners in product(*choices):
+            if owners == (None, None):
+                continue
+            knows, contents = list(identity.knows), list(identity.contents)
+            said = []
+            for task, owner in enumerate(owners):
+                if owner is None:
+                    continue
+                know, stale = knows[task]
+                work = know is not Know.MINE
+                contents[task] = Content(owner, work, stale, know is Know.INCOMPLETE)
+                stays = work and owner == at
+                knows[task] = (Know.COMMITTING if stays else Know.LEAVING, stale)
+                said.append(f"{'more of ' if work else ''}{task} as {_NAMES[owner]}'s")
+            logs = tuple(each is not None and each.work for each in contents)
+            stage = Stage.BEGUN if self.fine else Stage.PENDING
+            begun = identity._replace(knows=tuple(knows), stage=stage, contents=tuple(contents), logs=logs)
+            who = f"the executor for {_IDS[at]}" if executor else _NAMES[at]
+            yield f"{who} begins to commit {' and '.join(said)}", begun, not executor, False
+
+    # Steps that change more than one identity -----------------------------------------------------------------
+
+    def _marker(self, state: State, at: int) -> Step:
+        """The marker of a committed transaction reaches the offsets: now they are committed."""
+        identity = self._identities[state[2 + at]]
+        after = self._replace(state, at, _settled(identity._replace(contents=(None, None))))
+        violation, progress = None, 0
+        for task, content in enumerate(identity.contents):
+            if content is None:
+                continue
+            violation = violation or self._wrong(_IDS[at], at, state[task], task, content)
+            progress |= content.work << task
+            after = self._committed(after, at, task, content)
+            if Mutant.DUPLICATES in self.mutants and content.work and content.owner == at:
+                after = (*after[:6], after[6] | {Extra("duplicate", at, task, True)})
+        return Step(f"the marker of {_IDS[at]} commits its offsets", after, violation, progress)
+
+    def _committed(self, state: State, at: int, task: int, content: Content) -> State:
+        """An offset is committed: what others know of it is stale if it moved."""
+        after = list(state)
+        after[task] = content.owner
+        if content.work:
+            for place in (*WORKERS, UNOWNED):
+                after[2 + place] = self.number(_staled(self._identities[after[2 + place]], task, own=place == at))
+            after[6] = frozenset(each._replace(stale=each.stale or each.task == task) for each in state[6])
+        return tuple(after)  # type: ignore[return-value]
+
+    def _replace(self, state: State, at: int, identity: Identity) -> State:
+        return (*state[: 2 + at], self.number(identity), *state[3 + at :])  # type: ignore[return-value]
+
+    def _expiries(self, state: State, all_ids: list[Identity], pending: list[list[bool]]) -> Iterator[Step]:
+        """Offsets expire, and with them the owner: only if he, awake or not, has not committed for days.
+
+        His transactional id expired before that (an assumption), or he would have committed.
+        """
+        for task in TASKS:
+            owner = state[task]
+            if owner == NOBODY or any(row[task] for row in pending) or any(each.contents[task] for each in all_ids):
+                continue
+            if all_ids[owner].knows[task] != _NOTHING and Mutant.NO_REFRESH not in self.mutants:
+                continue
+            after = self._committed(state, NOBODY, task, Content(NOBODY, work=True))
+            yield Step(f"the offset of {task} expires", after, late=True)
+
+    def _extras(self, state: State, all_ids: list[Identity], pending: list[list[bool]]) -> Iterator[Step]:
+        extras = state[6]
+        if Mutant.OLD_ANSWER in self.mutants:
+            yield from self._old_answers(state, all_ids, pending)
+        if Mutant.DUPLICATES in self.mutants:
+            for each in extras:
+                identity = all_ids[each.identity]
+                content = identity.contents[each.task]
+                # The same producer epoch, and offsets of this task were announced to the transaction.
+                if identity.holder is Holder.SELF and identity.stage is Stage.PENDING and content is not None:
+                    contents = tuple(
+                        Content(each.identity, work=True, stale=True) if task == each.task else kept
+                        for task, kept in enumerate(identity.contents)
+                    )
+                    after = self._replace(state, each.identity, identity._replace(contents=contents))
+                    yield Step(
+                        f"a duplicate of {_NAMES[each.identity]}'s earlier offsets of {each.task} arrives",
+                        (*after[:6], extras - {each}),
+                    )
+                elif identity.holder is not Holder.SELF:
+                    yield Step("a duplicate of an older epoch is refused", (*state[:6], extras - {each}))
+        if Mutant.NO_FENCING in self.mutants:
+            for at, task in product((*WORKERS, UNOWNED), self.tasks):
+                if state[task] == at and not any(row[task] for row in pending):
+                    read = Extra("reading", at, task, False)
+                    if not any(each[:3] == read[:3] for each in extras):
+                        label = f"an executor reads that {task} is {_whose(at)}, without initialising the id"
+                        yield Step(label, (*state[:6], extras | {read}))
+            for each in extras:
+                for owner in WORKERS:
+                    content = Content(owner, work=False, stale=each.stale)
+                    # It has no id to itself, so nothing but its reading says whose the task is.
+                    violation = self._wrong("the executor", each.identity, state[each.task], each.task, content)
+                    after = self._committed((*state[:6], extras - {each}), UNOWNED, each.task, content)
+                    yield Step(f"the executor commits {each.task} as {_NAMES[owner]}'s", after, violation)
+
+    def _old_answers(self, state: State, all_ids: list[Identity], pending: list[list[bool]]) -> Iterator[Step]:
+        for at, task in product(WORKERS, self.tasks):
+            answer = next((each for each in state[6] if (each.identity, each.task) == (at, task)), None)
+            holder, stage = all_ids[at].holder, all_ids[at].stage
+            has_id = holder is Holder.SELF or (holder is Holder.NONE and stage not in {Stage.BEGUN, Stage.PENDING})
+            asks = has_id and all_ids[at].knows[task] == _NOTHING
+            if answer is None:
+                if asks and state[task] == at and not any(row[task] for row in pending):
+                    extras = state[6] | {Extra("answer", at, task, False)}
+                    yield Step(
+                        f"Kafka reads for {_NAMES[at]} that {task} is its own; the answer is delayed",
+                        (*state[:6], extras),
+                    )
+            elif asks:
+                knows = tuple(
+                    (Know.MINE, answer.stale) if each == task else know for each, know in enumerate(all_ids[at].knows)
+                )
+                after = self._replace(state, at, all_ids[at]._replace(holder=Holder.SELF, knows=knows))
+                yield Step(f"{_NAMES[at]} accepts the delayed answer about {task}", (*after[:6], state[6] - {answer}))
+
+    # What must hold -------------------------------------------------------------------------------------------
+
+    def _wrong(self, name: str, at: int, owner: int, task: int, content: Content) -> str | None:
+        """Why a commit must not have happened; None when it may."""
+        if content.stale:
+            return f"{name} committed {task} from an offset from which another commit went on already"
+        if owner != at and not (owner == NOBODY and self.mutants & _NAMELESS):
+            return f"{name} committed {task}, which the last commit had made {_whose(owner)}"
+        if content.incomplete:
+            return f"{name} committed {task} from state that lacks what its predecessor committed"
+        return None
+
+    def broken_lemma(self, state: State) -> str | None:
+        """Why the state contradicts what the proof rests on; None when it does not.
+
+        Whoever holds an id and knows a task to be its own, or commits it, is whom Kafka names, at the offset committed.
+        """
+        for at in (*WORKERS, UNOWNED):
+            identity = self._identities[state[2 + at]]
+            for task in TASKS:
+                know, stale = identity.knows[task]
+                content = identity.contents[task]
+                flying = know in {*_FLYING, Know.AHEAD}
+                if know is not Know.NOTHING and not flying and (state[task] != at or stale):
+                    return (
+                        f"{_IDS[at]} thinks it may commit {task}, which is {_whose(state[task])}{' further on' * stale}"
+                    )
+                if identity.stage is not Stage.ABORTED and content is not None and (state[task] != at or content.stale):
+                    return f"{_IDS[at]} commits {task}, which is {_whose(state[task])}"
+        return None
+
+
+def _whose(owner: int) -> str:
+    return f"{_NAMES[owner]}'s"
+
+
+def _pending(identity: Identity, task: int) -> bool:
+    return identity.contents[task] is not None and identity.stage is not Stage.BEGUN
+
+
+def _aborted(identity: Identity) -> Identity:
+    """What becomes of an identity's transaction when the id is initialised, or times out."""
+    if identity.stage is Stage.BEGUN:
+        return identity._replace(stage=Stage.ABORTED, contents=(None, None))
+    if identity.stage is Stage.PENDING:
+        contents = tuple(None if each is None else Content(NOBODY, work=False) for each in identity.contents)
+        return identity._replace(stage=Stage.ABORTED, contents=contents)
+    return identity
+
+
+def _normal(identity: Identity) -> Identity:
+    """Who knows nothing is nobody."""
+    return identity if identity.knows != Identity().knows else identity._replace(holder=Holder.NONE)
+
+
+def _settled(identity: Identity) -> Identity:
+    """A transaction whose markers are all written is over."""
+    if identity.stage is Stage.COMMITTED and not any(identity.contents) and not any(identity.logs):
+        return identity._replace(stage=Stage.NONE)
+    return identity
+
+
+def _learned(knowledge: Knowledge, content: Content | None) -> Knowledge:
+    know, stale = knowledge
+    if know is Know.COMMITTING:
+        return Know.RUNS if content is None else Know.AHEAD, stale
+    return _NOTHING if know is Know.LEAVING else knowledge
+
+
+def _know(identity: Identity, task: int, know: Know) -> Identity:
+    knows = list(identity.knows)
+    knows[task] = (know, knows[task][1])
+    return identity._replace(knows=tuple(knows))
+
+
+def _forget(identity: Identity, task: int) -> Identity:
+    return identity._replace(
+        knows=tuple(_NOTHING if each == task else know for each, know in enumerate(identity.knows))
+    )
+
+
+def _staled(identity: Identity, task: int, *, own: bool) -> Identity:
+    know, stale = identity.knows[task]
+    content = identity.contents[task]
+    if own and know is Know.AHEAD:
+        knows = list(identity.knows)
+        knows[task] = (Know.RUNS, stale)
+        identity = identity._replace(knows=tuple(knows))
+    elif know is not Know.NOTHING and not stale and not (own and know in _FLYING):
+        knows = list(identity.knows)
+        knows[task] = (know, True)
+        identity = identity._replace(knows=tuple(knows))
+    if content is not None and not content.stale and identity.stage is not Stage.ABORTED:
+        contents = list(identity.contents)
+        contents[task] = content._replace(stale=True)
+        identity = identity._replace(contents=tuple(contents))
+    return identity
+
+
+def _renamed(identity: Identity, workers: tuple[int, ...], swapped: bool) -> Identity:
+    contents = tuple(None if each is None else each._replace(owner=workers[each.owner]) for each in identity.contents)
+    if not swapped:
+        return identity._replace(contents=contents)
+    return identity._replace(knows=identity.knows[::-1], contents=contents[::-1], logs=identity.logs[::-1])
+
+
+def _renamings() -> Iterator[tuple[tuple[int, ...], bool, tuple[int, ...]]]:
+    """Every renaming of workers and tasks: new names, whether tasks change places, and who stands in each place."""
+    for order in permutations(WORKERS):
+        back = tuple(order.index(place) for place in WORKERS)
+        for swapped in (False, True):
+            yield (*order, NOBODY), swapped, back
+
+
+_RENAMINGS = tuple(_renamings())

@@ -1,0 +1,71 @@
+"""The ownership protocol, explored to its end: what must never happen, what must stay possible, what each rule is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.ownership.checker import explore, liveness, of_mutant
+from tests.ownership.model import Model, Mutant, State, Step
+
+#: Where each mutant must end; a shortest trace tells how.
+_TWICE = "from an offset from which another commit went on already"
+_FOREIGN = "which the last commit had made"
+_LACKING = "from state that lacks what its predecessor committed"
+_ENDS = {
+    Mutant.LAST_STABLE_OFFSET: _LACKING,
+    Mutant.NO_REFRESH: _TWICE,
+    Mutant.DUPLICATES: _TWICE,
+}
+
+
+class _WithoutTakeOver(Model):
+    """Executors take only what is nobody's."""
+
+    def steps(self, state: State) -> Iterator[Step]:
+        for step in super().steps(state):
+            if not (step.label.startswith("an executor") and "reads" in step.label and "nobody's" not in step.label):
+                yield step
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_no_commit_is_wrong_and_the_last_worker_can_always_go_on() -> None:
+    """Three workers, two tasks, every order of everything: commits of a task form one chain, and no state is a dead end."""
+    model = Model(fine=False)
+    found = explore(model)
+    print(found)
+    assert found.complete, str(found)
+    assert found.states > 100_000
+    looked, stuck = liveness(model, found.alone)
+    print(f"{looked:,} states with one worker left")
+    assert looked > 10_000
+    assert not stuck
+
+
+def test_one_task_is_explored_with_every_stage_of_a_transaction() -> None:
+    """With one task, transactions that only began are told from pending ones too, and nothing is wrong either."""
+    found = explore(Model(tasks=(0,)))
+    print(found)
+    assert found.complete, str(found)
+
+
+@pytest.mark.parametrize("mutant", Mutant, ids=lambda each: each.name.lower())
+def test_each_rule_is_needed(mutant: Mutant) -> None:
+    """Without one of the rules some commit is wrong, and a shortest trace shows how it comes to that."""
+    found = explore(of_mutant(mutant), lemma=False)
+    print(f"{mutant.value}\n{found}")
+    assert found.violation is not None
+    assert _ENDS.get(mutant, _FOREIGN) in found.violation
+    assert found.trace[-1].endswith(found.violation)
+    assert len(found.trace) <= 20
+
+
+def test_without_take_overs_a_dead_owner_is_a_dead_end() -> None:
+    """The search for dead ends finds them where there are some: tasks of owners that nobody may take from."""
+    model = _WithoutTakeOver(tasks=(0,), expiry=False)
+    found = explore(model)
+    assert found.complete, str(found)
+    _, stuck = liveness(model, found.alone)
+    assert any(state[0] in {1, 2} for state in stuck)
