@@ -119,7 +119,7 @@ def command(
             run_worker(topology, config, session, title, more=where)
         else:
             from millpond.cli.fleet.running import run_fleet
-            from millpond.cli.fleet.supervisor import Launch
+            from millpond.cli.fleet.worker import Launch
 
             launch = Launch(target, config, flags, file, (directory / "workers").absolute(), session.verbose)
             run_fleet(launch, workers, session, title, temporary)

@@ -15,7 +15,8 @@ from millpond.cli.fleet.coordinator import CoordinatorAway
 from millpond.cli.fleet.ends import Ends, Partition
 from millpond.cli.fleet.figures import Figures, Scrape, parse
 from millpond.cli.fleet.status import Kind, Phase, Restoring, Status, WorkerStatus
-from millpond.cli.fleet.supervisor import Fleet, Worker
+from millpond.cli.fleet.supervisor import Fleet
+from millpond.cli.fleet.worker import Worker
 from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskReport, TaskState, View
 
 __all__ = ("Observer",)
@@ -88,7 +89,7 @@ class Observer:
             with contextlib.suppress(CoordinatorAway):
                 self._view = await self._fleet.coordinator.view()
             self._found()
-            self._sum_up()
+            self.sum_up()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(
                     self._fleet.died.wait(), _HASTY_LOOK_S if self._losses or not self._complete else _LOOK_S
@@ -169,7 +170,9 @@ class Observer:
         )
 
     def _figures_of(self, worker: Worker) -> Figures | None:
-        """Of the process it has now."""
+        """Of the process it has now; one that is paused says nothing."""
+        if worker.phase is Phase.PAUSED:
+            return None
         pid, figures = self._figures.get(worker.id, (0, None))
         return figures if worker.child is not None and worker.child.pid == pid else None
 
@@ -186,7 +189,8 @@ class Observer:
 
     # The whole ------------------------------------------------------------------------------------------------
 
-    def _sum_up(self) -> None:
+    def sum_up(self) -> None:
+        """Bring `status` up to date with what is known."""
         fleet, view = self._fleet, self._view
         members = _members(view)
         rows = tuple(self._row(worker, members.get(worker.id)) for worker in fleet.workers.values())
@@ -203,6 +207,7 @@ class Observer:
             coordinator=fleet.coordinator.url if fleet.coordinator.listening else "",
             coordinator_note=fleet.coordinator.log.recent_error,
             epoch=f"{view.epoch.term}.{view.epoch.number}",
+            stopping=fleet.stopping,
             wanted=fleet.wanted,
             workers=rows,
             tasks=sum(each.partitions for each in view.topology.subtopologies) if view.topology else 0,

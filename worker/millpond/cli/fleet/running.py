@@ -17,8 +17,9 @@ from millpond.cli.fleet.children import Leash
 from millpond.cli.fleet.control import serving
 from millpond.cli.fleet.keys import listening
 from millpond.cli.fleet.observer import Observer
-from millpond.cli.fleet.supervisor import Fleet, Launch
+from millpond.cli.fleet.supervisor import Fleet
 from millpond.cli.fleet.view import table
+from millpond.cli.fleet.worker import Launch
 from millpond.cli.session import Session
 
 __all__ = ("run_fleet",)
@@ -27,7 +28,7 @@ log = logging.getLogger("millpond.cli")
 
 _REDRAWS_PER_SECOND = 4
 _LINE_EVERY_S = 5.0
-_COMMANDS = "millpond dev scale 5 · kill w1 · drain w2 · status   Ctrl-C stops"
+_COMMANDS = "keys: + -  k1 kills w1, d2 drains w2   elsewhere: millpond dev scale 5, kill w1, drain w2, status"
 
 
 def run_fleet(launch: Launch, count: int, session: Session, title: str, temporary: Path | None) -> None:
@@ -53,7 +54,11 @@ def run_fleet(launch: Launch, count: int, session: Session, title: str, temporar
 async def _run(fleet: Fleet, session: Session, title: str) -> None:
     observer = Observer(fleet, title)
     with _stopped_by_signals(fleet) as asked:
-        async with serving(fleet, lambda: observer.status), _showing(observer, session), listening(fleet, session):
+        async with (
+            serving(fleet, lambda: observer.status),
+            _showing(fleet, observer, session),
+            listening(fleet, session),
+        ):
             await fleet.run()
     if len(asked) > 1:
         raise click.Abort
@@ -92,11 +97,11 @@ class _Shown:
 
     def __rich__(self) -> RenderableType:
         status = self._observer.status
-        return table(status, f"broker {status.bootstrap_servers}   logs {status.directory}   {_COMMANDS}")
+        return table(status, f"broker {status.bootstrap_servers}   logs {status.directory}   Ctrl-C stops", _COMMANDS)
 
 
 @contextlib.asynccontextmanager
-async def _showing(observer: Observer, session: Session) -> AsyncIterator[None]:
+async def _showing(fleet: Fleet, observer: Observer, session: Session) -> AsyncIterator[None]:
     """Show the session while the block runs: redrawn on a terminal, a line now and then elsewhere."""
     with contextlib.ExitStack() as stack:
         if session.live:
@@ -104,9 +109,12 @@ async def _showing(observer: Observer, session: Session) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(observer.run())]
         if not session.live:
             tasks.append(asyncio.create_task(_lines(observer)))
+        for task in tasks:
+            task.add_done_callback(lambda _: fleet.stop())  # they end by a mistake of millpond's only
         try:
             yield
         finally:
+            observer.sum_up()
             for task in tasks:
                 task.cancel()
             for ended in await asyncio.gather(*tasks, return_exceptions=True):

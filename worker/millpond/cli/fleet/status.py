@@ -107,6 +107,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Its last error, if that was lately."""
     epoch: str = ""
     """Of the assignment: term and number."""
+    stopping: bool = False
+    """Whether the session is on its way to its end."""
     wanted: int = 0
     """How many workers there should be."""
     workers: tuple[WorkerStatus, ...] = ()

@@ -11,22 +11,19 @@ import contextlib
 import itertools
 import logging
 import signal
-import sys
 import time
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Coroutine
 from typing import Any
 
 from millpond.cli.fleet.children import Child, Leash, Log
 from millpond.cli.fleet.coordinator import Coordinator, CoordinatorAway, CoordinatorFailed, UnknownWorker
 from millpond.cli.fleet.status import Event, Phase
+from millpond.cli.fleet.worker import Launch, Worker
 from millpond.errors import ConfigError, MillpondError
 from millpond.protocol import Role, View
-from millpond.runtime.config import Config
 
-__all__ = ("COORDINATOR", "Fleet", "Launch", "Refused", "Worker", "WorkersFail")
+__all__ = ("COORDINATOR", "Fleet", "Refused", "WorkersFail")
 
 log = logging.getLogger("millpond.cli")
 
@@ -49,68 +46,6 @@ class Refused(MillpondError):
 
 class WorkersFail(MillpondError):
     """No worker comes up."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What workers are started with."""
-
-    target: str
-    """``MODULE:ATTRIBUTE``."""
-    config: Config
-    settings: Mapping[str, object]
-    """Settings of the command line, by key."""
-    file: Path | None
-    """Settings in a file."""
-    directory: Path
-    """For logs and the coordinator's assignment."""
-    verbose: bool = False
-
-    def command(self, ordinal: int, coordinator_url: str) -> list[str]:
-        """The command line of a worker."""
-        mine: dict[str, object] = {**self.settings, "worker.id": f"w{ordinal}", "coordinator.url": coordinator_url}
-        if self.config.http_port > 0:
-            mine["http.port"] = self.config.http_port + ordinal  # one port cannot serve them all
-        return [
-            *(sys.executable, "-m", "millpond.cli", "run", self.target),
-            *([] if self.file is None else ["--config", str(self.file)]),
-            *(["--verbose"] if self.verbose else []),
-            *itertools.chain.from_iterable(("--set", f"{key}={value}") for key, value in mine.items()),
-        ]
-
-
-@dataclass
-class Worker:
-    """A worker, whether its process runs or not."""
-
-    ordinal: int
-    log: Log
-    phase: Phase = Phase.STARTING
-    child: Child | None = None
-    note: str = ""
-    restarts: int = -1
-    wanted: bool = True
-    """Whether its process is started again when it ends."""
-    restart_after_s: float | None = None
-    """Set by a kill: the pause before the next start."""
-    failures: int = 0
-    """Ends in a row that nobody asked for."""
-    since: float = 0.0
-    """When its process was started, monotonic."""
-    keeper: asyncio.Task[None] | None = None
-    drainer: asyncio.Task[None] | None = None
-    hurry: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set to end a pause before a restart."""
-
-    @property
-    def id(self) -> str:
-        """Its `worker.id`."""
-        return f"w{self.ordinal}"
-
-    @property
-    def leaving(self) -> bool:
-        """Whether it is on its way out."""
-        return self.phase in (Phase.DRAINING, Phase.DOWN) or (self.phase is Phase.STOPPING and not self.wanted)
 
 
 class Fleet:
@@ -138,9 +73,10 @@ class Fleet:
         self.ran = False
         self._numbers = itertools.count(1)
         self._begun = time.monotonic()
-        self._failure: MillpondError | None = None
+        self._failure: BaseException | None = None
         self._over = asyncio.Event()
         self._coordinator_pause_s = RESTART_AFTER_S
+        self._last_error = ""
         self._background: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -153,6 +89,7 @@ class Fleet:
             await self.coordinator.start()
             self._do(self._keep_coordinator())
             self.scale(self.wanted)
+            await self._bury_others()
             await self._over.wait()
         finally:
             await self._stop_all()
@@ -162,6 +99,11 @@ class Fleet:
     def stop(self) -> None:
         """Ask `run` to stop everything and to return."""
         self._over.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to."""
+        return self._over.is_set()
 
     def kill_all(self) -> None:
         """Leave no process behind, now."""
@@ -286,7 +228,7 @@ class Fleet:
             worker.log.new_process()
             self.workers[name] = worker
             self.workers = dict(sorted(self.workers.items(), key=lambda each: each[1].ordinal))
-            worker.keeper = asyncio.create_task(self._keep(worker))
+            worker.keeper = self._do(self._keep(worker))
             return name
         # It is on its way out: it stays, or comes back as soon as it is out.
         if worker.drainer is not None:
@@ -336,8 +278,10 @@ class Fleet:
             worker.failures = 1 if lasted_s > _STEADY_S else worker.failures + 1
             pause_s = min(_LONGEST_PAUSE_S, RESTART_AFTER_S * 2 ** (worker.failures - 1))
             worker.note = worker.log.error or _ending(status)
+            again = "the same error" if worker.note == self._last_error else worker.note
+            self._last_error = worker.note
             self.tell(
-                f"{worker.id} (pid {pid}) {_ending(status)}: {worker.note}  log: {worker.log.path}  "
+                f"{worker.id} (pid {pid}) {_ending(status)}: {again}  log: {worker.log.path}  "
                 f"It starts again in {pause_s:g} s.",
                 logging.ERROR,
             )
@@ -367,7 +311,7 @@ class Fleet:
         if worker.phase is Phase.PAUSED:
             worker.child.send(signal.SIGCONT)
         worker.phase = Phase.DRAINING
-        worker.drainer = asyncio.create_task(self._drain(worker))
+        worker.drainer = self._do(self._drain(worker))
 
     async def _drain(self, worker: Worker) -> None:
         """Wait until others have its tasks, then stop it."""
@@ -431,6 +375,14 @@ class Fleet:
                 log.debug("%s", error)
                 await asyncio.sleep(_LOOK_S)
 
+    async def _bury_others(self) -> None:
+        """Workers of an earlier session with more of them: nobody has to wait for their time-out."""
+        with contextlib.suppress(CoordinatorAway):
+            view = await self.coordinator.view()
+            for name in {member.worker for member in view.members} | {*view.owners.values(), *view.active.values()}:
+                if name not in self.workers:
+                    await self._gone(name)
+
     async def _undrain(self, worker: Worker) -> None:
         """A worker of that name may have been drained before. As soon as the coordinator can be told, this one is not."""
         while not worker.leaving:
@@ -460,21 +412,28 @@ class Fleet:
         for worker, status in zip(running, await asyncio.gather(*stopping), strict=True):
             if status != 0:
                 self.tell(f"{worker.id} {_ending(status)} while it was stopping; log: {worker.log.path}")
-        keepers = [worker.keeper for worker in self.workers.values() if worker.keeper is not None]
-        for task in (*keepers, *self._background):
+        left = list(self._background)
+        for task in left:
             task.cancel()
-        await asyncio.gather(*keepers, *self._background, return_exceptions=True)
+        await asyncio.gather(*left, return_exceptions=True)
         for worker in self.workers.values():  # one that was just being started
             if worker.child is not None and worker.child.running:
                 await worker.child.stop(0)
         await self.coordinator.stop()
 
-    def _do(self, what: object) -> None:
-        """Run a coroutine beside everything else."""
-        assert asyncio.iscoroutine(what)
+    def _do(self, what: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine beside everything else; if it fails, the session ends with its error."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._background.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._failure = self._failure or error
+                self.stop()
+
         task = asyncio.create_task(what)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(ended)
+        return task
 
 
 def _processed_by(view: View, name: str) -> list[str]:

@@ -21,17 +21,19 @@ _COLOURS = {
 }  # fmt: skip
 
 
-def table(status: Status, more: str = "") -> RenderableType:
+def table(status: Status, *more: str) -> RenderableType:
     """What is known of a session, one row a worker.
 
     Args:
         status: of the session.
-        more: a further line below.
+        more: further lines below.
     """
     head = Table.grid(expand=True, padding=(0, 1))
     head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     head.add_column(justify="right", no_wrap=True)
     head.add_row(_headline(status), _freshness(status))
+    if status.stopping:
+        return head
     rows = Table.grid(padding=(0, 2, 0, 0), pad_edge=False, expand=True)
     for number, (heading, width) in enumerate(_HEADINGS.items()):
         width = max([width, *(len(each.worker) + 1 for each in status.workers)]) if not number else width
@@ -50,18 +52,21 @@ def table(status: Status, more: str = "") -> RenderableType:
         where = f"  log: {status.directory}/coordinator.log"
         parts.append(Text(" coordinator: ", "red").append(status.coordinator_note).append(where, "dim not red"))
     parts += [Text(f" {task} waits: {why}", style="dim") for task, why in sorted(status.waiting.items())[:_MOST_BARS]]
-    if more:
-        parts.append(Text(f" {more}", style="dim", no_wrap=True, overflow="ellipsis"))
+    parts += [Text(f" {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in more]
     return Group(*parts)
 
 
 def _headline(status: Status) -> Text:
     count = sum(worker.pid > 0 for worker in status.workers)
     workers = f"{count} worker{'s' if count != 1 else ''}"
-    if count != status.wanted:
+    if status.stopping:
+        workers = f"stopping {workers}" if count else "stopped"
+    elif count != status.wanted:
         workers = f"{count} of {status.wanted} workers"
     text = Text(" ").append(status.title, style="bold")
     text.append(f" · {status.guarantee} · {workers}")
+    if status.stopping:
+        return text
     if status.tasks:
         text.append(f" · {status.tasks} task{'s' if status.tasks != 1 else ''}")
     if not status.coordinator:
@@ -76,7 +81,7 @@ def _freshness(status: Status) -> Text:
         shown = f"committed {ago * 1000:.0f} ms ago" if ago < 1 else f"committed {ago:.0f} s ago"
     lost = max(0, status.tasks - len(status.running))
     text = Text(shown, style="dim")
-    if status.tasks:
+    if status.tasks and not status.stopping:
         text.append(" · ").append(f"{lost} tasks at rest ", style="not dim bold red" if lost else "dim")
     return text
 
