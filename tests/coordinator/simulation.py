@@ -213,7 +213,7 @@ class Driver:
             self.engine.tick(self.now_ms)
             self.decide()
 
-    def beat(self, worker: Worker, **fields: Any) -> Answer | Refusal:
+    def beat(self, worker: Worker, /, **fields: Any) -> Answer | Refusal:
         """A heartbeat of a worker and its answer, which the worker takes."""
         heartbeat = worker.heartbeat(**fields)
         refusal = self.engine.heartbeat(heartbeat, self.now_ms) or self.engine.refusal_for(

@@ -150,6 +150,25 @@ def test_what_was_not_written_down_is_not_told() -> None:
     settled(driver, [*workers, new], rounds=40)
 
 
+def test_hand_overs_go_on_while_nothing_can_be_written_down() -> None:
+    """A store that is away holds new assignments up, not what follows from the last one."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 1)
+    settled(driver, workers)
+    workers.append(Worker("w1", kafka, topology()))
+    while not workers[0].answer.release:
+        driver.rounds(workers[1:])
+        driver.beat(workers[0])
+    engine = driver.engine
+    engine.heartbeat(Worker("w2", kafka, topology()).heartbeat(), driver.now_ms)  # a new plan is due, and fails
+    task = next(iter(workers[0].answer.release))
+    workers[0].work()
+    engine.heartbeat(workers[0].heartbeat(), driver.now_ms)
+    assert engine.regrant() == {"w0", "w1"}
+    assert engine.answer_for("w1").tasks[task] is Role.ACTIVE
+    assert engine.answer_for("w2").tasks == {}
+
+
 def test_a_plan_for_workers_that_are_gone_by_now_is_made_anew() -> None:
     """Computing takes time; who died meanwhile gets nothing."""
     kafka = Kafka()

@@ -115,6 +115,16 @@ def test_another_version_of_the_protocol_is_refused(version: int, word: str) -> 
     assert driver.engine.members == {}
 
 
+@pytest.mark.parametrize("name", ["", "unowned", "w0\nINFO forged", "w" * 201, "\x00"])
+def test_a_name_that_cannot_be_shown_is_refused(name: str) -> None:
+    """Names come into logs and tables, and 'unowned' stands for nobody."""
+    driver = Driver()
+    outcome = driver.beat(Worker("w0", Kafka(), topology()), worker=name)
+    assert code(outcome) is RefusalCode.BAD_REQUEST
+    assert "\n" not in outcome.message
+    assert driver.engine.members == {}
+
+
 def test_a_worker_of_another_application_is_refused() -> None:
     """It asked the wrong coordinator."""
     driver = Driver()

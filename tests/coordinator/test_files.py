@@ -98,7 +98,7 @@ def test_tokens_stand_for_workers_and_admins(tmp_path: Path) -> None:
     assert who(file, "abc") == Identity(admin=True)
     assert who(file, "def") == Identity(worker="w0")
     assert who(file, "ghi") == Identity("w1", "delays", admin=True)
-    for nobody in (None, "", "ab", "abcd", "ABC", "#", "admin"):
+    for nobody in (None, "", "ab", "abcd", "ABC", "#", "admin", "\udcff", "ä"):
         assert who(file, nobody) is None
 
 

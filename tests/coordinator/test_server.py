@@ -38,6 +38,7 @@ from millpond_operator.coordinator import (
     Identity,
     StoreError,
     TokenFile,
+    planning,
 )
 from tests.coordinator.support import APP, connected, eventually, heartbeat, running, topology
 
@@ -478,6 +479,34 @@ def test_an_assignment_is_written_down_before_anybody_is_told() -> None:
                 assert set(store.saved[-1].active.values()) == {"w0"}
 
     run(scenario())
+
+
+def test_an_assignment_that_cannot_be_made_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error in the assignment costs time: heartbeats are answered, workers keep what they have, the log has it."""
+
+    async def scenario() -> None:
+        async with serving() as service:
+            url = service.coordinator.url
+            async with working(worker(url, "w0"), worker(url, "w1")):
+                await all_owned(service, {"w0", "w1"})
+                real, failed = planning.refine, 0
+
+                def failing(*arguments: Any) -> Any:
+                    nonlocal failed
+                    failed += 1
+                    if failed < 3:
+                        raise RuntimeError("a bug")
+                    return real(*arguments)
+
+                monkeypatch.setattr(planning, "refine", failing)
+                await service.ask("POST", f"/v1/applications/{APP}/workers/w1/drain")
+                await all_owned(service, {"w0"})
+                assert failed >= 3
+
+    run(scenario())
+    assert "workers keep theirs" in caplog.text
 
 
 def test_a_restart_moves_nothing_over_http_either(tmp_path: Path) -> None:

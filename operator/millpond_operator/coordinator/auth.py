@@ -121,4 +121,4 @@ class TokenFile:
 
 
 def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()  # headers may hold any bytes

@@ -37,6 +37,7 @@ from .gathering import Gathering
 from .members import Membership, News, Orders
 from .ownership import Ownership
 from .planning import Job, Leaving, Plan, only
+from .record import members_of, placement_of, view_of
 from .topologies import tasks_of
 
 __all__ = ("TICK_MS", "Engine", "EngineOptions")
@@ -297,7 +298,7 @@ class Engine:
     @property
     def regrant_due(self) -> bool:
         """Whether tasks changed owners, so that `regrant` may have news before the next plan is made."""
-        return self._grant_due and self._placed_generation == self._generation and not self._gathering.waiting
+        return self._grant_due and self._placed_generation >= 0 and not self._gathering.waiting
 
     def regrant(self) -> set[str]:
         """Tell workers what follows from new owners of tasks, within the assignment that was published last.
@@ -306,16 +307,21 @@ class Engine:
             The workers whose orders changed.
         """
         if not self.regrant_due:
-            # Also when someone of the placement is gone, or someone new is not in it: the next plan is due then.
             return set()
         self._grant_due = False
         situation = self._situation()
         if not situation.workers:
             return set()
+        placement = self._placement
+        current = self._placed_generation == self._generation
+        if not current:  # the next plan is due, and will reckon with those who came and went
+            placement = only(placement, situation.workers.keys())
         changed = set()
         leaving = Leaving(situation, self.owners)
-        for worker, instructions in grant(self._placement, situation).items():
+        for worker, instructions in grant(placement, situation).items():
             member = self.members[worker]
+            if member.instructions is None and not current:
+                continue
             may_leave = member.leaving and leaving.may_leave(member, instructions)
             if instructions != member.instructions or may_leave != member.may_leave:
                 member.instructions = instructions
@@ -394,25 +400,10 @@ class Engine:
         self.epoch = Epoch(max(self.epoch.term, view.epoch.term + 1), 0)
         if view.topology is not None:
             self._use(view.topology)
-        for each in view.members:
-            self.members[each.worker] = Membership(
-                each.worker,
-                each.incarnation,
-                now_ms,
-                alive=each.alive,
-                draining=each.draining,
-                replaced=each.replaced,
-                address=each.address,
-                tags=dict(each.tags),
-                rack=each.rack,
-            )
+        self.members.update(members_of(view, now_ms))
         known = self._ids
         self._ownership.owners = {known[task]: owner for task, owner in view.owners.items() if task in known}
-        self._placement = self._goal = Placement(
-            {known[task]: worker for task, worker in view.active.items() if task in known},
-            {known[task]: workers for task, workers in view.standby.items() if task in known},
-            {known[task]: workers for task, workers in view.warm_up.items() if task in known},
-        )
+        self._placement = placement_of(view, known)
         self._goal = Placement(self._placement.active, self._placement.standby)
         self._membership_changed()
         self._gathering.await_workers((each.worker for each in view.members if each.alive), now_ms + self._session_ms)
@@ -425,6 +416,9 @@ class Engine:
             return refusals.other_application(heartbeat, self.application)
         if heartbeat.version != PROTOCOL_VERSION:
             return refusals.unsupported(heartbeat.worker, heartbeat.version)
+        name = heartbeat.worker
+        if not name.isprintable() or not 0 < len(name) <= refusals.LONGEST_NAME or name == "unowned":
+            return refusals.bad_name(name)
         leader = (heartbeat.epoch.term, heartbeat.coordinator)
         if self.superseded_by is None and leader > (self.epoch.term, self.coordinator):
             self.superseded_by = leader
@@ -465,6 +459,7 @@ class Engine:
             # A task id means nothing in another topology: who owns what has to be found out again.
             self._ownership.owners.clear()
             self._goal = self._placement = Placement()
+            self._placed_generation = -1
             self._staged = None
             self._unknown.clear()
             for member in self.members.values():
@@ -531,18 +526,15 @@ class Engine:
         return Orders(tasks)
 
     def _view(self, placement: Placement, now_ms: int | None = None) -> View:
-        names = self._names
-        members = [each.shown(now_ms) for _, each in sorted(self.members.items())]
-        return View(
-            application=self.application,
-            epoch=self.epoch,
-            topology=self.topology,
-            members=tuple(members),
-            owners={names[task]: owner for task, owner in self.owners.items()},
-            active={names[task]: worker for task, worker in placement.active.items()},
-            standby={names[task]: workers for task, workers in placement.standby.items()},
-            warm_up={names[task]: workers for task, workers in placement.warm_up.items()},
-            waiting={names[task]: why for task, why in placement.waiting.items()},
+        return view_of(
+            self.application,
+            self.epoch,
+            self.topology,
+            self.members,
+            self._names,
+            self.owners,
+            placement,
+            now_ms,
         )
 
 

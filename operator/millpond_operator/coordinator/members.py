@@ -13,8 +13,8 @@ __all__ = ("Membership", "News", "Orders")
 
 #: States in which an active task is its worker's own in Kafka: it has seen so there.
 _OWNED = frozenset({TaskState.RESTORING, TaskState.RUNNING, TaskState.RELEASING})
-#: Earlier incarnations that are remembered. A process that old has long been told.
-_MOST_REPLACED = 32
+#: Earlier incarnations that are remembered: more than a worker that cannot start makes in the life of a zombie.
+_MOST_REPLACED = 256
 _NOTHING: Mapping[str, TaskReport] = {}
 
 

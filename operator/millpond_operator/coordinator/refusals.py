@@ -9,6 +9,8 @@ from millpond.protocol import PROTOCOL_VERSION, Epoch, Heartbeat, Refusal, Refus
 from .topologies import differences
 
 __all__ = (
+    "LONGEST_NAME",
+    "bad_name",
     "not_leading",
     "other_application",
     "other_topology",
@@ -18,6 +20,9 @@ __all__ = (
     "two_topologies",
     "unsupported",
 )
+
+
+LONGEST_NAME = 200
 
 
 def some(names: Sequence[str]) -> str:
@@ -41,6 +46,15 @@ def other_application(heartbeat: Heartbeat, application: str) -> Refusal:
         RefusalCode.UNKNOWN_APPLICATION,
         f"Worker '{heartbeat.worker}' belongs to '{heartbeat.application}' and this is '{application}': "
         "check application.id.",
+    )
+
+
+def bad_name(worker: str) -> Refusal:
+    """The worker cannot be called that: ids are shown to people, and one of them stands for nobody."""
+    return Refusal(
+        RefusalCode.BAD_REQUEST,
+        f"{worker[:40]!r} cannot be a worker's name: worker.id has up to {LONGEST_NAME} printable characters and is "
+        "not 'unowned'.",
     )
 
 

@@ -1,0 +1,64 @@
+"""What is written down of an application, and how a later coordinator reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from millpond.protocol import Epoch, TopologySummary, View
+from millpond.topology import TaskId
+from millpond_operator.assignment import Placement
+
+from .members import Membership
+
+__all__ = ("members_of", "placement_of", "view_of")
+
+
+def view_of(
+    application: str,
+    epoch: Epoch,
+    topology: TopologySummary | None,
+    members: Mapping[str, Membership],
+    names: Mapping[TaskId, str],
+    owners: Mapping[TaskId, str],
+    placement: Placement,
+    now_ms: int | None,
+) -> View:
+    """The whole picture; without a time, only what has to outlive the coordinator."""
+    return View(
+        application=application,
+        epoch=epoch,
+        topology=topology,
+        members=tuple(each.shown(now_ms) for _, each in sorted(members.items())),
+        owners={names[task]: owner for task, owner in owners.items()},
+        active={names[task]: worker for task, worker in placement.active.items()},
+        standby={names[task]: workers for task, workers in placement.standby.items()},
+        warm_up={names[task]: workers for task, workers in placement.warm_up.items()},
+        waiting={names[task]: why for task, why in placement.waiting.items()},
+    )
+
+
+def members_of(view: View, now_ms: int) -> dict[str, Membership]:
+    """The workers in a view, as if they had all just been heard of."""
+    return {
+        each.worker: Membership(
+            each.worker,
+            each.incarnation,
+            now_ms,
+            alive=each.alive,
+            draining=each.draining,
+            replaced=each.replaced,
+            address=each.address,
+            tags=dict(each.tags),
+            rack=each.rack,
+        )
+        for each in view.members
+    }
+
+
+def placement_of(view: View, tasks: Mapping[str, TaskId]) -> Placement:
+    """Where a view has the tasks that there are."""
+    return Placement(
+        {tasks[task]: worker for task, worker in view.active.items() if task in tasks},
+        {tasks[task]: workers for task, workers in view.standby.items() if task in tasks},
+        {tasks[task]: workers for task, workers in view.warm_up.items() if task in tasks},
+    )
