@@ -49,8 +49,6 @@ _STALL_MS = 300
 _STALL_TOLD_MS = 1_000
 #: A worker that died and owns nothing is shown for so long.
 _REMEMBERED_MS = 3_600_000
-#: A worker whose connection broke has this share of a session timeout to come back.
-_SHARE_OF_DOUBT = 6
 #: So often a plan is made anew because workers came or went while it was made; then it counts with those who are left.
 _MOST_DISCARDS = 2
 #: Beyond this a topology is taken for a mistake.
@@ -64,6 +62,9 @@ class EngineOptions:
     assignment: Options = Options()
     session_timeout: timedelta = timedelta(seconds=6)
     """A worker that is silent for longer counts as gone."""
+    reconnect_timeout: timedelta = timedelta(seconds=1)
+    """A worker whose connection broke counts as gone when it has not come back within this time: a process that was
+    killed shows so. Never longer than the session timeout; a network that is cut for longer moves tasks in vain."""
     gathering: timedelta = timedelta(milliseconds=500)
     """A new application waits so long for further workers before its first assignment, and four times that at most."""
 
@@ -98,6 +99,7 @@ class Engine:
 
         self._options = (options or EngineOptions()).assignment
         self._session_ms = _ms((options or EngineOptions()).session_timeout)
+        self._reconnect_ms = _ms((options or EngineOptions()).reconnect_timeout)
         self._tasks: dict[TaskId, Task] = {}
         self._ids: dict[str, TaskId] = {}
         self._names: dict[TaskId, str] = {}
@@ -190,7 +192,7 @@ class Engine:
         """
         member = self.members.get(worker)
         if member is not None and member.alive and member.incarnation == incarnation:
-            member.doubted_ms = now_ms + self._session_ms // _SHARE_OF_DOUBT
+            member.doubted_ms = now_ms + self._reconnect_ms
 
     def drain(self, worker: str, *, draining: bool = True) -> bool:
         """Move everything off a worker, and place nothing new there until this is taken back.
