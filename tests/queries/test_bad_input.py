@@ -28,8 +28,9 @@ def application():
     made.close()
 
 
-def ask(application, path, method="GET", body=None):
-    connection = http.client.HTTPConnection("127.0.0.1", application.workers[0].http.port, timeout=20)
+def ask(asked, path, method="GET", body=None):
+    worker = asked.workers[0] if isinstance(asked, Application) else asked
+    connection = http.client.HTTPConnection("127.0.0.1", worker.http.port, timeout=20)
     try:
         connection.request(method, path, body)
         answer = connection.getresponse()
@@ -82,6 +83,13 @@ def test_requests_that_cannot_be_answered_are_refused(application, path, status,
     assert len(error["message"].splitlines()) == 1
 
 
+def test_keys_may_be_long(application):
+    """Tens of kilobytes fit into a request."""
+    key = "k" * 50_000
+    application.put("counts", key, mp.ValueAndTimestamp(9, 1))
+    assert application.client().store("counts").get(key) == 9
+
+
 def test_odd_but_right_requests_are_answered(application):
     """Keys with every character, times in words, unknown times far away, and keys that are JSON."""
     assert json.loads(ask(application, "/v1/stores/counts/keys/a%2Fb%3Fc")[1])["value"] == 8
@@ -102,6 +110,22 @@ def test_odd_but_right_requests_are_answered(application):
     assert last["rows"] == 1
     assert json.loads(ask(application, "/v1/stores/windows/windows/key?start=1970-01-01T01:00:20%2B01:00")[1])["found"]
     assert ask(application, "/v1/stores/counts/all?low=1", "POST")[0] == 405
+
+
+@pytest.mark.parametrize("digits", [19, 40, 5_000])
+def test_numbers_of_any_length_are_taken_for_very_large_ones(start, digits):
+    """They fit what workers say to each other, and harm nobody."""
+    application = start(2, 2)
+    for key in ("a", "b", "c"):
+        application.put("counts", key, mp.ValueAndTimestamp(1, 1))
+    many = "9" * digits
+    for worker in application.workers:
+        status, body = ask(worker, f"/v1/stores/counts/all?limit={many}&max_lag={many}")
+        assert (status, len(body.splitlines())) == (200, 4)
+        assert ask(worker, f"/v1/stores/counts/all?max_staleness={many}h")[0] == 200
+        assert ask(worker, f"/v1/stores/counts/all?position=in-0:{many}&timeout=1")[0] == 503
+        assert ask(worker, f"/v1/stores/windows/all?limit={many}")[0] == 200
+        assert ask(worker, f"/v1/stores/windows/windows?from=-{many}&to={many}")[0] == 200
 
 
 def test_garbage_from_peers_is_refused(application):

@@ -26,9 +26,10 @@ OPTIONS = frozenset(
 )  # fmt: skip
 
 _UNITS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-_duration = re.compile(r"(\d+)(ms|s|m|h|)")
+_duration = re.compile(r"([0-9]+)(ms|s|m|h|)")
 _DEFAULT_TIMEOUT_MS = 10_000
 _LONGEST_TIMEOUT_MS = 3_600_000
+_MAX_LONG = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def duration_ms(name: str, text: str) -> int:
     found = _duration.fullmatch(text)
     if found is None:
         raise bad(f"{name}: '{text}' is no duration; write milliseconds, or 250ms, 5s, 2m, 1h")
-    return int(found[1]) * _UNITS[found[2]]
+    return min(_number(found[1]) * _UNITS[found[2]], _MAX_LONG)
 
 
 def time_ms(query: Mapping[str, str], name: str, default: int) -> int:
@@ -122,8 +123,8 @@ def time_ms(query: Mapping[str, str], name: str, default: int) -> int:
     text = query.get(name)
     if text is None:
         return default
-    if re.fullmatch(r"-?\d+", text):
-        return max(-(2**63), min(int(text), 2**63 - 1))
+    if re.fullmatch(r"-?[0-9]+", text):
+        return -_number(text[1:]) if text.startswith("-") else _number(text)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -137,9 +138,9 @@ def position_of(text: str) -> dict[str, int]:
     for part in filter(None, text.split(",")):
         name, colon, offset = part.rpartition(":")
         topic, dash, partition = name.rpartition("-")
-        if not (colon and dash and topic and partition.isdecimal() and offset.isdecimal()):
+        if not (colon and dash and topic and _is_number(partition) and _is_number(offset)):
             raise bad(f"position: '{part}' is no position; write topic-partition:offset, as in orders-0:17")
-        position[f"{topic}-{int(partition)}"] = int(offset)
+        position[f"{topic}-{_number(partition)}"] = _number(offset)
     return position
 
 
@@ -147,9 +148,18 @@ def _count(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal()):
+    if not _is_number(text):
         raise bad(f"{name}: '{text}' is no count")
-    return int(text)
+    return _number(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+def _number(digits: str) -> int:
+    """The number, or the largest there is: it has to fit the messages, and long ones take Python long to read."""
+    return min(int(digits), _MAX_LONG) if len(digits) < 20 else _MAX_LONG
 
 
 def _choice(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:

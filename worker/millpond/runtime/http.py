@@ -32,6 +32,8 @@ Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 #: How long the end waits for answers that are under way, and for spawned coroutines to end after their cancellation.
 _GRACE_S = 1.0
+#: Of a request: it may have a key of a store in its path.
+_LONGEST_LINE = 128 * 1024
 
 
 class HttpServer:
@@ -168,7 +170,9 @@ class HttpServer:
             application.router.add_route(method, path, handler)
         application.router.add_get("/{path:.*}", self._unknown)
         # What is under way at the end gets the grace, then its connection is closed.
-        runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=_GRACE_S)
+        runner = web.AppRunner(
+            application, access_log=None, handle_signals=False, shutdown_timeout=_GRACE_S, max_line_size=_LONGEST_LINE
+        )
         stack.push_async_callback(runner.cleanup)
         await runner.setup()
         try:
