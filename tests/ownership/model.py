@@ -143,12 +143,14 @@ class Extra(NamedTuple):
     stale: bool
 
 
+Renaming = tuple[tuple[int, ...], bool, tuple[int, ...]]
+"""New names of the workers, whether the tasks change theirs, and who stands in each worker's place."""
+
 State = tuple[int, int, int, int, int, int, frozenset[Extra]]
 """The owner committed for each task, the identities of the three workers and `UNOWNED` (as numbers), extras."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One thing that happens."""
 
     label: str
@@ -205,39 +207,38 @@ class Model:
 
     def canonical(self, state: State, fixed: int = 0) -> State:
         """The same state for all that differ only in the names of tasks and workers; the first `fixed` keep theirs."""
-        best: State | None = None
         extras = state[6]
-        for place, (workers, swapped, back) in enumerate(_RENAMINGS):
-            if fixed and workers[0] != 0:
+        one, two, three, four = (self._twin(state[2 + at]) for at in (*WORKERS, UNOWNED))
+        twins = (one, two, three)
+        best: tuple[int, ...] | None = None
+        found = extras
+        for place, (workers, swapped, (first, second, third)) in _LEAST[fixed][state[0], state[1]]:
+            renamed = (twins[first][place], twins[second][place], twins[third][place], four[place])
+            if best is not None and renamed > best:
                 continue
-            first, second = (state[1], state[0]) if swapped else (state[0], state[1])
-            one = self._twin(state[2 + back[0]], place)
-            two = self._twin(state[2 + back[1]], place)
-            three = self._twin(state[2 + back[2]], place)
-            renamed = (workers[first], workers[second], one, two, three, self._twin(state[5], place))
-            if best is None or renamed <= best[:6]:
-                moved = frozenset(
-                    Extra(kind, workers[at], 1 - task if swapped else task, stale) for kind, at, task, stale in extras
-                ) if extras else extras  # fmt: skip
-                if best is None or renamed < best[:6] or sorted(moved) < sorted(best[6]):
-                    best = (*renamed, moved)
+            moved = _moved(extras, workers, swapped=swapped) if extras else extras
+            if best is None or renamed < best or sorted(moved) < sorted(found):
+                best, found = renamed, moved
+                owners = (workers[state[1]], workers[state[0]]) if swapped else (workers[state[0]], workers[state[1]])
         assert best is not None
-        return best
+        return (*owners, *best, found)  # type: ignore[return-value]
 
-    def _twin(self, number: int, place: int) -> int:
+    def _twin(self, number: int) -> list[int]:
+        """The numbers of an identity under every renaming."""
         twins = self._twins.get(number)
         if twins is None:
             twins = self._twins[number] = [
-                self.number(_renamed(self._identities[number], workers, swapped)) for workers, swapped, _ in _RENAMINGS
+                self.number(_renamed(self._identities[number], workers, swapped=swapped))
+                for workers, swapped, _ in _RENAMINGS
             ]
-        return twins[place]
+        return twins
 
     def renamed_first(self, state: State, worker: int) -> State:
         """The state with `worker` as the first one."""
         for place, (workers, swapped, back) in enumerate(_RENAMINGS):
             if workers[worker] == 0 and not swapped:
-                ids = [self._twin(state[2 + each], place) for each in back]
-                return (workers[state[0]], workers[state[1]], *ids, self._twin(state[5], place), frozenset())  # type: ignore[return-value]
+                ids = [self._twin(state[2 + each])[place] for each in back]
+                return (workers[state[0]], workers[state[1]], *ids, self._twin(state[5])[place], frozenset())  # type: ignore[return-value]
         raise AssertionError
 
     # Steps ----------------------------------------------------------------------------------------------------
@@ -247,12 +248,13 @@ class Model:
         owners = state[:2]
         all_ids = [self._identities[number] for number in state[2:6]]
         pending = [[_pending(each, task) for task in TASKS] for each in all_ids]
+        stable = [not any(row[task] for row in pending) for task in TASKS]
+        logged = [not any(each.logs[task] for each in all_ids) for task in TASKS]
+        lacking = [any(each.logs[task] and each.stage is Stage.COMMITTED for each in all_ids) for task in TASKS]
+        seen = (*owners, *stable, *logged, *lacking)
         for at in (*WORKERS, UNOWNED):
             number = state[2 + at]
-            stable = [not any(row[task] for row in pending) for task in TASKS]
-            logged = [not any(each.logs[task] for each in all_ids) for task in TASKS]
-            lacking = [any(each.logs[task] and each.stage is Stage.COMMITTED for each in all_ids) for task in TASKS]
-            key = (at, number, *owners, *stable, *logged, *lacking)
+            key = (at, number, *seen)
             moves = self._moves.get(key)
             if moves is None:
                 made = self._local(at, self._identities[number], owners, stable, logged, lacking)
@@ -601,14 +603,14 @@ def _staled(identity: Identity, task: int, *, own: bool) -> Identity:
     return identity
 
 
-def _renamed(identity: Identity, workers: tuple[int, ...], swapped: bool) -> Identity:
+def _renamed(identity: Identity, workers: tuple[int, ...], *, swapped: bool) -> Identity:
     contents = tuple(None if each is None else each._replace(owner=workers[each.owner]) for each in identity.contents)
     if not swapped:
         return identity._replace(contents=contents)
     return identity._replace(knows=identity.knows[::-1], contents=contents[::-1], logs=identity.logs[::-1])
 
 
-def _renamings() -> Iterator[tuple[tuple[int, ...], bool, tuple[int, ...]]]:
+def _renamings() -> Iterator[Renaming]:
     """Every renaming of workers and tasks: new names, whether tasks change places, and who stands in each place."""
     for order in permutations(WORKERS):
         back = tuple(order.index(place) for place in WORKERS)
@@ -616,4 +618,23 @@ def _renamings() -> Iterator[tuple[tuple[int, ...], bool, tuple[int, ...]]]:
             yield (*order, NOBODY), swapped, back
 
 
+def _moved(extras: frozenset[Extra], workers: tuple[int, ...], *, swapped: bool) -> frozenset[Extra]:
+    return frozenset(Extra(kind, workers[at], 1 - task if swapped else task, stale) for kind, at, task, stale in extras)
+
+
+def _least(*, fixed: int) -> dict[tuple[int, int], list[tuple[int, Renaming]]]:
+    """By the owners of the tasks: the renamings that give the least names to them, with their places."""
+    least: dict[tuple[int, int], list[tuple[int, Renaming]]] = {}
+    for first, second in product((*WORKERS, NOBODY), repeat=2):
+        named: dict[tuple[int, int], list[tuple[int, Renaming]]] = {}
+        for place, renaming in enumerate(_RENAMINGS):
+            workers, swapped, _ = renaming
+            if not fixed or workers[0] == 0:
+                owners = (workers[second], workers[first]) if swapped else (workers[first], workers[second])
+                named.setdefault(owners, []).append((place, renaming))
+        least[first, second] = named[min(named)]
+    return least
+
+
 _RENAMINGS = tuple(_renamings())
+_LEAST = (_least(fixed=0), _least(fixed=1))
