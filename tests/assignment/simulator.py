@@ -98,6 +98,7 @@ class Cluster:
         self.growth = 0  # records a step and running task
         # workers
         self.processes: dict[str, Process] = {}
+        self.keeps_released = True  # whether they keep a task open as a standby after its release, until told
         # the network
         self.loss = 0.0  # share of reports and answers that get lost
         self.delay = 0  # most steps that a report is late
@@ -265,10 +266,11 @@ class Cluster:
             if self.owners[task] == me:
                 self.owners[task] = heir
                 process.found[task] = heir
-                if task in process.held and self.tasks[task].stateful:
-                    process.held[task].role = Role.STANDBY
-                else:
-                    process.held.pop(task, None)
+                held = process.held.get(task)
+                if held and self.tasks[task].stateful and self.keeps_released:
+                    held.role = Role.STANDBY
+                elif held:
+                    process.disk[task] = process.held.pop(task).offset
 
     def _restore(self, process: Process) -> None:
         left = process.speed

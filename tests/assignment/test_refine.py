@@ -99,6 +99,14 @@ def test_a_caught_up_standby_stays_until_the_one_that_replaces_it_has_caught_up(
     assert refined(goal, situation, previous, standby_replicas=1) == goal
 
 
+def test_a_standby_that_has_caught_up_once_is_not_doubted_for_a_little_lag():
+    """Lags of all copies go up and down with the traffic: the old standby, still reported, does not come back."""
+    goal = Placement({T: "w0"}, {T: ("w2",)})
+    follows = Copy(Role.STANDBY, TaskState.RUNNING, 10_400, 90_000)
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(0), "w2": follows}, owner="w0")
+    assert refined(goal, situation, goal, standby_replicas=1) == goal
+
+
 def test_a_missing_standby_with_nobody_in_its_place_starts_at_once():
     """Replacing what is lost is not limited by the number of warm-ups."""
     known = tasks(20)
@@ -257,6 +265,9 @@ def test_an_heir_is_not_changed_while_the_take_over_is_on_its_way():
     situation = one(LIVE, {"w2": copy(500), "w3": copy(100)}, owner="dead")
     assert refined(TO_W1, situation, Placement({T: "w2"})).active == {T: "w2"}
     situation = one(LIVE, {"w2": copy(50_000), "w3": copy(40_000)}, owner="dead")
+    assert refined(TO_W1, situation, Placement({T: "w2"})).active == {T: "w2"}
+    # Nor because its target has caught up meanwhile.
+    situation = one(LIVE, {"w1": copy(500), "w2": copy(500)}, owner="dead")
     assert refined(TO_W1, situation, Placement({T: "w2"})).active == {T: "w2"}
 
 

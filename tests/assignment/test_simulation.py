@@ -38,6 +38,7 @@ class Chaos:
             seed=seed,
         )
         self.cluster.growth = dice.choice([0, 0, 50, 3_000])
+        self.cluster.keeps_released = dice.random() < 0.5
         for _ in range(dice.randint(1, 6)):
             self._add()
         self._steps(8)
@@ -207,3 +208,16 @@ def test_a_restarted_coordinator_goes_on_with_the_warm_ups_under_way():
         for _ in range(SESSION_TIMEOUT):
             cluster.step()
         assert cluster.placement.warm_up == before
+
+
+@pytest.mark.parametrize("growth", [5_000, 9_999, 12_000, 30_000])
+def test_traffic_alone_moves_nothing(growth):
+    """Lags go up and down around what is acceptable, reports come late: a settled cluster stays as it is."""
+    cluster = Cluster(stateful=12, stateless=3, options=Options(standby_replicas=1))
+    cluster.add("w0", "w1", "w2", speed=60_000)
+    cluster.waves(1)
+    before = cluster.placement
+    cluster.growth, cluster.delay = growth, 2
+    for _ in range(30):
+        cluster.step()
+        assert cluster.placement == before

@@ -114,6 +114,49 @@ def test_an_owner_keeps_what_it_was_to_keep_and_gives_what_warms_up_elsewhere():
     assert from_placement.active[ids[0]] == "w1"
 
 
+def test_what_was_to_go_somewhere_still_goes_there_when_shares_shrink():
+    """A worker that joins takes from everybody, also from what others were only promised."""
+    known = tasks(8)
+    ids = sorted(known)
+    last = Placement(dict(zip(ids, ["w0"] * 3 + ["w1"] * 3 + ["w2"] * 2, strict=True)))
+    live = workers("w0", "w1", "w2", "w3")
+    situation = settled(Placement(dict.fromkeys(ids, "w0")), known, live)
+    goal = target(situation, Options(), last)
+    assert {task for task in ids if goal.active[task] == "w2"} == {*ids[6:]}
+    assert {task for task in ids if goal.active[task] == "w1"} < {*ids[3:6]}
+
+
+def test_a_warm_copy_is_not_crowded_out_by_a_cold_one():
+    """w1 has room for one of two orphans: for the one it has caught up with."""
+    known = tasks(2)
+    a, b = sorted(known)
+    copies = {"w1": {a: copy(50_000), b: copy(0)}, "w2": {}}
+    situation = Situation(known, workers("w1", "w2"), copies, {}, dict.fromkeys(known, "dead"))
+    assert target(situation, Options(), Placement()).active == {a: "w2", b: "w1"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_copies_are_balanced_too_after_every_change(seed):
+    """Without tags the sums of active tasks and standbys differ by one at most."""
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    known = tasks(dice.randint(5, 60), 0, dice.randint(1, 3))
+    live = workers(*(f"w{i}" for i in range(dice.randint(4, 10))))
+    options = Options(standby_replicas=dice.randint(1, 2))
+    goal = target(unknown(known, live), options, Placement())
+    for change in range(4):
+        situation = settled(goal, known, live)
+        load = Counter(goal.active.values()) + Counter(each for holders in goal.standby.values() for each in holders)
+        assert skew(load[worker] for worker in live) <= 1
+        assert target(situation, options, goal) == goal
+        live = (
+            {**live, f"x{change}": Worker(f"x{change}")}
+            if change % 2
+            else dict(dice.sample([*live.items()], len(live) - 1))
+        )
+        goal = target(settled(goal, known, live), options, goal)
+
+
 def test_workers_that_drain_or_leave_get_nothing():
     """Only placeable workers are in a target; none of them means none in it."""
     known = tasks(6, 2)

@@ -137,8 +137,16 @@ class _Plan:
         return (there | {*self._previous.standby.get(task, ())}) & self._standing.placeable
 
     def _ready(self, task: TaskId, worker: str) -> bool:
-        """Whether the copy, whatever its role, would do as a standby at once: it is caught up, or that of who runs it."""
-        return self._standing.caught_up(task, worker) or worker == self._standing.runner(task, self._previous.active)
+        """Whether the copy, whatever its role, would do as a standby at once: it is caught up, or that of who runs it.
+
+        One that has caught up once stays good when its lag goes up a little, or nothing would come to rest.
+        """
+        standing = self._standing
+        return (
+            standing.caught_up(task, worker)
+            or (worker in standing.copies(task) and standing.follows(task, worker))
+            or worker == standing.runner(task, self._previous.active)
+        )
 
     def _warming(self, task: TaskId) -> set[str]:
         reported = self._standing.copies(task)
