@@ -15,6 +15,7 @@ from millpond.queries import FailureReason, QueryFailed
 from millpond.queries.local import LocalScan
 from millpond.queries.messages import End, Head, encode_frame
 from millpond.queries.peers import PATH
+from millpond.queries.rows import committed_rows
 from millpond.runtime.http import HttpServer
 from tests.queries.application import APPLICATION
 from tests.support.kafka import eventually
@@ -145,7 +146,8 @@ def test_a_look_that_lasts_too_long_is_taken_anew_and_said(start, pieces, monkey
         assert not rows.snapshot
 
 
-def test_a_rebuilt_store_is_read_from_where_it_was(start, pieces, monkeypatch):
+@pytest.mark.parametrize("back", ["before the reader goes on", "after it was refused"])
+def test_a_rebuilt_store_is_read_from_where_it_was(start, pieces, monkeypatch, back):
     """The state file is closed and opened under a reader: it waits for the task and goes on, or fails; it never ends early."""
     application = start(1, 1, alone=True)
     keys = fill(application, 1_000)
@@ -174,11 +176,38 @@ def test_a_rebuilt_store_is_read_from_where_it_was(start, pieces, monkeypatch):
     reader.start()
     assert begun.wait(10)
     owner.do(rebuild)
+    if back.startswith("before"):
+        owner.take(0)
     gate.set()
-    owner.take(0)
+    if back.startswith("after"):
+        owner.take(0)
     reader.join(20)
     assert found == keys
     assert rows.complete
+
+
+def test_rows_that_went_between_two_looks_at_the_task_are_not_missed(start, monkeypatch):
+    """The task moves after it was seen to be here and before its rows were read: the empty rest is no answer."""
+    application = start(2, 1)
+    keys = fill(application, 100)
+    owner = application.owners[0]
+    other = next(each for each in application.workers if each is not owner)
+    real = committed_rows
+    moved = []
+
+    def late(info, backend, read, resume):
+        if backend is owner.file and not moved:
+            moved.append(True)
+            application.move(0, other)
+        return real(info, backend, read, resume)
+
+    monkeypatch.setattr("millpond.queries.local.committed_rows", late)
+    rows = application.client(owner, timeout=LONG).store("counts").all()
+    assert [row.key for row in rows] == keys
+    assert rows.workers == (other.name,)
+    application.move(0, owner)
+    moved.clear()
+    assert application.client(owner, timeout=LONG).store("counts").lookup(keys[0]).worker == other.name
 
 
 def serving_once(number, then):
