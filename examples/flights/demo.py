@@ -126,7 +126,7 @@ def _follow(
         progress.committed, progress.results = lags.committed, len(results.records)
         progress.workers, progress.killed, progress.session = workers.words, bool(workers.lost), workers.status
         display.update()
-        if kill_at and lags.committed >= kill_at[0] and not workers.away:
+        if kill_at and lags.committed >= kill_at[0] and workers.settled:
             kill_at.pop(0)
             told = workers.kill_the_reader()
             killed = time.monotonic()

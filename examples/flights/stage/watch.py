@@ -25,8 +25,12 @@ class Lags:
             "group.id": APPLICATION_ID,
             "enable.auto.commit": False,
             "log_level": 2,
+            "isolation.level": "read_committed",
+            # While a transaction is open its offsets are asked for again, and again soon.
+            "retry.backoff.ms": 20,
+            "retry.backoff.max.ms": 20,
         }
-        self._consumer = Consumer({**settings, "isolation.level": "read_committed"})
+        self._consumer = Consumer(settings)
         self._flights = TopicPartition("flights", 0)
         self._airports = [TopicPartition(f"{APPLICATION_ID}-by-airport-repartition", each) for each in range(4)]
         self.committed = 0

@@ -58,6 +58,11 @@ class Workers:
                 )
             time.sleep(_LOOK_EVERY_S)
 
+    @property
+    def settled(self) -> bool:
+        """Whether all of them are there and every task is processed."""
+        return self.away is None and self.status is not None and self.status.complete
+
     def kill_the_reader(self) -> str:
         """SIGKILL for the worker that reads the flights, which all else waits for; returns what was done."""
         status = self.session.status()
