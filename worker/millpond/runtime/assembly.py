@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from millpond.state import StateFile, StateFileOptions
 from millpond.topology import Topology
@@ -28,6 +28,8 @@ from .task_stores import TaskStores
 __all__ = ("Assembly", "assemble")
 
 log = logging.getLogger(__name__)
+
+_KNOWN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ def assemble(
     changelogs = sum(len(plan.changelogs[task.subtopology]) for task in plan.tasks)
     copier = make_consumer(config, changelogs, None, on_error, COPY_AHEAD_KIB)
     offsets = OffsetStore(copier, lambda: make_surveyor(config, on_error), stopping, config.task_timeout_ms / 1000)
+    _make_known(consumer, {topic for topics in plan.tasks.values() for topic in topics})
+    _make_known(copier, {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()})
     stores = TaskStores(plan, environment, state_file)
     global_stores = GlobalStores(
         topology.global_stores, plan.partitions, environment, stores.of_builder, consumer, cluster
@@ -114,6 +118,16 @@ def assemble(
         plan, config, environment, stores, global_stores, consumer, copier, cluster, offsets, reader, fencing
     )
     return Assembly(cluster, plan, environment, state_file, consumer, copier, offset_committer, manager)
+
+
+def _make_known(consumer: Consumer, topics: Iterable[str]) -> None:
+    """Have the client learn where topics are: the first assignment of one it does not know takes it half a second."""
+    for topic in sorted(topics):
+        try:
+            consumer.list_topics(topic, timeout=_KNOWN_S)
+        except KafkaException as error:
+            log.info("topic %s is not looked up ahead: %s", topic, error.args[0].str())
+            return
 
 
 def _open_state(config: Config) -> StateFile:

@@ -113,7 +113,7 @@ class Follower:
         return self._answer is not None and self._answer.may_leave
 
     def leave(self) -> None:
-        """Ask for successors."""
+        """Ask for successors; at the end, say how things were left."""
         self.leaving = True
         self._report(urgent=True)
 
@@ -193,6 +193,7 @@ class Follower:
 
     def _carry_out(self, orders: tuple[TakeOver, ...]) -> None:
         wanted = {(each.previous, frozenset(each.owners.items())) for each in orders}
+        # An order stands until the coordinator has the result; it is carried out once, unless it failed.
         for previous, owners in wanted - self._ordered:
             if previous == self._config.worker_id:
                 continue
@@ -210,9 +211,9 @@ class Follower:
                 self._found[str(task)] = owner
             if owner == self._config.worker_id:
                 mine.append(task)
-        self._ordered = {each for each in self._ordered if each[0] != answer.previous}
         if answer.previous in answer.owners.values():
-            # The broker refused, or the previous owner came back meanwhile. The order stands until the coordinator knows.
+            # The broker refused, or the previous owner came back meanwhile.
+            self._ordered = {each for each in self._ordered if each[0] != answer.previous}
             self._retry_at = time.monotonic() + _RETRY_S
         self._manager.hold(mine, Role.ACTIVE)
         self._report(urgent=True)

@@ -43,6 +43,8 @@ class Held:
     """Of an active task: its epoch in the offset metadata."""
     release_to: str | None = None
     """Who owns the task after its next commit."""
+    since: float = field(default_factory=time.monotonic)
+    """Monotonic time at which the role was taken."""
     caught_up: bool = False
     """Of a copy: whether it was within the acceptable lag when somebody looked last."""
     asked: int = 0

@@ -112,6 +112,24 @@ class TaskManager:
         """Whether every active task runs."""
         return not self._unsettled
 
+    def unsettled(self, longer_than_s: float) -> list[str]:
+        """Why active tasks do not run yet that began so long ago, a sentence each."""
+        lines: list[str] = []
+        now = time.monotonic()
+        for held in self.held.values():
+            if held.role is not Role.ACTIVE or now - held.since < longer_than_s:
+                continue
+            if held.state is TaskState.ACQUIRING:
+                lines.append(f"task {held.id} waits for Kafka to say whose it is")
+            elif held.state is TaskState.RESTORING:
+                lines += [
+                    f"task {held.id} waits for store {each.store.name}: at {each.position} of {each.end} in {each.source}, "
+                    f"where nothing more was said to be after {each.seen_end}"
+                    for each in held.changelogs
+                    if not each.done
+                ]
+        return lines
+
     def active_stores(self) -> Sequence[Any]:
         """The store instances of all active tasks."""
         return [store for each in self.held.values() if each.task is not None for store in each.task.stores.values()]
@@ -134,7 +152,7 @@ class TaskManager:
                 self.held[task] = Held(task, role, TaskState.ACQUIRING)
                 asked.append(task)
             elif active and held.role is not Role.ACTIVE:
-                held.role, held.state = role, TaskState.ACQUIRING
+                held.role, held.state, held.since = role, TaskState.ACQUIRING, time.monotonic()
                 self.keep(task)
                 asked.append(task)
             elif not active and held.role is not Role.ACTIVE:
@@ -458,7 +476,7 @@ class TaskManager:
         for held in again:
             if held.task is not None:
                 self._let_go(held, for_good=False)
-            held.state, held.release_to = TaskState.ACQUIRING, None
+            held.state, held.release_to, held.since = TaskState.ACQUIRING, None, time.monotonic()
         self._look_up([held.id for held in again], committed=True)
         self._count()
 

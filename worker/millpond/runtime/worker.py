@@ -62,6 +62,8 @@ _IN_FLIGHT_WAIT_S = 0.001
 _UNSETTLED_WAIT_S = 0.002
 _NEWS_WAIT_S = 0.01
 _GOODBYE_S = 2.0
+#: A task that takes longer to begin is worth a word, and another one so much later.
+_EXPLAIN_S = 10.0
 #: Changelog records per turn beside running tasks.
 _COPY_RECORDS = 500
 #: How long a fenced worker leaves its transactional id to whoever fenced it.
@@ -105,6 +107,7 @@ class Worker:
         self._doubtful = False
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.last_turn = time.monotonic()
+        self._next_explanation = time.monotonic() + _EXPLAIN_S
 
     # Life -----------------------------------------------------------------------------------------------------
 
@@ -329,8 +332,17 @@ class Worker:
         if not manager.globals.behind:
             if not manager.settled:
                 manager.advance()
+                self._explain()
             if self.state is WorkerState.RESTORING and manager.settled:
                 self._become(WorkerState.RUNNING)
+
+    def _explain(self) -> None:
+        """Once in a while, what holds up the tasks that do not run yet."""
+        now = time.monotonic()
+        if now >= self._next_explanation:
+            self._next_explanation = now + _EXPLAIN_S
+            for line in self._manager.unsettled(_EXPLAIN_S):
+                log.warning("%s", line)
 
     def _turn_carefully(self, collector: CarefulCollector) -> None:
         """A few records, their reports, a commit: until all is through that was on its way at the first refusal."""
@@ -532,8 +544,9 @@ class Worker:
 
     def _say_goodbye(self) -> None:
         """The coordinator need not find out by silence."""
-        if self._client is None or self._heartbeats is None:
+        if self._client is None or self._heartbeats is None or self._follower is None:
             return
+        self._follower.leave()
         self._heartbeats.cancel()
         try:
             self.metrics.http.spawn(self._client.goodbye()).result(_GOODBYE_S)
