@@ -182,9 +182,9 @@ class Driver:
             term,
             coordinator,
             EngineOptions(
-                Options(**options),
-                timedelta(milliseconds=SESSION_MS),
-                timedelta(milliseconds=gathering_ms),
+                assignment=Options(**options),
+                session_timeout=timedelta(milliseconds=SESSION_MS),
+                gathering=timedelta(milliseconds=gathering_ms),
             ),
         )
         if self.store.view is not None:

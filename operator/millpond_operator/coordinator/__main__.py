@@ -90,14 +90,14 @@ def main(
     """
     logging.basicConfig(level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     options = EngineOptions(
-        Options(
+        assignment=Options(
             standby_replicas,
             max_warmup_replicas,
             acceptable_recovery_lag,
             tuple(tag for tag in rack_aware_tags.split(",") if tag),
         ),
-        session_timeout,
-        gathering,
+        session_timeout=session_timeout,
+        gathering=gathering,
     )
     _allow_many_connections()
     try:

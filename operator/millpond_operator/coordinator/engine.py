@@ -55,7 +55,7 @@ _MOST_DISCARDS = 2
 _MOST_TASKS = 1_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """What the application's settings say about its coordination."""
 
