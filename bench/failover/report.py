@@ -74,6 +74,11 @@ class Outcome:
                 }
                 for move in sorted(self.moves, key=lambda move: move.after.processed_us)
             ],
+            "gaps": [
+                {"partition": gap.partition, "end_us": gap.end_us, "length_ms": round(gap.length_us / 1000, 1)}
+                for gap in sorted(self.gaps, key=lambda gap: gap.end_us)
+                if gap.length_us >= PLANNED_TARGET_MS * 1000
+            ],
             "faults": [asdict(fault) for fault in self.faults],
         }
 

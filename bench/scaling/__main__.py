@@ -201,11 +201,19 @@ def _finish(console: Console, found: Sequence[Line], output: Path) -> None:
     output.write_text(json.dumps([line.to_json() for line in found], indent=2) + "\n", encoding="utf-8")
     table = Table(
         title="Throughput of two workers, compared with one on a core of its own; medians",
-        caption=f"Target: {_TARGET} with a broker aside, which is what `halves` (or, with four cores, `apart`) shows.",
+        caption=f"Target: {_TARGET} with a broker aside, which is what `halves` (or, with four cores, `apart`) shows. "
+        "by CPU: what the workers' CPU time a record allows.",
     )
     for name in ("application", "placement"):
         table.add_column(name)
-    for name in ("workers", "records/s", "workers' CPU\nµs a record", "broker's CPU\nµs a record", "speed-up"):
+    for name in (
+        "workers",
+        "records/s",
+        "workers' CPU\nµs a record",
+        "broker's CPU\nµs a record",
+        "speed-up",
+        "by CPU",
+    ):
         table.add_column(name, justify="right")
     before = None
     for line in found:
@@ -216,7 +224,7 @@ def _finish(console: Console, found: Sequence[Line], output: Path) -> None:
         style = "" if line.placement == "alone" else "[green]" if line.speed_up >= _TARGET else "[red]"
         table.add_row(
             line.application, line.placement, str(line.workers), f"{run.rps:,.0f}", f"{run.worker_us:.2f}",
-            f"{run.broker_us:.2f}", f"{style}{line.speed_up:.2f}",
+            f"{run.broker_us:.2f}", f"{style}{line.speed_up:.2f}", f"{line.cpu_speed_up:.2f}",
         )  # fmt: skip
     console.print(table)
     console.print(f"Written to {output}")

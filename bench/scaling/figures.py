@@ -34,6 +34,9 @@ class Line:
     """Records per second by those of one worker `alone`, repeat by repeat, then the median. Where workers share a core it is
     multiplied by how many do: what they would reach on a core each."""
     speed_ups: Sequence[float]
+    cpu_speed_up: float
+    """What the workers' CPU time allows, on a core each: how many they are, by how much more CPU time a record takes than with
+    one alone. It says nothing of waiting, but other programs on the machine disturb it less."""
 
     def to_json(self) -> dict[str, Any]:
         """The object of this line in `bench-scaling.json`."""
@@ -46,6 +49,7 @@ class Line:
             "broker_us": round(self.run.broker_us, 3),
             "speed_up": round(self.speed_up, 3),
             "speed_ups": [round(each, 3) for each in self.speed_ups],
+            "cpu_speed_up": round(self.cpu_speed_up, 3),
         }
 
 
@@ -65,10 +69,12 @@ def lines(application: str, placements: Mapping[str, Placement], runs: Mapping[s
     for name, mine in runs.items():
         placement = placements[name]
         speed_ups = [placement.shares * run.rps / base.rps for run, base in zip(mine, alone, strict=False)]
+        workers = len(placement.workers)
+        cpu = [workers * base.worker_us / run.worker_us for run, base in zip(mine, alone, strict=False)]
         middle = Run(
             median(run.rps for run in mine),
             median(run.worker_us for run in mine),
             median(run.broker_us for run in mine),
         )
-        found.append(Line(application, name, len(placement.workers), middle, median(speed_ups), speed_ups))
+        found.append(Line(application, name, workers, middle, median(speed_ups), speed_ups, median(cpu)))
     return found

@@ -50,7 +50,7 @@ def test_two_halves_of_a_core_count_as_two_cores_of_half_the_speed(base: float, 
     }
     alone, halves, mixed = lines("count", placements([0, 1]), runs)
     assert alone.speed_up == pytest.approx(1)
-    assert halves.speed_up == pytest.approx(2 / cost)
+    assert halves.speed_up == pytest.approx(2 / cost) == pytest.approx(halves.cpu_speed_up)
     assert mixed.speed_up == pytest.approx(1.1)
     assert (alone.workers, halves.workers, mixed.workers) == (1, 2, 2)
 
