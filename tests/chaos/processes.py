@@ -164,6 +164,11 @@ class WorkerProcess:
             self._end_by = self._end_by or time.monotonic() + _END_S
             self.process.send_signal(signal.SIGTERM)
 
+    def show_threads(self) -> None:
+        """Let it write into its log where each of its threads is."""
+        if self.running and self.process is not None:
+            self.process.send_signal(signal.SIGUSR1)
+
     def pause(self) -> subprocess.Popen[bytes] | None:
         """SIGSTOP; returns the process to resume."""
         if self.running and self.process is not None:

@@ -238,6 +238,8 @@ class _Run:
             self._outcome.carried_out = [fault for fault, _ in self._conductor.done]
             self._conductor.stop()
         if not stage.options.alone:
+            for worker in stage.workers.values():
+                worker.show_threads()
             (stage.directory / "assignment-when-stuck.txt").write_text(repr(stage.coordinator.view()))
         with contextlib.suppress(KafkaException):
             (stage.directory / "owners-when-stuck.txt").write_text(repr(stage.owners()))

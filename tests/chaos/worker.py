@@ -9,6 +9,7 @@ What the worker tells goes to a file as one JSON object per line, written at onc
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
@@ -103,6 +104,7 @@ def _switch_fencing_off() -> None:
 
 def main(options: dict[str, Any]) -> int:
     """Run a worker until SIGTERM; returns the exit code."""
+    faulthandler.register(signal.SIGUSR1)  # to see where every thread is when a run is stuck
     _obey(Path(options["control"]))
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(levelname)s %(name)s %(message)s")
     logging.getLogger().handlers[0].setFormatter(
