@@ -31,9 +31,9 @@ from millpond.errors import MillpondError
 
 _WIDTH: Final = 190
 _FAULTS: Final[dict[SideName, tuple[Kind, ...]]] = {
-    "millpond": ("kill_known", "kill_timeout", "leave", "restart", "grow"),
+    "millpond": ("kill_known", "kill_silent", "freeze", "leave", "restart", "grow"),
     # A death cannot be reported to a consumer group: there is its session timeout and nothing else.
-    "kafka_streams": ("kill_timeout", "leave", "restart", "grow"),
+    "kafka_streams": ("kill_silent", "freeze", "leave", "restart", "grow"),
 }
 
 
@@ -45,7 +45,7 @@ _FAULTS: Final[dict[SideName, tuple[Kind, ...]]] = {
 )
 @click.option("--sides", default=",".join(SIDES), help="Which sides.")
 @click.option(
-    "--faults", default=None, help="Which faults: kill_known, kill_timeout, leave, restart, grow. Default: all."
+    "--faults", default=None, help="Which faults: kill_known, kill_silent, freeze, leave, restart, grow. Default: all."
 )
 @click.option("--rate", default=4_000, type=click.IntRange(1), help="Records per second.")
 @click.option("--session-timeout-ms", default=6_000, type=click.IntRange(1), help="On both sides.")
@@ -98,7 +98,6 @@ def main(
         f"{COMMIT_MS} ms, one standby, session timeout {session_timeout_ms / 1000:g} s, seed {seed}"
     )
     outcomes: list[Outcome] = []
-    failures: list[str] = []
     shutil.rmtree(directory, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         try:
@@ -120,11 +119,7 @@ def main(
                     transaction_ms=streams_transaction_timeout_ms,
                 )
                 with _fleet(side, work, broker.log_file) as fleet:
-                    outcome, failure = _measure(console, fleet, schedule, rate, seed)
-                outcomes.append(outcome)
-                if failure is not None:
-                    failures.append(failure)
-                    console.print(f"[red]{failure}")
+                    outcomes.append(_measure(console, fleet, schedule, rate, seed))
         except (MillpondError, RunFailed) as error:
             raise click.ClickException(str(error)) from error
         finally:
@@ -132,7 +127,7 @@ def main(
                 write(outcomes, setting, output)
                 show(console, outcomes)
                 console.print(f"Written to {output}")
-    if failures or not all(outcome.correctness.holds for outcome in outcomes):
+    if any(outcome.failure is not None or not outcome.correctness.holds for outcome in outcomes):
         sys.exit(1)
 
 
@@ -146,7 +141,7 @@ def _fleet(side: SideName, work: Work, broker_log: Path) -> Iterator[Fleet]:
         yield fleet
 
 
-def _measure(console: Console, fleet: Fleet, schedule: list[Kind], rate: int, seed: int) -> tuple[Outcome, str | None]:
+def _measure(console: Console, fleet: Fleet, schedule: list[Kind], rate: int, seed: int) -> Outcome:
     """One side, all of its faults. A failure ends them, but not the account of what was measured before it."""
     work = fleet.work
     cluster = Cluster(work.bootstrap)
@@ -164,17 +159,15 @@ def _measure(console: Console, fleet: Fleet, schedule: list[Kind], rate: int, se
         except RunFailed as error:
             failure = str(error)
         sent = conductor.end()
-    return (
-        Outcome(
-            side=fleet.side,
-            faults=conductor.faults,
-            moves=probe.moves,
-            gaps=probe.gaps,
-            correctness=probe.finish(sent),
-            records=sum(sent),
-            input_gap_ms=generator.longest_gap_us / 1000,
-        ),
-        failure,
+    return Outcome(
+        side=fleet.side,
+        faults=conductor.faults,
+        moves=probe.moves,
+        gaps=probe.gaps,
+        correctness=probe.finish(sent),
+        records=sum(sent),
+        input_gap_ms=generator.longest_gap_us / 1000,
+        failure=failure,
     )
 
 

@@ -5,7 +5,7 @@ Definitions, the same for both sides:
 - A task **moves** when two consecutive results of its partition carry different owners. Its **pause** is the time between
   the processing of these two: of the last record of the old owner that was committed, and of the first of the new one. Work
   that an aborted transaction took with it does not count as processed.
-- A killed worker's task **processes again** when the first record of its new owner is processed; that time is
+- A killed or frozen worker's task **processes again** when the first record of its new owner is processed; that time is
   counted from the moment at which the death is known to whoever hands out its tasks. It is **visible again** when that record's
   result reaches a `read_committed` reader.
 - A record is **late** by the time from its sending to its result's arrival; of a move, that of the new owner's first record
@@ -24,9 +24,9 @@ from typing import Any, Final, Literal, NamedTuple
 from bench.failover.records import Result, expected_count
 from bench.statistics import percentile
 
-Kind = Literal["quiet", "kill_known", "kill_timeout", "leave", "join", "restart", "grow", "shrink"]
-KILLS: Final[tuple[Kind, ...]] = ("kill_known", "kill_timeout")
-PLANNED: Final[tuple[Kind, ...]] = ("leave", "join", "restart", "grow", "shrink")
+Kind = Literal["quiet", "kill_known", "kill_silent", "freeze", "leave", "join", "restart", "grow", "shrink"]
+DEATHS: Final[tuple[Kind, ...]] = ("kill_known", "kill_silent", "freeze")
+"""After these somebody else has to find out that a worker is gone, or be told; the others are planned."""
 
 GAP_FLOOR_US: Final = 20_000
 """Shorter gaps between two records of a task are not kept: batches are as long as that when nothing is wrong."""
@@ -115,9 +115,9 @@ class Fault:
     at_us: int
     """Just before it was done."""
     victim: str | None = None
-    """Of kills: the process that died."""
+    """Of deaths: the process that was killed or frozen."""
     known_us: int | None = None
-    """Of kills: when whoever hands out its tasks knew. None where that cannot be seen."""
+    """Of deaths: when whoever hands out its tasks knew. None where that cannot be seen."""
 
 
 class Pause(NamedTuple):
@@ -126,7 +126,7 @@ class Pause(NamedTuple):
     kind: Kind
     partition: int
     failover: bool
-    """Its owner was killed; otherwise the task was moved from a living worker, or back to one."""
+    """Its owner was killed or frozen; otherwise the task was moved from a living worker, or back to one."""
     pause_ms: float
     again_ms: float | None
     """From the death being known to the first record; None when nobody died or the moment is not known."""
@@ -215,7 +215,7 @@ class Summary:
 
     kind: Kind
     failover: bool
-    """Only tasks whose owner was killed; otherwise only tasks that moved between living workers."""
+    """Only tasks whose owner was killed or frozen; otherwise only tasks that moved between living workers."""
     faults: int
     tasks: int
     """Pauses counted: tasks times faults."""
@@ -238,7 +238,7 @@ class Summary:
 def summarise(faults: Sequence[Fault], moves: Sequence[Move], gaps: Iterable[Gap]) -> list[Summary]:
     """A line for each kind of fault, in the order of `Kind`'s first appearance.
 
-    A kill makes up to two: one for the tasks of the victim, and one for tasks that moved between living workers meanwhile.
+    A death makes up to two: one for the tasks of the victim, and one for tasks that moved between living workers meanwhile.
     """
     all_pauses = pauses(faults, moves)
     still = others(faults, moves, gaps)
@@ -246,7 +246,7 @@ def summarise(faults: Sequence[Fault], moves: Sequence[Move], gaps: Iterable[Gap
     for kind in dict.fromkeys(fault.kind for fault in faults):
         for failover in (True, False):
             mine = [pause for pause in all_pauses if pause.kind == kind and pause.failover == failover]
-            if not mine and failover != (kind in KILLS):
+            if not mine and failover != (kind in DEATHS):
                 continue
             lines.append(
                 Summary(
@@ -258,7 +258,7 @@ def summarise(faults: Sequence[Fault], moves: Sequence[Move], gaps: Iterable[Gap
                     again=Spread.of([pause.again_ms for pause in mine if pause.again_ms is not None]),
                     visible=Spread.of([pause.visible_ms for pause in mine if pause.visible_ms is not None]),
                     late=Spread.of([pause.late_ms for pause in mine]),
-                    others=Spread.of(still[kind]) if failover == (kind in KILLS) else None,
+                    others=Spread.of(still[kind]) if failover == (kind in DEATHS) else None,
                 )
             )
     return lines
@@ -269,7 +269,7 @@ class Headline:
     """The two figures with a target, over all faults that count for each."""
 
     again: Spread | None
-    """SIGKILL with standbys: from the death being known to processing, over both kinds of kill."""
+    """With standbys: from the death being known to processing, over all kinds of death."""
     planned: Spread | None
     """Pause of tasks that moved while their owner lived."""
 

@@ -80,8 +80,10 @@ class Conductor:
         self._quiet()
         self.told(kind)
         match kind:
-            case "kill_known" | "kill_timeout":
+            case "kill_known" | "kill_silent":
                 self._kill(kind)
+            case "freeze":
+                self._freeze()
             case "leave":
                 self._leave()
             case "restart":
@@ -112,6 +114,18 @@ class Conductor:
         self._until(lambda: not self.probe.owned_by(victim), _RECOVER, f"{victim}'s tasks at others")
         self._mark("join")
         self.fleet.start(worker)
+        self._settle(balanced if self.fleet.keeps_state_of_the_killed else covered)
+
+    def _freeze(self) -> None:
+        """SIGSTOP: a worker that keeps its connections and says nothing. When others have its tasks it is let go on, a zombie."""
+        worker = self._busiest()
+        victim = self.fleet.name(worker)
+        at = now_us()
+        self.fleet.freeze(worker)
+        self.faults.append(Fault("freeze", at, victim, self.fleet.noticed(worker, _RECOVER)))
+        self._until(lambda: not self.probe.owned_by(victim), _RECOVER, f"{victim}'s tasks at others")
+        self._mark("join")
+        self.fleet.thaw(worker)
         self._settle(balanced if self.fleet.keeps_state_of_the_killed else covered)
 
     def _leave(self) -> None:

@@ -158,6 +158,14 @@ class Fleet(abc.ABC):
         process.kill()
         process.wait()
 
+    def freeze(self, worker: str) -> None:
+        """Stop a worker with SIGSTOP: it exists, and does nothing."""
+        self._processes[worker].send_signal(signal.SIGSTOP)
+
+    def thaw(self, worker: str) -> None:
+        """Let a frozen worker go on."""
+        self._processes[worker].send_signal(signal.SIGCONT)
+
     def terminate(self, worker: str) -> None:
         """Ask a worker to end, with SIGTERM."""
         process = self._leaving[worker] = self._processes.pop(worker)
@@ -202,6 +210,7 @@ class Fleet(abc.ABC):
         processes = [*self._processes.values(), *self._leaving.values()]
         for process in processes:
             process.terminate()
+            process.send_signal(signal.SIGCONT)  # or a frozen one would not hear of it
         for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_SECONDS)

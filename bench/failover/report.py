@@ -11,7 +11,19 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from bench.failover.analysis import Correctness, Fault, Gap, Headline, Kind, Move, Spread, Summary, headline, summarise
+from bench.failover.analysis import (
+    DEATHS,
+    Correctness,
+    Fault,
+    Gap,
+    Headline,
+    Kind,
+    Move,
+    Spread,
+    Summary,
+    headline,
+    summarise,
+)
 from bench.sides import SideName
 
 AGAIN_TARGET_MS: Final = 1500
@@ -21,7 +33,8 @@ _SIDES: Final[dict[SideName, str]] = {"millpond": "millpond", "kafka_streams": "
 _KINDS: Final[dict[Kind, str]] = {
     "quiet": "nothing (3 s at a time)",
     "kill_known": "SIGKILL, reported at once",
-    "kill_timeout": "SIGKILL, found out",
+    "kill_silent": "SIGKILL, found out",
+    "freeze": "SIGSTOP, session timeout",
     "leave": "a worker gives up its tasks",
     "join": "it gets tasks again",
     "restart": "SIGTERM and a new start",
@@ -42,6 +55,8 @@ class Outcome:
     records: int
     input_gap_ms: float
     """The longest time in which the generator sent nothing."""
+    failure: str | None = None
+    """Why it ended before all faults were done. What was not processed then counts as lost."""
 
     @property
     def lines(self) -> list[Summary]:
@@ -58,6 +73,7 @@ class Outcome:
         head = self.headline
         return {
             "side": self.side,
+            "failure": self.failure,
             "records": self.records,
             **asdict(self.correctness),
             "input_gap_ms": round(self.input_gap_ms, 1),
@@ -100,8 +116,10 @@ def show(console: Console, outcomes: Sequence[Outcome]) -> None:
             f"[bold]{_SIDES[outcome.side]}[/bold]: {outcome.records:,} records, [{style}]{found.lost} lost, {found.twice} twice, "
             f"{found.wrong} with a wrong count[/]; the input itself paused for {outcome.input_gap_ms:.0f} ms at most"
         )
+        if outcome.failure is not None:
+            console.print(f"  [red]ended early:[/] {outcome.failure}", highlight=False)
         head = outcome.headline
-        _target(console, "SIGKILL, death known → processing", head.again, AGAIN_TARGET_MS)
+        _target(console, "death known → processing", head.again, AGAIN_TARGET_MS)
         _target(console, "planned migration, pause", head.planned, PLANNED_TARGET_MS)
 
 
@@ -134,7 +152,7 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
                 continue
             for number, side in enumerate(outcome.side for outcome in outcomes):
                 line = by_line.get((kind, failover, side))
-                name = title if failover == kind.startswith("kill") else "… and moved without need"
+                name = title if failover == (kind in DEATHS) else "… and moved without need"
                 cells = _cells(line) if line is not None else ["-"] * 7
                 table.add_row(name if number == 0 else "", _SIDES[side], *cells)
             table.add_section()

@@ -62,6 +62,11 @@ class StreamsFleet(Fleet):
         self._logged = self._broker_log.stat().st_size
         super().kill(worker)
 
+    def freeze(self, worker: str) -> None:
+        """As everywhere, and as for `kill`."""
+        self._logged = self._broker_log.stat().st_size
+        super().freeze(worker)
+
     def noticed(self, worker: str, seconds: float) -> int | None:
         """When the broker's log says that a member of the group has failed."""
         deadline = time.monotonic() + seconds

@@ -124,7 +124,7 @@ def test_a_killed_workers_tasks_are_timed_from_the_death_being_known() -> None:
 
 def test_a_task_that_moves_during_a_kill_but_was_not_the_victims_is_a_planned_move() -> None:
     """It has no death to be timed from, and it counts for the target of planned migration."""
-    fault = Fault("kill_timeout", 1_000_000, "w0#1", 7_000_000)
+    fault = Fault("freeze", 1_000_000, "w0#1", 7_000_000)
     move = Move(made(1, "w1#1", 1_100_000), made(2, "w2#1", 1_250_000))
     (pause,) = pauses([fault], [move])
     assert (pause.failover, pause.again_ms, pause.visible_ms) == (False, None, None)
@@ -138,7 +138,7 @@ def test_a_task_that_moves_during_a_kill_but_was_not_the_victims_is_a_planned_mo
 
 def test_a_death_whose_moment_is_not_known_has_a_pause_and_nothing_else() -> None:
     """Nothing is made up where the time of detection cannot be seen."""
-    fault = Fault("kill_timeout", 0, "w0#1", None)
+    fault = Fault("freeze", 0, "w0#1", None)
     (pause,) = pauses([fault], [Move(made(1, "w0#1", 10_000), made(2, "w1#1", 6_010_000))])
     assert (pause.pause_ms, pause.again_ms) == (6000.0, None)
 
