@@ -213,6 +213,19 @@ def test_a_leaving_worker_may_leave_when_its_tasks_are_others() -> None:
     assert actives(driver) == {"w0": 4}
 
 
+def test_a_leaving_worker_stays_for_a_task_that_it_owns_without_running_it() -> None:
+    """A task that it has just been given in Kafka, and has not begun with, has to be handed over like any other."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 2)
+    settled(driver, workers)
+    for worker in workers:
+        worker.held = {} if worker.id == "w1" else worker.held
+    workers[1].leaving = True
+    answer = driver.beat(workers[1])
+    assert not answer.may_leave
+    assert answer.tasks
+
+
 def test_a_leaving_worker_may_leave_at_once_when_nobody_can_take_its_tasks() -> None:
     """The last one out, or all of them together, need not wait for each other."""
     driver, workers = Driver(), fleet(Kafka(), 2)

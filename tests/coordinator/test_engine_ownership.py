@@ -104,6 +104,22 @@ def test_a_zombie_does_not_claim_its_tasks_back_by_repeating_itself() -> None:
     assert Role.ACTIVE not in zombie.answer.tasks.values()
 
 
+def test_a_worker_that_lost_a_task_does_not_get_it_back_by_repeating_itself() -> None:
+    """It never counted as gone, and does not know yet that another one has its task: the newer report counts."""
+    driver = Driver()
+    w0, w1 = fleet(Kafka(), 2)
+    driver.engine.heartbeat(w0.heartbeat(), 0)
+    driver.engine.heartbeat(w1.heartbeat(tasks=running("0_0")), 0)
+    driver.engine.heartbeat(w0.heartbeat(taken_over={"0_0": "w0"}), 0)
+    for lag in (1, 0):
+        driver.engine.heartbeat(w1.heartbeat(tasks=running("0_0", lag=lag)), 0)
+        assert owners(driver) == {"0_0": "w0"}
+    # When it has dropped the task and has it again, that is news.
+    driver.engine.heartbeat(w1.heartbeat(), 0)
+    driver.engine.heartbeat(w1.heartbeat(tasks=running("0_0")), 0)
+    assert owners(driver) == {"0_0": "w1"}
+
+
 def test_what_a_worker_finds_in_kafka_corrects_the_engine() -> None:
     """A hand-over that its owner could not report: the one who looked it up tells."""
     kafka = Kafka()

@@ -47,6 +47,20 @@ def test_nobody_is_declared_dead_before_a_session_timeout_has_passed() -> None:
     assert kafka.owners == owners
 
 
+def test_a_pause_of_the_new_coordinator_does_not_shorten_the_wait() -> None:
+    """While it stood still nobody could report, so that time does not count."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 3, topology(6))
+    settled(driver, workers)
+    again = restarted(driver)
+    again.pass_time(500)
+    again.now_ms += 20_000
+    again.engine.tick(again.now_ms)
+    again.rounds(workers[:2], 4)
+    assert again.plans == 0
+    assert again.engine.members["w2"].alive
+
+
 def test_a_worker_that_died_meanwhile_is_replaced_after_a_session_timeout() -> None:
     """It is in the last assignment and never reports."""
     kafka = Kafka()

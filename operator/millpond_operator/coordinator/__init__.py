@@ -1,8 +1,10 @@
 """Membership and the assignment of tasks: the HTTP service that workers heartbeat to. It knows no Kubernetes.
 
-coordinator = Coordinator()
-await coordinator.add("delays", EngineOptions(), FileStore(path))
-await coordinator.start(port=7070)
+Within one event loop:
+
+    coordinator = Coordinator()
+    await coordinator.add("delays", EngineOptions(), FileStore(path))
+    await coordinator.start(port=7070)
 """
 
 from .auth import Authenticator, Identity, TokenFile

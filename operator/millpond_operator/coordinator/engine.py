@@ -97,9 +97,10 @@ class Engine:
         self.events: deque[str] = deque(maxlen=10_000)
         self.deaths = 0
 
-        self._options = (options or EngineOptions()).assignment
-        self._session_ms = _ms((options or EngineOptions()).session_timeout)
-        self._reconnect_ms = _ms((options or EngineOptions()).reconnect_timeout)
+        options = options or EngineOptions()
+        self._options = options.assignment
+        self._session_ms = _ms(options.session_timeout)
+        self._reconnect_ms = _ms(options.reconnect_timeout)
         self._tasks: dict[TaskId, Task] = {}
         self._ids: dict[str, TaskId] = {}
         self._names: dict[TaskId, str] = {}
@@ -107,7 +108,7 @@ class Engine:
         self._ownership = Ownership(self.members)
 
         self._last_tick_ms: int | None = None
-        self._gathering = Gathering(_ms((options or EngineOptions()).gathering))
+        self._gathering = Gathering(_ms(options.gathering))
 
         self._generation = 0  # of the membership: who lives, and who may have tasks
         self._goal_due = False
