@@ -10,9 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from millpond.cli.fleet.control import NoSession, Remote
+from millpond.cli.fleet.remote import NoSession, Refused, Remote
 from millpond.cli.fleet.status import Kind, Phase, Status
-from millpond.cli.fleet.supervisor import Refused
 from millpond.serdes import Long
 from tests.cli.conftest import COUNT, Application, Process
 from tests.conftest import CreateTopic

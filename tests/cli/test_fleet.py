@@ -19,10 +19,9 @@ from rich.console import Console
 
 from millpond.cli.fleet import control, keys, leash
 from millpond.cli.fleet.children import Log
-from millpond.cli.fleet.control import NoSession, Remote
 from millpond.cli.fleet.figures import Figures, Scrape, parse
+from millpond.cli.fleet.remote import NoSession, Refused, Remote, SessionFile
 from millpond.cli.fleet.status import Phase, Restoring, Status, WorkerStatus
-from millpond.cli.fleet.supervisor import Refused
 from millpond.cli.fleet.view import table
 from millpond.runtime.config import Config
 from millpond.runtime.metrics import WorkerMetrics
@@ -230,7 +229,7 @@ def test_only_this_user_can_command_a_session(tmp_path: Path) -> None:
             (file,) = directory.iterdir()
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
             assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-            found = msgspec.json.decode(file.read_bytes(), type=control.SessionFile)
+            found = msgspec.json.decode(file.read_bytes(), type=SessionFile)
             for token in ("", "no", found.token[:-1]):
                 stranger = Remote(msgspec.structs.replace(found, token=token))
                 with pytest.raises(Refused, match="token"):
@@ -264,7 +263,7 @@ def test_a_session_that_died_is_forgotten(tmp_path: Path) -> None:
     directory = tmp_path / "run" / "millpond"
     directory.mkdir(parents=True)
     file = directory / "x.json"
-    file.write_bytes(msgspec.json.encode(control.SessionFile("x", gone.pid, "http://127.0.0.1:1", "t")))
+    file.write_bytes(msgspec.json.encode(SessionFile("x", gone.pid, "http://127.0.0.1:1", "t")))
     with pytest.raises(NoSession):
         Remote.find()
     assert not file.exists()

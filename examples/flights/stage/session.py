@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from millpond.cli.fleet.children import Leash
-from millpond.cli.fleet.control import NoSession, Remote
+from millpond.cli.fleet.remote import NoSession, Remote
 from millpond.cli.fleet.status import Status
 
 __all__ = ("APPLICATION_ID", "DevSession", "SessionEnded")

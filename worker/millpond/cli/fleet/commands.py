@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from millpond.cli.fleet.control import Remote
-from millpond.cli.fleet.supervisor import RESTART_AFTER_S
+from millpond.cli.fleet.remote import RESTART_AFTER_S, Remote
 from millpond.cli.fleet.view import table
 from millpond.cli.options import verbose_option
 from millpond.cli.session import Session

@@ -11,7 +11,8 @@ import termios
 import tty
 from collections.abc import AsyncIterator
 
-from millpond.cli.fleet.supervisor import Fleet, Refused
+from millpond.cli.fleet.remote import Refused
+from millpond.cli.fleet.supervisor import Fleet
 from millpond.cli.session import Session
 
 __all__ = ("Keys", "listening")

@@ -18,19 +18,19 @@ from typing import Any
 
 from millpond.cli.fleet.children import Child, Leash, Log
 from millpond.cli.fleet.coordinator import Coordinator, CoordinatorAway, CoordinatorFailed, UnknownWorker
+from millpond.cli.fleet.remote import RESTART_AFTER_S, Refused
 from millpond.cli.fleet.status import Event, Phase
 from millpond.cli.fleet.worker import Launch, Worker
 from millpond.errors import ConfigError, MillpondError
 from millpond.protocol import Role, View
 
-__all__ = ("COORDINATOR", "Fleet", "Refused", "WorkersFail")
+__all__ = ("COORDINATOR", "Fleet", "WorkersFail")
 
 log = logging.getLogger("millpond.cli")
 
 COORDINATOR = "coordinator"
 """What the coordinator is called where a worker's name could stand."""
 
-RESTART_AFTER_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 _STEADY_S = 10.0  # a worker that ran for so long did not fail at once
 _LOOK_S = 0.05
@@ -38,10 +38,6 @@ _GONE_PATIENCE_S = 2.0
 _DRAIN_PATIENCE_S = 120.0
 _EVENTS = 200
 _STATUS_USAGE = 2
-
-
-class Refused(MillpondError):
-    """A command that cannot be carried out; the message says why."""
 
 
 class WorkersFail(MillpondError):
