@@ -22,7 +22,7 @@ from tests.support.kafka import read
 
 __all__ = ("Outcome", "Status", "run")
 
-_START_S = 60.0
+_START_S = 120.0
 #: With every fault over, all has to be through within this time.
 _CATCH_UP_S = 90.0
 #: Without anything coming out for so long, the run is stuck.
