@@ -121,9 +121,8 @@ class Observer:
                     loss.found.setdefault(task, (name, now - loss.at))
             if len(loss.found) == len(loss.tasks):
                 self._losses.remove(loss)
-                told = ", ".join(f"{task} on {name} after {after:.2f} s" for task, (name, after) in _first(loss.found))
                 self._fleet.tell(
-                    f"{loss.worker}'s tasks are processed again: {told}",
+                    f"{loss.worker}'s tasks are processed again: {_where(loss.found)}",
                     kind=Kind.REGAINED,
                     worker=loss.worker,
                     seconds={task: after for task, (_, after) in loss.found.items()},
@@ -223,6 +222,8 @@ class Observer:
 
     def _row(self, worker: Worker, member: Member | None) -> WorkerStatus:
         held = member.tasks if member is not None and member.alive and worker.child is not None else {}
+        if held and worker.phase is Phase.STARTING:  # without metrics to say so
+            worker.phase = Phase.RUNNING
         of = {role: tuple(sorted(task for task, each in held.items() if each.role is role)) for role in Role}
         figures = self._figures_of(worker)
         return WorkerStatus(
@@ -303,10 +304,13 @@ def _some(tasks: frozenset[str]) -> str:
     return " ".join(sorted(tasks)) if len(tasks) <= _MOST_NAMED else f"{len(tasks)} tasks"
 
 
-def _first(found: dict[str, tuple[str, float]]) -> list[tuple[str, tuple[str, float]]]:
-    """By task; of many only those that took longest."""
-    rows = sorted(found.items(), key=lambda each: each[1][1])[-_MOST_NAMED:]
-    return sorted(rows, key=lambda each: (len(each[0]), each[0]))
+def _where(found: dict[str, tuple[str, float]]) -> str:
+    """Who processes each task again, and after how long; of many the sum."""
+    if len(found) > _MOST_NAMED:
+        last = max(after for _, after in found.values())
+        return f"{_by_worker({task: name for task, (name, _) in found.items()})}, the last after {last:.2f} s"
+    rows = sorted(found.items(), key=lambda each: (len(each[0]), each[0]))
+    return ", ".join(f"{task} on {name} after {after:.2f} s" for task, (name, after) in rows)
 
 
 def _by_worker(running: dict[str, str]) -> str:
