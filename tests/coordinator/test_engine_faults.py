@@ -229,13 +229,13 @@ class World:
     def settled(self) -> bool:
         engine = self.coordinators[0].engine
         view = engine.view(None)
-        members = {each.worker for each in view.members if each.alive and not each.draining}
-        members -= {id for id, each in engine.members.items() if each.leaving}
+        members = {id: each for id, each in engine.members.items() if each.alive}
         return (
             self.owned()
             and not engine.plan_due
             and not engine._gathering.waiting
-            and members == self.workers.keys()
+            and members.keys() == self.workers.keys()
+            and not any(each.draining or each.leaving for each in members.values())
             and view.owners == view.active == self.kafka.owners
             and engine.task_counts()["moving"] == 0
             and not view.warm_up
