@@ -29,7 +29,7 @@ from millpond.broker.jars import paths
 from millpond.broker.java import find_jdk
 from millpond.errors import MillpondError
 
-_WIDTH: Final = 190
+_WIDTH: Final = 220
 _FAULTS: Final[dict[SideName, tuple[Kind, ...]]] = {
     "millpond": ("kill_known", "kill_silent", "freeze", "leave", "restart", "grow"),
     # A death cannot be reported to a consumer group: there is its session timeout and nothing else.

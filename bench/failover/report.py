@@ -139,7 +139,7 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
         ),
     )
     for name in ("fault", "side"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for name in ("faults", "tasks", "pause", "again", "visible", "late", "others"):
         table.add_column(name, justify="right", no_wrap=True)
     by_line = {
