@@ -11,9 +11,9 @@ from millpond_operator.assignment import Copy, Placement, Situation, Task, Worke
 ACTIVE = Copy(Role.ACTIVE, TaskState.RUNNING, None, 100_000)
 
 
-def copy(lag: int | None, role: Role = Role.STANDBY, *, end: int = 100_000) -> Copy:
-    """A copy that is `lag` records from the end."""
-    state = TaskState.RESTORING if lag else TaskState.RUNNING
+def copy(lag: int | None, role: Role = Role.STANDBY, *, end: int = 100_000, followed: bool = True) -> Copy:
+    """A copy that is `lag` records from the end, and whether it was there once."""
+    state = TaskState.RUNNING if followed and lag is not None else TaskState.RESTORING
     return Copy(role, state, lag, end - lag if lag is not None else 0)
 
 

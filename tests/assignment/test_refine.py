@@ -34,6 +34,12 @@ def test_a_task_stays_while_its_target_warms_up_and_says_how_far_it_is():
     assert result.waiting == {T: "0_0 stays on w0 until w1's copy is within 10,000 records (still 48,210)"}
 
 
+def test_a_copy_that_was_not_at_the_end_yet_is_waited_for():
+    """State on disk may be within the acceptable lag before it is even opened; the living owner goes on meanwhile."""
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(100, Role.WARM_UP, followed=False)}, owner="w0")
+    assert refined(TO_W1, situation).active == {T: "w0"}
+
+
 @pytest.mark.parametrize(("lag", "where"), [(10_001, "w0"), (10_000, "w1"), (0, "w1"), (None, "w0")])
 def test_a_task_goes_once_the_lag_is_acceptable(lag, where):
     """The bound itself is acceptable; an unknown lag is not."""
@@ -51,7 +57,7 @@ def test_a_decided_hand_over_is_not_taken_back_when_the_lag_goes_up_a_little():
 
 def test_a_decided_hand_over_is_taken_back_when_the_copy_is_lost():
     """The worker restarted without its disk: it restores, so the owner goes on meanwhile."""
-    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(90_000, Role.WARM_UP)}, owner="w0")
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(90_000, Role.WARM_UP, followed=False)}, owner="w0")
     assert refined(TO_W1, situation, TO_W1).active == {T: "w0"}
 
 
@@ -93,7 +99,7 @@ def test_a_caught_up_standby_stays_until_the_one_that_replaces_it_has_caught_up(
     previous = Placement({T: "w0"}, {T: ("w1",)})
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(0)}, owner="w0")
     assert refined(goal, situation, previous, standby_replicas=1).standby == {T: ("w1", "w2")}
-    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(0), "w2": copy(30_000)}, owner="w0")
+    situation = one(LIVE, {"w0": ACTIVE, "w1": copy(0), "w2": copy(30_000, followed=False)}, owner="w0")
     assert refined(goal, situation, previous, standby_replicas=1).standby == {T: ("w1", "w2")}
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(0), "w2": copy(30)}, owner="w0")
     assert refined(goal, situation, previous, standby_replicas=1) == goal

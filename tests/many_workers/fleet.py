@@ -129,8 +129,8 @@ class Fleet:
         """The copies on each worker that follow their changelogs."""
         return {
             name: sorted(
-                str(held.task)
-                for held in running.worker.holdings().values()
+                str(held.id)
+                for held in list(running.worker._manager.held.values())
                 if held.role.value != "active" and held.state.value == "running"
             )
             for name, running in self.workers.items()

@@ -36,7 +36,7 @@ class Succession:
         if goal == runner:
             if not standing.cold(task.id, runner):
                 return runner
-        elif self._fit(task.id, goal):
+        elif self._ready(task.id, goal):
             return goal
         if standing.live[runner].leaving:
             return self._best(task.id, goal)
@@ -91,6 +91,13 @@ class Succession:
             return False
         promised = self._previous.active.get(task) == worker and self._standing.follows(task, worker)
         return promised or self._standing.caught_up(task, worker)
+
+    def _ready(self, task: TaskId, worker: str | None) -> bool:
+        """Whether `worker` can take over from one that lives: its copy has seen the ends of the changelogs.
+
+        One that is within the acceptable lag by its disk alone has yet to open them, which its task would wait for.
+        """
+        return worker is not None and self._fit(task, worker) and self._standing.follows(task, worker)
 
     def _ahead(self, task: TaskId, goal: str | None, runner: str) -> bool:
         """Whether the target has no more to restore than a runner that does not process yet."""

@@ -111,6 +111,8 @@ def assemble(
     _make_known(consumer, {topic for topics in plan.tasks.values() for topic in topics})
     _make_known(copier, {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()})
     stores = TaskStores(plan, environment, state_file)
+    for each in topology.global_stores:
+        stores.add_global(environment.complete(each.store))
     global_stores = GlobalStores(
         topology.global_stores, plan.partitions, environment, stores.of_builder, consumer, cluster
     )

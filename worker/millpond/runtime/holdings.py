@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from millpond.protocol import Role, TaskReport, TaskState
-from millpond.topology import TaskId, Topology
+from millpond.topology import TaskId
 
-from .config import Config
 from .ownership import CommittedOffset, Partition
-from .plan import Plan
 from .restore import Restoration
 from .task import StreamTask
 
-__all__ = ("Held", "Holding", "LocalState")
-
-T = TypeVar("T")
+__all__ = ("Held", "Holding")
 
 
 @dataclass(eq=False)
@@ -100,32 +95,3 @@ class Holding:
     """Monotonic time at which the stores last stood at the ends of their changelogs; None for never."""
     lag: int | None
     """Changelog records to go; None while unknown."""
-
-
-class LocalState(Protocol):
-    """What a worker shows of its state to other threads."""
-
-    @property
-    def plan(self) -> Plan:
-        """Tasks, sub-topologies and partition counts."""
-
-    @property
-    def topology(self) -> Topology:
-        """What it runs."""
-
-    @property
-    def config(self) -> Config:
-        """Its settings."""
-
-    def holdings(self) -> Mapping[TaskId, Holding]:
-        """The tasks it holds now. Safe from any thread."""
-
-    def call(self, function: Callable[[], T]) -> Future[T]:
-        """Run a function in the worker's loop, between two turns. Safe from any thread."""
-
-    def backend_of_store(self, store: str) -> Any:
-        """Where a store's committed rows are.
-
-        Raises:
-            KeyError: the application has no such store.
-        """

@@ -45,6 +45,10 @@ class TaskStores:
         """Where a store's committed rows are."""
         return self._state_file if builder.persistent else self._memory
 
+    def add_global(self, builder: Any) -> None:
+        """Know where a global store's rows are."""
+        self._backends[builder.name] = self.of_builder(builder)
+
     def backend(self, store: str) -> Any:
         """As `of_builder`, by a store's name.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -20,10 +20,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCorrupted
 from millpond.protocol import Role
 from millpond.protocol.client import CoordinatorClient
+from millpond.queries.service import QueryService
 from millpond.topology import TaskId, Topology
 
 from .assembly import Assembly, assemble
 from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
+from .catalog import coordinator_view, store_catalog
 from .claims import initialised
 from .clients import log as client_log
 from .clients import make_producer
@@ -38,7 +40,6 @@ from .intake import GONE, Intake
 from .listeners import WorkerListener
 from .metrics import WorkerMetrics
 from .ownership import Partition
-from .plan import Plan
 from .registrar import TakenOver
 from .restore import ChangelogReader, Restoration
 from .start import announce, claim_everything, make_client, own_tasks
@@ -90,6 +91,11 @@ class Worker:
         self._stop = threading.Event()
         self.state = WorkerState.CREATED
         self.metrics = WorkerMetrics(config)
+        self._queries = QueryService(
+            config.application_id, config.worker_id, self.metrics.registry, coordinator_view(config)
+        )
+        if config.http_port >= 0:
+            self._queries.add_to(self.metrics.http)
         self._garbage = GarbageCollector()
         self._assembly: Assembly
         self._manager: TaskManager
@@ -177,6 +183,7 @@ class Worker:
             self.topology, self.config, reader, self._stop.is_set, self._client_error, self._fencing
         )
         self._manager = self._assembly.manager
+        self._queries.open(self, store_catalog(self.topology, self._assembly.plan, self._assembly.environment))
         self._intake = Intake(self._manager, self._doubt)
         self.metrics.watch(self._manager, self._assembly.state_file)
 
@@ -555,15 +562,14 @@ class Worker:
 
     # For other threads ----------------------------------------------------------------------------------------
 
-    @property
-    def plan(self) -> Plan:
-        """Tasks, sub-topologies and partition counts; once the worker is past its start."""
-        return self._assembly.plan
+    def holding(self, task: TaskId) -> Holding | None:
+        """A task; None when the worker does not hold it. Safe from any thread."""
+        held = self._manager.held.get(task)
+        return None if held is None else held.view()
 
-    def holdings(self) -> Mapping[TaskId, Holding]:
-        """The tasks it holds now. Safe from any thread."""
-        manager: TaskManager | None = getattr(self, "_manager", None)
-        return {} if manager is None else {held.id: held.view() for held in list(manager.held.values())}
+    def globals_ready(self) -> bool:
+        """Whether the global stores have all that was in their topics when the worker started."""
+        return not self._manager.globals.behind
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Run a function in the loop, between two turns. Safe from any thread."""
