@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from tests.chaos.planning import Fault, Kind
@@ -26,6 +27,7 @@ class Conductor:
     Attributes:
         done: faults that were carried out, with the moment, in monotonic seconds.
         active: what is wrong right now.
+        broker_back_at: since when the broker is there, in monotonic seconds.
     """
 
     def __init__(self, stage: Stage, watch: Watch, plan: list[Fault]) -> None:
@@ -38,16 +40,22 @@ class Conductor:
         #: What two overlapping faults hold in the same way ends with the later one.
         self._cuts: dict[Proxy, int] = {}
         self._controls = {name: Controls() for name in stage.names}
+        self.broker_back_at = self._began
         self.done: list[tuple[Fault, float]] = []
         self.active: dict[int, Fault] = {}
         self._events = stage.directory / "events.log"
         for fault in plan:
-            self._at(self._began + fault.at, lambda fault=fault: self._begin(fault))
+            self._at(self._began + fault.at, partial(self._begin, fault))
 
     @property
     def over(self) -> bool:
         """Whether everything has happened and is over."""
         return not self._due and (self._broker is None or self._broker.done())
+
+    @property
+    def broker_away(self) -> bool:
+        """Whether the broker is on its way down or up."""
+        return self._broker is not None
 
     def step(self) -> None:
         """Do what is due."""
@@ -56,6 +64,7 @@ class Conductor:
         if self._broker is not None and self._broker.done():
             self._broker.result()
             self._broker = None
+            self.broker_back_at = time.monotonic()
             self.tell("the broker is back")
 
     def stop(self) -> None:

@@ -14,10 +14,11 @@ from tests.chaos.conducting import Conductor
 from tests.chaos.generating import Generator
 from tests.chaos.planning import Fault, described, make_plan
 from tests.chaos.processes import Exit
-from tests.chaos.stage import Options, Stage
+from tests.chaos.stage import APPLICATION, Options, Stage
 from tests.chaos.stores import Copies, find_in_stores
 from tests.chaos.truth import STORES, Finding, Truth, find_in_changelogs, find_in_topics
 from tests.chaos.watching import Watch
+from tests.ownership.watch import faults, read_chains
 from tests.support.kafka import read
 
 __all__ = ("Outcome", "Status", "run")
@@ -159,8 +160,8 @@ class _Run:
         while not conductor.over:
             conductor.step()
             self._tick("faults")
-            idle = time.monotonic() - self._watch.progressed_at
-            if idle > _STUCK_S:
+            idle = time.monotonic() - max(self._watch.progressed_at, conductor.broker_back_at)
+            if idle > _STUCK_S and not conductor.broker_away:
                 raise _Stuck(f"nothing came out for {idle:.0f} s; tasks: {', '.join(self._watch.stragglers())}")
         self._outcome.seconds = time.monotonic() - self._began
         self._outcome.carried_out = [fault for fault, _ in conductor.done]
@@ -252,6 +253,9 @@ class _Run:
         changelogs = {store: read(stage.address, stage.changelog(store)) for store in STORES}
         outcome.findings += find_in_topics(topics, truth)
         outcome.findings += find_in_changelogs(changelogs, topics[RESULTS], truth)
+        outcome.findings += [
+            Finding("ownership", text.strip()) for text in faults(read_chains(stage.address, APPLICATION))
+        ]
         directories = {name: stage.state_of(name) for name in stage.names}
         outcome.copies = find_in_stores(directories, changelogs, stage.owners())
         outcome.findings += outcome.copies.findings

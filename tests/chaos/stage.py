@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -103,7 +104,7 @@ class Stage:
             listeners = {}
             for name in self.names:
                 port = free_port()
-                self.to_broker[name] = self.proxies.before(lambda port=port: port)
+                self.to_broker[name] = self.proxies.before(partial(int, port))
                 self.to_coordinator[name] = self.proxies.before(lambda: self.coordinator.port)
                 listeners[name] = (port, self.to_broker[name])
             self.broker = broker_with_listeners(self.directory / "broker", listeners)

@@ -52,7 +52,8 @@ class Finding(NamedTuple):
         return f"{self.place}: {self.text}"
 
 
-class Sums(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Sums:
     """What a tally has to come to; which order was its last one is not decided by the input."""
 
     count: int = 0

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 import millpond as mp
-from millpond.runtime import clients
+from millpond.runtime import claims, clients
 from millpond.runtime.listeners import CommitStats
 from millpond.runtime.states import WorkerState
 from millpond.state import StateFile
@@ -92,14 +92,16 @@ def _obey(path: Path) -> None:
 
     time.time = lambda: real_time() + controls.clock_offset_s
     time.time_ns = lambda: real_time_ns() + int(controls.clock_offset_s * 1e9)
-    StateFile.write = slow_write  # type: ignore[method-assign]
+    StateFile.write = slow_write  # type: ignore[assignment, method-assign]
     threading.Thread(target=watch, name="controls", daemon=True).start()
 
 
 def _switch_fencing_off() -> None:
     """Let every producer have a transactional id that nobody else ever had."""
-    real = clients.transactional_id
-    clients.transactional_id = lambda application_id, worker: f"{real(application_id, worker)}-{uuid.uuid4().hex}"
+    real = claims.transactional_id
+    setattr(
+        clients, "transactional_id", lambda application_id, worker: f"{real(application_id, worker)}-{uuid.uuid4().hex}"
+    )
 
 
 def main(options: dict[str, Any]) -> int:
