@@ -100,6 +100,9 @@ def main(
         gathering=gathering,
     )
     _allow_many_connections()
+    # A big assignment is made in a thread. Heartbeats that take the interpreter from it every 5 ms would make it last
+    # many times longer on a busy machine, and a dead worker's tasks wait for it; heartbeats can bear 50 ms.
+    sys.setswitchinterval(0.05)
     try:
         context = _tls(tls_cert, tls_key)
         authenticator = TokenFile(token_file) if token_file is not None else None

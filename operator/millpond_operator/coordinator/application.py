@@ -19,8 +19,9 @@ log = logging.getLogger(__name__)
 
 #: No heartbeat waits for longer, whatever it asks for.
 _LONGEST_WAIT_MS = 30_000
-#: Assignments of fewer tasks are made at once: handing them to another thread takes longer.
-_SMALL = 200
+#: Assignments of fewer tasks and workers are made at once: they take 30 ms at most, and another thread that has to
+#: share the interpreter with heartbeats takes longer.
+_SMALL = 2_000
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.05, 2.0
 
 
