@@ -101,7 +101,10 @@ def main(
     shutil.rmtree(directory, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         try:
-            broker = stack.enter_context(EmbeddedBroker(heap_mb=1024, properties=BROKER))
+            stack.callback(
+                shutil.rmtree, directory / "broker" / "data", ignore_errors=True
+            )  # at the end; its log stays
+            broker = stack.enter_context(EmbeddedBroker(directory / "broker", heap_mb=1024, properties=BROKER))
             for side in chosen:
                 schedule = [
                     kind
