@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-__all__ = ("INPUTS", "RESTORATIONS", "ROCKSDB", "STORES", "TASKS", "Figure", "families")
+__all__ = ("HELD", "INPUTS", "RESTORATIONS", "ROCKSDB", "STORES", "TASKS", "Figure", "families")
 
 
 class Figure(NamedTuple):
@@ -92,6 +92,12 @@ STORES = (
     Figure("millpond_store_expired_records", "Updates to windows past retention.", _of("expired_puts"), counter=True),
     Figure("millpond_store_suppressed_records", "Results held back until they are final.", _of("num_records")),
     Figure("millpond_store_suppressed_bytes", "Their size.", _of("buffer_size")),
+)
+
+#: Of a task that is held, in whatever role; labels: task, role.
+HELD = (
+    Figure("millpond_task_held", "1 for a task the worker holds.", lambda held: 1.0),
+    Figure("millpond_task_changelog_lag_records", "Changelog records its stores are behind.", _of("lag")),
 )
 
 #: Of a Restoration; labels: store, partition.

@@ -19,7 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from .config import Config
-from .figures import INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS, Figure, families
+from .figures import HELD, INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS, Figure, families
 from .http import HttpServer
 from .states import WorkerState
 
@@ -172,6 +172,7 @@ class WorkerMetrics:
         restoring = [
             ((each.store.name, str(each.store.partition)), each) for task in held for each in list(task.changelogs)
         ]
+        yield from families(HELD, labels, ["task", "role"], [((str(task.id), task.role.value), task) for task in held])
         yield from families(RESTORATIONS, labels, ["store", "partition"], restoring)
         yield from families(ROCKSDB, labels, [], [] if self._state_file is None else [((), self._state_file)])
 
