@@ -13,7 +13,7 @@ ARGS ?=
 .PHONY: help
 help: ## Show this menu
 	@awk 'BEGIN { FS = ":.*## "; printf "\nmillpond: make \033[1mTASK\033[0m\n\n" } \
-	  /^[a-z-]+:.*## / { printf "  \033[36m%-8s\033[0m %s\n", $$1, $$2 } \
+	  /^[a-z-]+:.*## / { printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2 } \
 	  END { printf "\nArguments go through: make test ARGS=\"-k window\"\n\n" }' $(MAKEFILE_LIST)
 
 .PHONY: demo
@@ -28,6 +28,27 @@ test: venv ## Run all tests against an embedded broker
 .PHONY: bench
 bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.json
 	@$(BIN)/python -m bench $(ARGS)
+
+.PHONY: bench-assignment
+bench-assignment: venv ## Time the assignment of 10,000 tasks on 500 workers
+	@$(BIN)/python -m bench.assignment $(ARGS)
+
+.PHONY: bench-heartbeats
+bench-heartbeats: venv ## Measure one coordinator under the heartbeats of 2,000 workers
+	@$(BIN)/python -m bench.heartbeats $(ARGS)
+
+.PHONY: bench-failover
+bench-failover: venv ## Compare the pauses of failures and moves with Kafka Streams
+	@$(BIN)/python -m bench.failover $(ARGS)
+
+.PHONY: bench-scaling
+bench-scaling: venv ## Measure what a second worker brings
+	@$(BIN)/python -m bench.scaling $(ARGS)
+
+.PHONY: chaos
+FAULTS ?= 200
+chaos: venv ## Run random faults against three workers and check every record: make chaos FAULTS=200 SEED=1
+	@$(BIN)/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: lint
 lint: venv ## Check style, types, layers
