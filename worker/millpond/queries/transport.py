@@ -111,6 +111,7 @@ class Transport:
         deadline = time.monotonic() + timeout_s
         pause = _FIRST_PAUSE_S
         trouble: Exception = OSError("not asked")
+        refused: QueryFailed | None = None
         while True:
             for address in self._addresses:
                 left = max(deadline - time.monotonic(), 0.0)
@@ -124,15 +125,15 @@ class Transport:
                 failed = self._refused(address, connection, answer)
                 if failed.reason is FailureReason.NOT_ACTIVE and not failed.partitions and time.monotonic() < deadline:
                     # The worker itself has just started: another one, or a moment, may help.
-                    trouble = failed
+                    refused = failed
                     continue
                 raise failed
             if time.monotonic() + pause >= deadline:
                 break
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
-        if isinstance(trouble, QueryFailed):
-            raise trouble
+        if refused is not None:
+            raise refused
         tried = ", ".join(f"{host}:{port}" for host, port in self._addresses)
         raise QueryFailed(
             FailureReason.NOT_PRESENT,
