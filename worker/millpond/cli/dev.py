@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from millpond.cli.application import attribute_name, load_topology
+from millpond.cli.fleet.children import Leash
 from millpond.cli.options import configuration_options, load_config, target_argument, verbose_option
 from millpond.cli.session import Session
 from millpond.errors import BrokerError
@@ -98,6 +99,7 @@ def command(
             temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-dev-")))
         directory = data_dir or temporary
         assert directory is not None
+        leash = stack.enter_context(Leash(temporary))
         if standbys is not None:
             flags["num.standby.replicas"] = standbys
         config = load_config(file, flags, required=())
@@ -122,7 +124,7 @@ def command(
             from millpond.cli.fleet.worker import Launch
 
             launch = Launch(target, config, flags, file, (directory / "workers").absolute(), session.verbose)
-            run_fleet(launch, workers, session, title, temporary)
+            run_fleet(launch, workers, session, title, leash)
 
 
 @contextlib.contextmanager

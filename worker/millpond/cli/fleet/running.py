@@ -7,7 +7,6 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import click
 from rich.console import RenderableType
@@ -31,7 +30,7 @@ _LINE_EVERY_S = 5.0
 _COMMANDS = "keys: + -  k1 kills w1, d2 drains w2   elsewhere: millpond dev scale 5, kill w1, drain w2, status"
 
 
-def run_fleet(launch: Launch, count: int, session: Session, title: str, temporary: Path | None) -> None:
+def run_fleet(launch: Launch, count: int, session: Session, title: str, leash: Leash) -> None:
     """Run an application's workers and their coordinator until SIGINT or SIGTERM.
 
     Every process that was started has ended when this returns. The second SIGINT ends them by SIGKILL.
@@ -41,14 +40,13 @@ def run_fleet(launch: Launch, count: int, session: Session, title: str, temporar
         count: how many.
         session: where to show them.
         title: the application's name.
-        temporary: a directory that goes with this process, however it ends.
+        leash: ends the processes with this one, however it ends.
 
     Raises:
         MillpondError: workers cannot run.
         click.Abort: it was interrupted twice.
     """
-    with Leash(temporary) as leash:
-        asyncio.run(_run(Fleet(launch, count, leash), session, title))
+    asyncio.run(_run(Fleet(launch, count, leash), session, title))
 
 
 async def _run(fleet: Fleet, session: Session, title: str) -> None:
