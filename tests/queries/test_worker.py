@@ -42,6 +42,8 @@ def test_a_worker_answers_for_what_it_committed(broker, create_topic, app_id, tm
     with Running(topology, servers, app_id, tmp_path, settings) as running:
         running.wait(lambda: running.worker.metrics.port, "it serves")
         with Client(running.worker.metrics.http.url, timeout=timedelta(seconds=40)) as client:
+            # The first question comes while the worker starts: a global store answers when it is complete.
+            assert [row.key for row in client.store("airports").all()] == ["JFK", "LGA"]
             counts = client.store("counts", key=mp.String, value=mp.Long)
             hourly = client.store("hourly", key=mp.String, value=mp.Long)
             rows = counts.all(position=ends)  # also waits for the start, and for all that was produced before

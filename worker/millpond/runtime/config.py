@@ -223,7 +223,8 @@ class Config:
     )  # fmt: skip
     http_host: str = _setting(
         "http.host", as_text, "127.0.0.1",
-        "Address on which `/metrics`, `/healthz` and `/readyz` are served; `0.0.0.0` for every interface.",
+        "Address on which metrics, health and queries are served; `0.0.0.0` for every interface. Where workers are on "
+        "several machines, it is one that the others reach, or 'application.server' names that.",
     )  # fmt: skip
     http_port: int = _setting(
         "http.port", as_count(0, 65_535, besides=(-1,)), 0,

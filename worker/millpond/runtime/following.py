@@ -9,17 +9,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from millpond.errors import OwnershipError
 from millpond.protocol import Answer, Epoch, RefusalCode, Role, TakeOver, TaskReport, TaskState, parse_task
-from millpond.protocol.client import CoordinatorClient
 from millpond.topology import TaskId
 
 from .config import Config
 from .ownership import Claim, claim_of
 from .registrar import LookedUp, TakenOver
 from .task_manager import TaskManager
+
+if TYPE_CHECKING:
+    from millpond.protocol.client import CoordinatorClient
 
 __all__ = ("Follower",)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
 from millpond.errors import OwnershipError
 from millpond.protocol import Heartbeat
-from millpond.protocol.client import CoordinatorClient
 from millpond.topology import TaskId
 
 from .assembly import Assembly
@@ -19,6 +19,9 @@ from .ownership import Claim, claim_of, tasks_by_claim
 from .plan import Plan, summary
 from .registrar import Registrar
 from .task_manager import TaskManager
+
+if TYPE_CHECKING:
+    from millpond.protocol.client import CoordinatorClient
 
 __all__ = ("announce", "claim_everything", "make_client", "own_tasks")
 
@@ -90,6 +93,8 @@ def make_client(config: Config, plan: Plan, url: str, address: str | None) -> Co
     Raises:
         ConfigError: the certificates cannot be read.
     """
+    from millpond.protocol.client import CoordinatorClient  # aiohttp: only where there is a coordinator
+
     topology = summary(plan)
     rack = config.consumer.get("client.rack")
     heartbeat = Heartbeat(

@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCorrupted
 from millpond.protocol import Role
-from millpond.protocol.client import CoordinatorClient
 from millpond.queries.service import QueryService
 from millpond.topology import TaskId, Topology
 
@@ -45,6 +44,9 @@ from .restore import ChangelogReader, Restoration
 from .start import announce, claim_everything, make_client, own_tasks
 from .states import WorkerState, may_follow
 from .task_manager import TaskManager
+
+if TYPE_CHECKING:
+    from millpond.protocol.client import CoordinatorClient
 
 __all__ = ("Worker",)
 
@@ -569,7 +571,7 @@ class Worker:
 
     def globals_ready(self) -> bool:
         """Whether the global stores have all that was in their topics when the worker started."""
-        return not self._manager.globals.behind
+        return self.state is WorkerState.RUNNING and not self._manager.globals.behind
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Run a function in the loop, between two turns. Safe from any thread."""
