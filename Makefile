@@ -17,7 +17,7 @@ help: ## Show this menu
 	  END { printf "\nArguments go through: make test ARGS=\"-k window\"\n\n" }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: venv ## Run the flights demo: a real broker, exactly once, through a kill -9
+demo: venv ## Run the flights demo: three workers on a real broker, exactly once, through a kill -9
 	@$(BIN)/python examples/flights/demo.py $(ARGS)
 
 .PHONY: test

@@ -409,7 +409,10 @@ class Engine:
         self._placement = placement_of(view, known)
         self._goal = Placement(self._placement.active, self._placement.standby)
         self._membership_changed()
-        self._gathering.await_workers((each.worker for each in view.members if each.alive), now_ms + self._session_ms)
+        alive = {each.worker for each in view.members if each.alive}
+        self._gathering.await_workers(alive, now_ms + self._session_ms)
+        if not alive:
+            self._gathering.expect(view.owners.values())
 
     # How it does it.
 

@@ -23,6 +23,7 @@ class Gathering:
         self._until_ms = 0
         self._latest_ms = 0
         self._awaited: set[str] | None = None  # None: nobody in particular
+        self._expected: set[str] = set()
 
     def await_workers(self, workers: Iterable[str], until_ms: int) -> None:
         """A coordinator starts again: wait for these, and for no longer than that."""
@@ -30,15 +31,24 @@ class Gathering:
         self._until_ms = until_ms
         self._began = self.waiting = bool(self._awaited)
 
+    def expect(self, workers: Iterable[str]) -> None:
+        """Nobody runs, and these had tasks when all ended: once the first comes, the others are given some time too."""
+        self._expected = set(workers)
+
     def joined(self, worker: str, now_ms: int) -> None:
         """A worker was heard of for the first time."""
         if self._awaited:
             self._awaited.discard(worker)
         elif not self._began:
             self._began = self.waiting = True
-            self._until_ms, self._latest_ms = now_ms + self._pause_ms, now_ms + 4 * self._pause_ms
+            self._latest_ms = now_ms + 4 * self._pause_ms
+            self._until_ms = self._quiet_until(worker, now_ms)
         elif self.waiting:
-            self._until_ms = min(now_ms + self._pause_ms, self._latest_ms)
+            self._until_ms = self._quiet_until(worker, now_ms)
+
+    def _quiet_until(self, worker: str, now_ms: int) -> int:
+        self._expected.discard(worker)
+        return self._latest_ms if self._expected else min(now_ms + self._pause_ms, self._latest_ms)
 
     def ended(self, worker: str) -> None:
         """A worker is gone: nobody waits for it."""

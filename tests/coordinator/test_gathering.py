@@ -1,0 +1,22 @@
+"""When there is enough to decide on."""
+
+from __future__ import annotations
+
+from millpond_operator.coordinator.gathering import Gathering
+
+
+def test_those_who_had_tasks_when_all_ended_are_given_time_once_the_first_is_back():
+    """A stopped application starts again: its tasks are not dealt out before their owners could come, or 2 s are over."""
+    gathering = Gathering(500)
+    gathering.expect(["w0", "w1", "w2"])
+    gathering.joined("w1", 0)
+    assert not gathering.over(1_900)
+    gathering.joined("w0", 1_000)
+    gathering.joined("w2", 1_100)
+    assert not gathering.over(1_500)
+    assert gathering.over(1_600)
+    late = Gathering(500)
+    late.expect(["w0", "w1"])
+    late.joined("w1", 0)
+    assert not late.over(1_999)
+    assert late.over(2_000)
