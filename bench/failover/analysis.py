@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, NamedTuple
 from bench.failover.records import Result, expected_count
 from bench.statistics import percentile
 
-Kind = Literal["quiet", "kill_known", "kill_silent", "freeze", "leave", "join", "restart", "grow", "shrink"]
+Kind = Literal["quiet", "kill_known", "kill_silent", "freeze", "thaw", "leave", "join", "restart", "grow", "shrink"]
 DEATHS: Final[tuple[Kind, ...]] = ("kill_known", "kill_silent", "freeze")
 """After these somebody else has to find out that a worker is gone, or be told; the others are planned."""
 

@@ -124,7 +124,7 @@ class Conductor:
         self.fleet.freeze(worker)
         self.faults.append(Fault("freeze", at, victim, self.fleet.noticed(worker, _RECOVER)))
         self._until(lambda: not self.probe.owned_by(victim), _RECOVER, f"{victim}'s tasks at others")
-        self._mark("join")
+        self._mark("thaw")
         self.fleet.thaw(worker)
         self._settle(balanced if self.fleet.keeps_state_of_the_killed else covered)
 

@@ -35,6 +35,7 @@ _KINDS: Final[dict[Kind, str]] = {
     "kill_known": "SIGKILL, reported at once",
     "kill_silent": "SIGKILL, found out",
     "freeze": "SIGSTOP, session timeout",
+    "thaw": "SIGCONT: a zombie",
     "leave": "a worker gives up its tasks",
     "join": "it gets tasks again",
     "restart": "SIGTERM and a new start",
