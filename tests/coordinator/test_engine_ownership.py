@@ -231,3 +231,16 @@ def test_epochs_grow_with_every_change_of_orders() -> None:
         revisions = now
     for (before, _), (after, changed) in itertools.pairwise(seen):
         assert after > before if changed else after == before
+
+
+def test_a_task_that_kafka_says_is_nobodys_is_claimed_again() -> None:
+    """Committed offsets are gone (reset, or retention): the remembered owner finds nobody's name, and says so."""
+    driver, workers = Driver(), fleet(Kafka(), 2)
+    settled(driver, workers)
+    (task,) = [task for task, owner in owners(driver).items() if owner == "w0"][:1]
+    workers[0].held.pop(task)
+    answer = driver.beat(workers[0], taken_over={task: ""})
+    driver.pass_time(500)
+    answers = [answer, driver.beat(workers[0]), driver.beat(workers[1])]
+    assert [order.previous for each in answers for order in each.take_over if task in order.owners]
+    assert all(order.previous is None for each in answers for order in each.take_over if task in order.owners)

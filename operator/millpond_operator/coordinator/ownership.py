@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from millpond.protocol import NOBODY
 from millpond.topology import TaskId
 
 from .members import Membership, News
@@ -48,12 +49,16 @@ class Ownership:
         changed = False
         for text, owner in news.found.items():
             task = self.tasks.get(text)
-            if task is None or not owner or self.owners.get(task) == owner:
+            if task is None or (self.owners.get(task) or NOBODY) == owner:
                 continue
-            # The first heartbeat after a restart of ours repeats what may be long past.
-            if first and self._claimed(task, text):
+            # The first heartbeat after a restart of ours repeats what may be long past; and whoever runs a task is not nobody.
+            if (first or owner == NOBODY) and self._claimed(task, text):
                 continue
-            self.owners[task] = owner
+            if owner == NOBODY:
+                # Brokers forget offsets, and owners with them, when an application rested for too long or was reset.
+                del self.owners[task]
+            else:
+                self.owners[task] = owner
             changed = True
         for text in news.claimed:
             task = self.tasks.get(text)

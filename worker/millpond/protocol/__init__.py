@@ -1,6 +1,7 @@
 """What workers and the coordinator say to each other, and the ids they use for it."""
 
 from .messages import (
+    NOBODY,
     PROTOCOL_VERSION,
     Answer,
     Epoch,
@@ -23,6 +24,7 @@ from .messages import (
 from .tasks import parse_task
 
 __all__ = (
+    "NOBODY",
     "PROTOCOL_VERSION",
     "Answer",
     "Epoch",

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 __all__ = (
+    "NOBODY",
     "PROTOCOL_VERSION",
     "Answer",
     "Epoch",
@@ -38,6 +39,9 @@ __all__ = (
 )
 
 PROTOCOL_VERSION = 1
+
+NOBODY = ""
+"""Stands for the owner of a task that has none, in `Heartbeat.taken_over`."""
 
 
 class Role(enum.StrEnum):

@@ -13,11 +13,12 @@ from millpond.state import StateFile, StateFileOptions
 from millpond.topology import Topology
 
 from .claims import OffsetStore
-from .clients import COPY_AHEAD_KIB, make_consumer, make_surveyor
+from .clients import COPY_AHEAD_KIB, make_asker, make_consumer
 from .cluster import Cluster
 from .commit import OffsetCommitter
 from .config import Config
 from .environment import Environment
+from .errands import Errands
 from .global_state import GlobalStores
 from .handlers import Handlers
 from .plan import Plan, make_plan
@@ -30,6 +31,8 @@ __all__ = ("Assembly", "assemble")
 log = logging.getLogger(__name__)
 
 _KNOWN_S = 5.0
+#: Questions to Kafka at a time beside the loop; each has a connection of its own.
+_ERRANDS = 3
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,13 @@ def assemble(
         offset_committer = OffsetCommitter(consumer)
     changelogs = sum(len(plan.changelogs[task.subtopology]) for task in plan.tasks)
     copier = make_consumer(config, changelogs, None, on_error, COPY_AHEAD_KIB)
-    offsets = OffsetStore(copier, lambda: make_surveyor(config, on_error), stopping, config.task_timeout_ms / 1000)
+    errands = Errands("millpond-registrar", _ERRANDS, lambda: make_asker(config, on_error))
+    offsets = OffsetStore(
+        errands.consumer,
+        lambda: make_asker(config, on_error, stable=False),
+        stopping,
+        config.task_timeout_ms / 1000,
+    )
     _make_known(consumer, {topic for topics in plan.tasks.values() for topic in topics})
     _make_known(copier, {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()})
     stores = TaskStores(plan, environment, state_file)
@@ -117,7 +126,7 @@ def assemble(
         topology.global_stores, plan.partitions, environment, stores.of_builder, consumer, cluster
     )
     manager = TaskManager(
-        plan, config, environment, stores, global_stores, consumer, copier, cluster, offsets, reader, fencing
+        plan, config, environment, stores, global_stores, consumer, copier, cluster, offsets, errands, reader, fencing
     )
     return Assembly(cluster, plan, environment, state_file, consumer, copier, offset_committer, manager)
 

@@ -245,9 +245,12 @@ class CarefulCollector(RecordCollector):
             if error.code() not in _REFUSING:
                 raise KafkaException(error)
             if not isinstance(row, SourcedRow):
+                cure = "Raise 'max.message.bytes' of the topic, or keep less under one key."
+                if error.code() == KafkaError.INVALID_TIMESTAMP:
+                    cure = "Check the timestamps of the input, and 'message.timestamp.after.max.ms' of the topic."
                 raise BrokerError(
                     f"{_described(row)} was refused ({error.str()}): the state could not be restored without it. "
-                    f"Nothing of it is committed. Raise 'max.message.bytes' of the topic, or keep less under one key."
+                    f"Nothing of it is committed. {cure}"
                 )
             if self._transactional:
                 self._refusals.add(row, error)

@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from millpond.errors import BrokerError, OwnershipError
 from millpond.topology import TaskId
 
-from .commit import Offsets, is_fenced, topic_partitions
+from .commit import Offsets, is_fenced, portions, topic_partitions
 from .ownership import CommittedOffset, OffsetMetadata, Partition, decode_metadata, next_epoch, takeable
 
 __all__ = ("UNOWNED", "OffsetStore", "commit_directly", "commit_under", "initialised", "take_over", "transactional_id")
@@ -47,7 +47,8 @@ class OffsetStore:
     """The group's committed offsets.
 
     Args:
-        consumer: of the group; whether it waits for pending transactions follows from its isolation level.
+        consumer: gives the calling thread's, of the group; whether it waits for pending transactions follows from its
+            isolation level.
         surveyor: makes a consumer of the group that does not wait for them.
         stopping: asked while waiting; True gives up.
         patience_s: how long to wait for a broker, in seconds.
@@ -55,7 +56,7 @@ class OffsetStore:
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: Callable[[], Consumer],
         surveyor: Callable[[], Consumer],
         stopping: Callable[[], bool],
         patience_s: float,
@@ -71,12 +72,12 @@ class OffsetStore:
         Raises:
             BrokerError: the coordinator does not answer.
         """
-        return self._patiently(lambda: _committed(self._consumer, partitions, _TRY_S), "the committed offsets")
+        return self._patiently(lambda: _committed(self._consumer(), partitions, _TRY_S), "the committed offsets")
 
     def try_read(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset] | None:
         """As `read`, once; None when there is no answer within `timeout_s`."""
         try:
-            return _committed(self._consumer, partitions, timeout_s)
+            return _committed(self._consumer(), partitions, timeout_s)
         except KafkaException:
             return None
 
@@ -232,7 +233,8 @@ def commit_under(producer: Producer, group: Any, offsets: Offsets) -> None:
     """
     try:
         producer.begin_transaction()
-        producer.send_offsets_to_transaction(topic_partitions(offsets), group, _COMMIT_S)
+        for part in portions(topic_partitions(offsets)):
+            producer.send_offsets_to_transaction(part, group, _COMMIT_S)
         producer.commit_transaction(_COMMIT_S)
     except KafkaException as error:
         if is_fenced(error):
@@ -246,10 +248,10 @@ def commit_directly(consumer: Consumer, offsets: Offsets) -> None:
     Raises:
         KafkaException: the broker refused.
     """
-    answer = consumer.commit(offsets=topic_partitions(offsets), asynchronous=False)
-    for each in answer or ():
-        if each.error is not None:
-            raise KafkaException(each.error)
+    for part in portions(topic_partitions(offsets)):
+        for each in consumer.commit(offsets=part, asynchronous=False) or ():
+            if each.error is not None:
+                raise KafkaException(each.error)
 
 
 def claimed(

@@ -19,9 +19,9 @@ __all__ = (
     "COPY_AHEAD_KIB",
     "READ_AHEAD_KIB",
     "log",
+    "make_asker",
     "make_consumer",
     "make_producer",
-    "make_surveyor",
     "quick_retries",
 )
 
@@ -84,12 +84,18 @@ def make_consumer(
     return Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
 
 
-def make_surveyor(config: Config, on_error: Callable[[KafkaError], None]) -> Consumer:
-    """A consumer for one question: which offsets are committed, whatever transactions are pending."""
+def make_asker(config: Config, on_error: Callable[[KafkaError], None], *, stable: bool = True) -> Consumer:
+    """A consumer that only asks which offsets are committed.
+
+    Args:
+        config: the worker's settings.
+        on_error: told about errors of the client.
+        stable: whether it waits for transactions that are pending there.
+    """
     fixed: dict[str, Any] = {
         "group.id": config.application_id,
         "enable.auto.commit": False,
-        "isolation.level": "read_uncommitted",
+        "isolation.level": "read_committed" if stable and config.exactly_once else "read_uncommitted",
         "error_cb": on_error,
     }
     return Consumer(dict(config.consumer_settings(defaults=quick_retries, fixed=fixed)), logger=log)

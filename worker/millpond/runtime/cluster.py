@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -154,6 +155,9 @@ class Cluster:
                     raise BrokerError(
                         f"cannot read where topics begin and end: {error.args[0].str()}. Check that the brokers are up."
                     ) from error
+                # The client keeps to the leaders it knew until all topics are looked up again.
+                with contextlib.suppress(KafkaException):
+                    self._admin.list_topics(timeout=_TRY_S)
                 time.sleep(_PAUSE_S)
             else:
                 return {each: (first[each], end[each]) for each in wanted}

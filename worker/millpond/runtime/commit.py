@@ -11,7 +11,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -31,6 +31,8 @@ Offsets = Mapping[Partition, tuple[int, OffsetMetadata]]
 _CALL_TIMEOUT_S = 5.0
 #: The client's calls do not always keep to their timeout when a broker dies under them: after this long one is given up.
 _STUCK_S = 7.0
+_MOST_OFFSETS_BYTES = 256 * 1024
+_OFFSET_BYTES = 200
 
 
 class CommitFailed(Exception):
@@ -103,6 +105,23 @@ def topic_partitions(offsets: Offsets) -> list[TopicPartition]:
     ]
 
 
+def _positions(partitions: Iterable[TopicPartition]) -> set[tuple[str, int, int]]:
+    return {(each.topic, each.partition, each.offset) for each in partitions}
+
+
+def portions(offsets: list[TopicPartition]) -> list[list[TopicPartition]]:
+    """The offsets in as many requests as they need: the group's coordinator writes each as one batch, of 1 MiB at most."""
+    found: list[list[TopicPartition]] = []
+    size = _MOST_OFFSETS_BYTES
+    for each in offsets:
+        size += _OFFSET_BYTES + len(each.topic) + len(each.metadata or "")
+        if size > _MOST_OFFSETS_BYTES:
+            found.append([])
+            size = 0
+        found[-1].append(each)
+    return found
+
+
 class TransactionCommitter:
     """Exactly once: offsets go into the producer's transaction, which a thread then commits.
 
@@ -145,10 +164,10 @@ class TransactionCommitter:
     def _work(self) -> None:
         while (offsets := self._jobs.get()) is not None:
             try:
-                if offsets:
+                for part in portions(offsets):
                     self._repeat(
-                        lambda offsets=offsets: self._producer.send_offsets_to_transaction(  # type: ignore[misc]
-                            offsets, self._group, _CALL_TIMEOUT_S
+                        lambda part=part: self._producer.send_offsets_to_transaction(  # type: ignore[misc]
+                            part, self._group, _CALL_TIMEOUT_S
                         )
                     )
                 self._repeat(lambda: self._producer.commit_transaction(_CALL_TIMEOUT_S))
@@ -197,6 +216,8 @@ class OffsetCommitter:
 
     def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """The consumer's `on_commit` callback."""
+        if _positions(partitions) != _positions(self._wanted):
+            return  # to a commit from before the worker went back
         errors = [each.error for each in partitions if each.error is not None]
         self._answer = error or (errors[0] if errors else True)
 

@@ -82,6 +82,10 @@ class Committer:
             if not self._complete():
                 return
             self._collector.drain()
+        if now >= self._next_refresh:
+            self._next_refresh = now + _REFRESH_S
+            for task in self._manager.running:
+                task.commit_needed = True
         over = self._over_limits()
         requested = any(task.context.commit_requested for task in self._manager.running)
         if (now >= self.next_commit or over or requested or self._manager.to_release()) and self.needed():
@@ -90,10 +94,6 @@ class Committer:
             self._complete()
         elif now >= self.next_commit:
             self.next_commit = now + self._interval_s
-            if now >= self._next_refresh:
-                self._next_refresh = now + _REFRESH_S
-                for task in self._manager.running:
-                    task.commit_needed = True
 
     def _complete(self) -> bool:
         done = self._pipeline.advance()
@@ -142,21 +142,24 @@ class Committer:
         rows = []
         manager = self._manager
         released = manager.to_release()
-        # One that is handed over before it ran has nothing but its offsets to commit.
-        for task in dict.fromkeys([*manager.running, *released]):
+        handed_over = {held.id for held in released}
+        for task in manager.running:
             task.context.commit_requested = False
-            if not task.commit_needed and task not in released:
+            if not task.commit_needed and task.id not in handed_over:
                 continue
             self._send_changes(task)
             rows += [(store, store.seal(), store.metadata()) for store in task.stores.values()]
-            offsets.update(manager.positions(task))
+            offsets.update(manager.positions(manager.held[task.id]))
             task.commit_needed = False
             task.context.commit_requested = False  # what a flush asked for is in this commit
+        for held in released:
+            if held.task is None:
+                offsets.update(manager.positions(held))
         if released:
             manager.releasing(released)
         self._collector.drain()
         self._collector.ensure_transaction()
-        self._pipeline.begin(Commit(offsets, rows, [task.id for task in released]))
+        self._pipeline.begin(Commit(offsets, rows, [held.id for held in released]))
 
     def _completed(self, commit: Commit) -> None:
         """The broker has it: write the state, tell who wants to know, purge."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from millpond.errors import OwnershipError
-from millpond.protocol import Answer, Epoch, RefusalCode, Role, TakeOver, TaskReport, TaskState, parse_task
+from millpond.protocol import NOBODY, Answer, Epoch, RefusalCode, Role, TakeOver, TaskReport, TaskState, parse_task
 from millpond.topology import TaskId
 
 from .config import Config
@@ -54,11 +54,16 @@ class Follower:
         self._config = config
         self._all = tasks
         self._answer: Answer | None = None
-        self._ordered: set[tuple[str | None, frozenset[tuple[str, str]]]] = set()
+        #: Take-overs that were begun and whose result the coordinator may not know yet, by previous owner.
+        self._ordered: dict[str | None, Mapping[str, str]] = {}
+        self._under_way: set[str | None] = set()
+        #: Tasks that were handed over, and the answer that still gives them to this worker.
+        self._handed_over: dict[TaskId, tuple[str, int]] = {}
         self._found: dict[str, str] = {}
         self._on_disk: dict[str, int] = {}
         self._suspects: set[TaskId] = set()
         self._checking = 0
+        self._unchecked: set[TaskId] = set()
         self._adopting = 0
         self._retry_at = 0.0
         self._foreign_until: dict[TaskId, float] = {}
@@ -140,7 +145,11 @@ class Follower:
         release = self._known(answer.release)
         manager = self._manager
         by_role: dict[Role, list[TaskId]] = {role: [] for role in Role}
+        current = (answer.coordinator, answer.revision)
+        self._handed_over = {task: under for task, under in self._handed_over.items() if under == current}
         for task, role in wanted.items():
+            if role is Role.ACTIVE and task in self._handed_over:
+                continue  # the coordinator has not heard of it yet
             held = manager.held.get(task)
             if held is None or held.role is not role:
                 if held is None or held.role is not Role.ACTIVE:
@@ -194,30 +203,38 @@ class Follower:
         return found
 
     def _carry_out(self, orders: tuple[TakeOver, ...]) -> None:
-        wanted = {(each.previous, frozenset(each.owners.items())) for each in orders}
-        # An order stands until the coordinator has the result; it is carried out once, unless it failed.
-        for previous, owners in wanted - self._ordered:
-            if previous == self._config.worker_id:
+        self._ordered = {each: owners for each, owners in self._ordered.items() if each in self._under_way} | {
+            each.previous: each.owners for each in orders if self._ordered.get(each.previous) == each.owners
+        }
+        for order in orders:
+            previous = order.previous
+            # An order stands until the coordinator has the result. It is carried out once, unless it failed; and one at
+            # a time from each owner, since each fences the one before.
+            if previous == self._config.worker_id or previous in self._under_way:
                 continue
-            tasks = self._known(dict(owners))
+            if self._ordered.get(previous) == order.owners:
+                continue
+            tasks = self._known(order.owners)
             if tasks:
                 log.info("taking %d tasks over from %s", len(tasks), previous or "nobody")
+                self._ordered[previous] = order.owners
+                self._under_way.add(previous)
                 self._manager.registrar.take_over(previous, tasks)
-        self._ordered = wanted
 
     def taken_over(self, answer: TakenOver) -> None:
         """The registrar carried out an order: tell, and begin with what is this worker's now."""
         mine = []
+        self._under_way.discard(answer.previous)
         for task, owner in answer.owners.items():
-            if owner is not None:
-                self._found[str(task)] = owner
+            self._found[str(task)] = owner or NOBODY
             if owner == self._config.worker_id:
                 mine.append(task)
         if answer.previous in answer.owners.values():
             # The broker refused, or the previous owner came back meanwhile.
-            self._ordered = {each for each in self._ordered if each[0] != answer.previous}
+            self._ordered.pop(answer.previous, None)
             self._retry_at = time.monotonic() + _RETRY_S
         self._manager.hold(mine, Role.ACTIVE)
+        self._manager.changed = True  # another order for the same owner may wait
         self._report(urgent=True)
 
     # What Kafka says ------------------------------------------------------------------------------------------
@@ -225,14 +242,21 @@ class Follower:
     def _foreign(self, task: TaskId, claim: Claim, owner: str | None) -> None:
         """A task was to be active here, but it is another's, or nobody's."""
         log.info("task %s is %s", task, f"worker {owner}'s" if owner else "nobody's")
-        if owner is not None:
-            self._found[str(task)] = owner
+        self._found[str(task)] = owner or NOBODY
         self._foreign_until[task] = time.monotonic() + _RETRY_S
         self._manager.lost(task)
 
     def _released(self, tasks: Mapping[TaskId, str]) -> None:
         """A commit handed these over to their new owners."""
         self._found |= {str(task): owner for task, owner in tasks.items()}
+        if self._answer is not None:
+            under = (self._answer.coordinator, self._answer.revision)
+            self._handed_over |= dict.fromkeys(tasks, under)
+
+    def went_back(self) -> None:
+        """What was being looked into beside the tasks is looked into again when there is reason to."""
+        self._checking = self._adopting = 0
+        self._unchecked.clear()
 
     def _check_suspects(self) -> None:
         """Tasks run here that the coordinator thinks another's: look whose they are."""
@@ -245,6 +269,7 @@ class Follower:
         }
         self._suspects.clear()
         if running and not self._checking:
+            self._unchecked = set(running)
             self._checking = self._manager.registrar.look_up(running, committed=True)
 
     def looked_up(self, answer: LookedUp) -> bool:
@@ -262,11 +287,13 @@ class Follower:
             return True
         if not self._checking or answer.number != self._checking:
             return False
-        self._checking = 0
+        self._unchecked.difference_update(answer.tasks)
+        if not self._unchecked:
+            self._checking = 0
         for task, where in answer.tasks.items():
             owners = {each.metadata.owner for each in where.committed.values()} - {None}
             held = self._manager.held.get(task)
-            running = held is not None and held.state is TaskState.RUNNING
+            running = held is not None and held.role is Role.ACTIVE and held.state is TaskState.RUNNING
             if running and owners and self._config.worker_id not in owners:
                 log.warning("task %s was taken over by worker %s", task, min(map(str, owners)))
                 self.fenced = True
@@ -277,8 +304,8 @@ class Follower:
         self._next_adoption = now + self._config.coordinator_session_timeout_ms / 1000
         if not self._connected(now) and not self.leaving:
             active = {task for task, held in self._manager.held.items() if held.role is Role.ACTIVE}
-            if self._all - active:
-                self._adopting = self._manager.registrar.look_up(self._all - active, committed=True)
+            if self._all - active and not self._adopting:
+                self._adopting = self._manager.registrar.find(self._config.worker_id, self._all - active)
 
     # Reports --------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from millpond.protocol import Role, TaskReport, TaskState
 from millpond.topology import TaskId
 
 from .ownership import CommittedOffset, Partition
+from .registrar import Whereabouts
 from .restore import Restoration
 from .task import StreamTask
 
@@ -34,6 +35,8 @@ class Held:
     """The active task, once it is known where it starts."""
     committed: Mapping[Partition, CommittedOffset] = field(default_factory=dict)
     """Of an active task: what is committed for its inputs."""
+    where: Whereabouts | None = None
+    """Of an active task: where it stood in Kafka when it was looked up."""
     epoch: int = 0
     """Of an active task: its epoch in the offset metadata."""
     release_to: str | None = None
@@ -50,6 +53,8 @@ class Held:
         """Changelog records to go; None while unknown."""
         if not self.opened:
             return None
+        if self.role is not Role.ACTIVE and any(each.bounded for each in self.changelogs):
+            return None  # how far the task has come in a changelog that is its input, only the task knows
         if self.role is Role.ACTIVE and self.state in (TaskState.RUNNING, TaskState.RELEASING):
             return 0
         return sum(each.remaining for each in self.changelogs)

@@ -90,7 +90,11 @@ class Intake:
                 reader.records(Partition(topic or "", number or 0), list(of_partition))
         for message in events:
             error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            code = None if error is None else error.code()
+            partition = Partition(message.topic() or "", message.partition() or 0)
+            if code == KafkaError._AUTO_OFFSET_RESET and self._manager.reopen(partition):
+                continue
+            if code == KafkaError._PARTITION_EOF:
                 reader.reached_end(
                     Partition(message.topic() or "", message.partition() or 0), int(message.offset() or 0)
                 )
@@ -110,6 +114,10 @@ class Intake:
             raise BrokerError(f"no permission to read {partition}: {error.str()}.")
         elif code == KafkaError._AUTO_OFFSET_RESET:
             # Retention was faster than this application; going back finds where the partition begins now.
+            if self._manager.globals.of_topic(partition.topic) is not None:
+                self._manager.globals.close()
+                self._manager.globals.create()
+                return
             raise CommitFailed(f"the position in {partition} is not in the topic any more: {error.str()}")
         elif code in _UNREADABLE:
             # The client goes on after what it cannot read.

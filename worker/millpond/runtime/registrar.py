@@ -7,25 +7,25 @@ loop asks, goes on processing, and finds the answer later.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from queue import SimpleQueue
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 
 from millpond.errors import OwnershipError
 from millpond.topology import TaskId
 
-from .claims import OffsetStore, take_over
+from .claims import OffsetStore, commit_directly, commit_under, take_over
 from .cluster import Cluster
-from .ownership import CommittedOffset, Partition, claim_of
+from .commit import Offsets
+from .errands import Errands
+from .ownership import Claim, CommittedOffset, Partition, claim_of
 
 __all__ = ("LookedUp", "Registrar", "TakenOver", "Whereabouts")
 
 log = logging.getLogger(__name__)
 
-_THREADS = 4
 _TOGETHER_S = 0.25
 
 
@@ -47,7 +47,7 @@ class LookedUp:
     committed: bool
     """Whether committed offsets were asked for."""
     number: int = 0
-    """What `look_up` returned."""
+    """What `look_up` or `find` returned."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Registrar:
     """Asks Kafka on behalf of a worker.
 
     Args:
-        consumer: any consumer of the application's group.
+        errands: threads, each with a consumer of the application's group.
         cluster: tells where partitions begin and end.
-        offsets: reads committed offsets.
+        offsets: reads committed offsets, in one of those threads.
         partitions_of: the inputs and the changelogs of a task.
         fencing: makes a producer that has the transactional id of an owner to itself; None where there are no
             transactions.
@@ -74,14 +74,14 @@ class Registrar:
 
     def __init__(
         self,
-        consumer: Consumer,
+        errands: Errands,
         cluster: Cluster,
         offsets: OffsetStore,
         partitions_of: Callable[[TaskId], tuple[Collection[Partition], Collection[Partition]]],
         fencing: Callable[[str], Producer] | None,
         start_of: Callable[[Partition, tuple[int, int]], int],
     ) -> None:
-        self._consumer = consumer
+        self._errands = errands
         self._cluster = cluster
         self._offsets = offsets
         self._partitions_of = partitions_of
@@ -89,105 +89,152 @@ class Registrar:
         self._start_of = start_of
         self._number = 0
         self._answers: SimpleQueue[LookedUp | TakenOver | BaseException] = SimpleQueue()
-        self._threads = ThreadPoolExecutor(_THREADS, "millpond-registrar")
+
+    # Questions whose answers come through `answers` -----------------------------------------------------------
 
     def look_up(self, tasks: Collection[TaskId], *, committed: bool) -> int:
         """Ask where tasks stand; `committed` includes whose they are.
 
+        That a task is this worker's, at these offsets, is only known if the look-up began after the producer that will
+        commit for it was initialised, and if that producer committed nothing for the task since.
+
         Returns:
-            the number that the answer will bear: what was asked earlier may be out of date when it comes.
+            the number that the answers will bear, of which there may be several, each for some of the tasks: what was
+            asked earlier may be out of date when it comes.
         """
         self._number += 1
         number = self._number
-        self._submit(lambda: replace(self.looked_up(tasks, committed=committed), number=number))
+        self._ask(lambda: self._look_up(tasks, committed, number))
+        return number
+
+    def find(self, worker: str, tasks: Collection[TaskId]) -> int:
+        """As `look_up`, for those of the tasks that name a worker; one answer, which may be empty."""
+        self._number += 1
+        number = self._number
+        self._ask(lambda: self._answers.put(self._whereabouts(self._naming(worker, tasks), True, number)))
         return number
 
     def take_over(self, previous: str | None, owners: Mapping[TaskId, str]) -> None:
         """Ask to move tasks from a previous owner, or from nobody, to new ones."""
-        self._submit(lambda: self.taken_over(previous, owners))
+        self._ask(lambda: self._answers.put(self._take_over(previous, owners)))
 
-    def answers(self) -> list[LookedUp | TakenOver]:
-        """What is known by now.
+    def answers(self) -> Iterator[LookedUp | TakenOver]:
+        """What is known by now; what is not taken stays for the next time.
 
         Raises:
             BrokerError: the broker refused, or did not answer in time.
         """
-        found: list[LookedUp | TakenOver] = []
         while not self._answers.empty():
             answer = self._answers.get()
             if isinstance(answer, BaseException):
                 raise answer
-            found.append(answer)
-        return found
+            yield answer
 
-    def close(self) -> None:
-        """Begin nothing more; what is under way ends by itself."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _submit(self, job: Callable[[], LookedUp | TakenOver]) -> None:
+    def _ask(self, job: Callable[[], None]) -> None:
         def run() -> None:
             try:
-                self._answers.put(job())
+                job()
             except BaseException as error:
                 self._answers.put(error)
 
-        self._threads.submit(run)
+        self._errands.run(run)
 
-    def looked_up(self, tasks: Collection[TaskId], *, committed: bool) -> LookedUp:
-        """As `look_up`, waiting for the answer.
+    # Questions whose answers are waited for -------------------------------------------------------------------
 
-        That a task is this worker's, at these offsets, is only known if the look-up began after the producer that will
-        commit for it was initialised, and if that producer committed nothing for the task since.
+    def looked_up(self, tasks: Collection[TaskId]) -> LookedUp:
+        """As `look_up`, waiting for the whole answer."""
+        return self._errands.run(lambda: self._whereabouts(tasks, True, 0)).result()
+
+    def naming(self, worker: str, tasks: Collection[TaskId]) -> list[TaskId]:
+        """Those of the tasks that name a worker, not waiting for transactions."""
+        return self._errands.run(lambda: self._naming(worker, tasks)).result()
+
+    def surveyed(self, tasks: Collection[TaskId]) -> dict[TaskId, Mapping[Partition, CommittedOffset]]:
+        """What is committed for tasks, not waiting for transactions: only good for choosing what to look up."""
+        return self._errands.run(lambda: self._survey(tasks)).result()
+
+    def taken_over(self, previous: str | None, owners: Mapping[TaskId, str]) -> TakenOver:
+        """As `take_over`, waiting for the answer."""
+        return self._errands.run(lambda: self._take_over(previous, owners)).result()
+
+    def announce(self, producer: Producer | None, offsets: Offsets) -> None:
+        """Commit offsets that are this worker's, by a transaction of its producer, or directly where there is none.
+
+        Raises:
+            OwnershipError: the producer is fenced.
+            KafkaException: the broker refused for another reason.
         """
+
+        def run() -> None:
+            consumer = self._errands.consumer()
+            if producer is None:
+                commit_directly(consumer, offsets)
+            else:
+                commit_under(producer, consumer.consumer_group_metadata(), offsets)
+
+        self._errands.run(run).result()
+
+    def close(self) -> None:
+        """Begin nothing more; what is under way ends by itself."""
+        self._errands.close()
+
+    # In the threads -------------------------------------------------------------------------------------------
+
+    def _look_up(self, tasks: Collection[TaskId], committed: bool, number: int) -> None:
+        inputs = [each for task in tasks for each in self._partitions_of(task)[0]]
+        offsets = self._offsets.try_read(inputs, _TOGETHER_S) if committed and len(tasks) > 1 else None
+        if offsets is not None or not committed or len(tasks) == 1:
+            self._answers.put(self._whereabouts(tasks, committed, number, offsets))
+            return
+        # A request waits for every open transaction that concerns one of its partitions, and one of those may be of a
+        # worker that hangs: the other tasks need not wait for it.
+        for task in tasks:
+            self._ask(lambda task=task: self._answers.put(self._whereabouts([task], committed, number)))  # type: ignore[misc]
+
+    def _whereabouts(
+        self,
+        tasks: Collection[TaskId],
+        committed: bool,
+        number: int,
+        offsets: Mapping[Partition, CommittedOffset] | None = None,
+    ) -> LookedUp:
         inputs = {task: self._partitions_of(task) for task in tasks}
-        of_inputs: dict[Partition, CommittedOffset] = {}
-        if committed:
-            of_inputs = self._read_apart([list(own) for own, _ in inputs.values()])
+        if offsets is None:
+            offsets = self._offsets.read([each for own, _ in inputs.values() for each in own]) if committed else {}
         # The ends after the offsets: whoever owns a task now, what was committed before is below them. And the ends of
         # all records, not of the committed ones: the markers of a transaction reach offsets and changelogs apart.
         ranges = self._cluster.ranges({each for own, logs in inputs.values() for each in (*own, *logs)})
         return LookedUp(
             {
                 task: Whereabouts(
-                    {each: of_inputs[each] for each in own} if committed else {},
+                    {each: offsets[each] for each in own} if committed else {},
                     {each: ranges[each] for each in (*own, *logs)},
                 )
                 for task, (own, logs) in inputs.items()
             },
             committed,
+            number,
         )
 
-    def _read_apart(self, by_task: Sequence[Sequence[Partition]]) -> dict[Partition, CommittedOffset]:
-        """Committed offsets, by one request where that is answered soon.
-
-        A request waits for every open transaction that concerns one of its partitions, and one of those may be of a
-        worker that hangs. So tasks are asked for one by one where they cannot be had together.
-        """
-        together = [each for own in by_task for each in own]
-        if len(by_task) > 1:
-            found = self._offsets.try_read(together, _TOGETHER_S)
-            if found is not None:
-                return found
-        return {partition: each for own in by_task for partition, each in self._offsets.read(own).items()}
-
-    def survey(self, tasks: Collection[TaskId]) -> dict[TaskId, Mapping[Partition, CommittedOffset]]:
-        """What is committed for tasks, without waiting for transactions: only good for choosing what to look up."""
+    def _survey(self, tasks: Collection[TaskId]) -> dict[TaskId, Mapping[Partition, CommittedOffset]]:
         inputs = {task: self._partitions_of(task)[0] for task in tasks}
         found = self._offsets.survey([each for own in inputs.values() for each in own])
         return {task: {each: found[each] for each in own} for task, own in inputs.items()}
 
-    def taken_over(self, previous: str | None, owners: Mapping[TaskId, str]) -> TakenOver:
-        """As `take_over`, waiting for the answer."""
+    def _naming(self, worker: str, tasks: Collection[TaskId]) -> list[TaskId]:
+        return [task for task, seen in self._survey(tasks).items() if claim_of(worker, seen)[0] is Claim.RESUME]
+
+    def _take_over(self, previous: str | None, owners: Mapping[TaskId, str]) -> TakenOver:
         inputs = {task: self._partitions_of(task)[0] for task in owners}
-        everything = [each for own in inputs.values() for each in own]
-        ranges = self._cluster.ranges(everything)
+        ranges = self._cluster.ranges([each for own in inputs.values() for each in own])
 
         def start_of(partition: Partition) -> int:
             return self._start_of(partition, ranges[partition])
 
         taken: Collection[TaskId] = ()
         try:
-            taken = take_over(self._fencing, self._consumer, self._offsets, inputs, owners, previous, start_of)
+            consumer = self._errands.consumer()
+            taken = take_over(self._fencing, consumer, self._offsets, inputs, owners, previous, start_of)
         except OwnershipError as error:
             log.warning("%s", error)
         except KafkaException as error:
@@ -195,6 +242,6 @@ class Registrar:
         found: dict[TaskId, str | None] = {task: owners[task] for task in taken}
         others = [task for task in owners if task not in found]
         if others:
-            for task, committed in self.survey(others).items():
+            for task, committed in self._survey(others).items():
                 _, found[task] = claim_of(owners[task], committed)
         return TakenOver(previous, found)

@@ -99,7 +99,9 @@ class ChangelogReader:
         """A copy's store is to be an active task's: it is done at `end`, which nobody will move any more."""
         restoration.following = False
         restoration.end = end
-        restoration.done = max(restoration.position, restoration.seen_end) >= end
+        # Beyond its bound a copy saw ends that it did not apply.
+        seen = restoration.position if restoration.bounded else max(restoration.position, restoration.seen_end)
+        restoration.done = seen >= end
 
     def follow(self, restoration: Restoration) -> None:
         """An active task's store is a copy's from here on."""

@@ -12,10 +12,8 @@ from millpond.errors import OwnershipError
 from millpond.protocol import Heartbeat
 from millpond.topology import TaskId
 
-from .assembly import Assembly
-from .claims import commit_directly, commit_under
 from .config import Config
-from .ownership import Claim, claim_of, tasks_by_claim
+from .ownership import tasks_by_claim
 from .plan import Plan, summary
 from .registrar import Registrar
 from .task_manager import TaskManager
@@ -23,13 +21,7 @@ from .task_manager import TaskManager
 if TYPE_CHECKING:
     from millpond.protocol.client import CoordinatorClient
 
-__all__ = ("announce", "claim_everything", "make_client", "own_tasks")
-
-
-def own_tasks(registrar: Registrar, worker: str, tasks: Sequence[TaskId]) -> list[TaskId]:
-    """The tasks that name the worker. What becomes its own a moment later, somebody tells it."""
-    seen = registrar.survey(tasks)
-    return [task for task in tasks if claim_of(worker, seen[task])[0] is Claim.RESUME]
+__all__ = ("announce", "claim_everything", "make_client")
 
 
 def claim_everything(registrar: Registrar, config: Config, tasks: Sequence[TaskId], *, take_over: bool) -> None:
@@ -39,7 +31,7 @@ def claim_everything(registrar: Registrar, config: Config, tasks: Sequence[TaskI
         OwnershipError: a task is another worker's, or another claimed it at the same moment.
     """
     worker = config.worker_id
-    _, unowned, foreign = tasks_by_claim(worker, registrar.survey(tasks))
+    _, unowned, foreign = tasks_by_claim(worker, registrar.surveyed(tasks))
     if foreign and not take_over:
         other, theirs = next(iter(foreign.items()))
         raise OwnershipError(
@@ -58,22 +50,17 @@ def claim_everything(registrar: Registrar, config: Config, tasks: Sequence[TaskI
                 )
 
 
-def announce(
-    manager: TaskManager, config: Config, assembly: Assembly, producer: Producer, tasks: Sequence[TaskId]
-) -> None:
+def announce(manager: TaskManager, config: Config, producer: Producer, tasks: Sequence[TaskId]) -> None:
     """Write this worker's new epochs beside the offsets of its tasks, in a transaction of its own.
 
     Raises:
         OwnershipError: another process uses this worker's transactional id.
     """
-    offsets = manager.announcement(manager.registrar.looked_up(tasks, committed=True))
+    offsets = manager.announcement(manager.registrar.looked_up(tasks))
     if not offsets:
         return
-    if not config.exactly_once:
-        commit_directly(assembly.copier, offsets)
-        return
     try:
-        commit_under(producer, assembly.consumer.consumer_group_metadata(), offsets)
+        manager.registrar.announce(producer if config.exactly_once else None, offsets)
     except OwnershipError as error:
         raise OwnershipError(
             f"another process runs as worker '{config.worker_id}' of '{config.application_id}' (it fenced this one "

@@ -27,6 +27,7 @@ from .commit import Offsets
 from .config import Config
 from .context import Outgoing
 from .environment import Environment
+from .errands import Errands
 from .global_state import GlobalStores
 from .holdings import Held
 from .ownership import Claim, CommittedOffset, OffsetMetadata, Partition, claim_of, next_epoch
@@ -68,6 +69,7 @@ class TaskManager:
         copier: Consumer,
         cluster: Cluster,
         offsets: OffsetStore,
+        errands: Errands,
         reader: ChangelogReader,
         fencing: Callable[[str], Producer],
     ) -> None:
@@ -94,7 +96,7 @@ class TaskManager:
         self._to_copy: list[Restoration] = []
         self._unassigned_since: dict[TaskId, float] = {}
         self.registrar = Registrar(
-            copier, cluster, offsets,
+            errands, cluster, offsets,
             lambda task: (plan.inputs_of(task), plan.changelogs_of(task)),
             fencing if config.exactly_once else None,
             self.start_of,
@@ -181,7 +183,6 @@ class TaskManager:
             else:
                 self._open_copy(held, where)
         self._copy()
-        self._share_cache()
         self._count()
 
     def _acquired(self, held: Held, where: Whereabouts) -> None:
@@ -206,7 +207,7 @@ class TaskManager:
                 each.end = self._end_of(each.source, where)
                 each.start = each.position = min(each.start, each.end)
                 self._begin(each)
-        held.task = self._make_task(held, where)
+        held.where = where
         held.state = TaskState.RESTORING
         self._unassign(each for each in held.changelogs if each.done)
 
@@ -248,13 +249,18 @@ class TaskManager:
 
     def _copy(self) -> None:
         """Begin to read the changelogs that were collected for it."""
-        wanted = [(each.source, each.position) for each in self._to_copy if each.source not in self._copied]
-        self._to_copy.clear()
+        restorations = self.reader.restorations
+        wanted = {
+            each.source: each.position
+            for each in self._to_copy
+            if each.source not in self._copied and restorations.get(each.source) is each
+        }
         if wanted:
             self._copier.incremental_assign(
-                [TopicPartition(source.topic, source.partition, position) for source, position in wanted]
+                [TopicPartition(source.topic, source.partition, position) for source, position in wanted.items()]
             )
-            self._copied.update(source for source, _ in wanted)
+            self._copied.update(wanted)
+        self._to_copy.clear()
 
     def _make_task(self, held: Held, where: Whereabouts) -> StreamTask:
         remembered: dict[str, int] = {}
@@ -282,14 +288,18 @@ class TaskManager:
 
     def advance(self) -> None:
         """Let those tasks run whose stores are complete. Call it while `settled` is False, once global stores are."""
-        started: list[Held] = []
-        for held in self.held.values():
-            waits = held.role is Role.ACTIVE and held.task is not None and held.state is TaskState.RESTORING
-            if waits and held.restored:
-                held.state = TaskState.RUNNING
-                started.append(held)
+        started = [
+            held
+            for held in self.held.values()
+            if held.role is Role.ACTIVE and held.state is TaskState.RESTORING and held.restored
+        ]
         if not started:
             return
+        for held in started:
+            assert held.where is not None
+            # Its processors' init() may read the stores: they are complete only now.
+            held.task = self._make_task(held, held.where)
+            held.state = TaskState.RUNNING
         positions: list[TopicPartition] = []
         for held in started:
             assert held.task is not None
@@ -303,6 +313,7 @@ class TaskManager:
             self.running.append(held.task)
             log.info("task %s runs", held.id)
         self._consumer.incremental_assign(positions)
+        self._share_cache()
         self._count()
 
     def balance(self) -> None:
@@ -317,12 +328,17 @@ class TaskManager:
 
     # Committing -----------------------------------------------------------------------------------------------
 
-    def positions(self, task: StreamTask) -> dict[Partition, tuple[int, OffsetMetadata]]:
-        """What to commit for a task; when it is to be released, with its next owner."""
-        held = self.held[task.id]
-        if held.release_to is not None:
-            return task.positions(held.release_to, held.epoch + 1)
-        return task.positions(self._config.worker_id, held.epoch)
+    def positions(self, held: Held) -> dict[Partition, tuple[int, OffsetMetadata]]:
+        """What to commit for an active task; when it is handed over, with its next owner."""
+        owner, epoch = self._config.worker_id, held.epoch
+        if held.release_to is not None and held.id in self._to_release:
+            owner, epoch = held.release_to, held.epoch + 1
+        if held.task is not None:
+            return held.task.positions(owner, epoch)
+        where = held.where
+        assert where is not None
+        # It is handed over before it ran: nothing of it changes but the owner.
+        return claimed(where.committed, lambda each: self.start_of(each, where.ranges[each]), owner, epoch)
 
     def committed(self, offsets: Offsets) -> None:
         """A commit of these offsets is through."""
@@ -353,18 +369,17 @@ class TaskManager:
         """The tasks that are to be released and are not yet."""
         return self._to_release
 
-    def to_release(self) -> list[StreamTask]:
-        """The tasks that the next commit hands over."""
+    def to_release(self) -> list[Held]:
+        """The tasks that the next commit hands over; those that are not looked up yet have to wait."""
         if not self._to_release:
             return []
-        return [held.task for task in self._to_release if (held := self.held[task]).task is not None]
+        return [held for task in self._to_release if (held := self.held[task]).state is not TaskState.ACQUIRING]
 
-    def releasing(self, tasks: Iterable[StreamTask]) -> None:
+    def releasing(self, tasks: Iterable[Held]) -> None:
         """The commit that hands these tasks over has begun: they process nothing more."""
-        for task in tasks:
-            held = self.held[task.id]
+        for held in tasks:
             held.state = TaskState.RELEASING
-            self._to_release.discard(task.id)
+            self._to_release.discard(held.id)
             self._stop_reading(held)
         self._count()
 
@@ -397,7 +412,7 @@ class TaskManager:
         if held.task is not None:
             held.task.close()
             held.task = None
-        held.role, held.epoch, held.committed = Role.STANDBY, 0, {}
+        held.role, held.epoch, held.committed, held.where = Role.STANDBY, 0, {}, None
         for each in held.changelogs:
             store = each.store
             store.revert()
@@ -442,11 +457,24 @@ class TaskManager:
             self._unassigned_since[task] = time.monotonic()
         self._count()
 
+    def reopen(self, source: Partition) -> bool:
+        """A copy's position is not in its changelog any more: begin it anew. Returns whether it was a copy's."""
+        for held in self.held.values():
+            if held.role is not Role.ACTIVE and any(each.source == source for each in held.changelogs):
+                log.warning(
+                    "the changelog %s begins after what the copy of task %s has: taken up again", source, held.id
+                )
+                role = held.role
+                self.drop([held.id])
+                self.hold([held.id], role)
+                return True
+        return False
+
     def lost(self, task: TaskId) -> None:
         """An active task is another worker's: what is left of it is a copy, where its stores are open."""
         self.keep(task)
         held = self.held[task]
-        if held.opened and held.task is None:
+        if held.opened:
             self._become_copy(held)
             self._count()
         else:
@@ -474,8 +502,9 @@ class TaskManager:
         self._to_release.clear()
         again = [held for held in self.held.values() if held.role is Role.ACTIVE]
         for held in again:
-            if held.task is not None:
+            if held.state is not TaskState.ACQUIRING:  # else its stores are a copy's, and as good as before
                 self._let_go(held, for_good=False)
+            held.where = None
             held.state, held.release_to, held.since = TaskState.ACQUIRING, None, time.monotonic()
         self._look_up([held.id for held in again], committed=True)
         self._count()
@@ -492,6 +521,7 @@ class TaskManager:
     def drop_all(self) -> None:
         """Forget all tasks and global stores, and what they did not commit."""
         self.outbox.clear()
+        self._to_copy.clear()
         self.drop(list(self.held))
         self._unassigned_since.clear()
         self.globals.close()

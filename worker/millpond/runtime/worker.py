@@ -41,7 +41,7 @@ from .metrics import WorkerMetrics
 from .ownership import Partition
 from .registrar import TakenOver
 from .restore import ChangelogReader, Restoration
-from .start import announce, claim_everything, make_client, own_tasks
+from .start import announce, claim_everything, make_client
 from .states import WorkerState, may_follow
 from .task_manager import TaskManager
 
@@ -116,6 +116,7 @@ class Worker:
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.last_turn = time.monotonic()
         self._next_explanation = time.monotonic() + _EXPLAIN_S
+        self._leave_until: float | None = None
 
     # Life -----------------------------------------------------------------------------------------------------
 
@@ -181,9 +182,7 @@ class Worker:
     def _open(self) -> None:
         self._become(WorkerState.STARTING)
         reader = ChangelogReader(self._restore_progress, self._listener)
-        self._assembly = assemble(
-            self.topology, self.config, reader, self._stop.is_set, self._client_error, self._fencing
-        )
+        self._assembly = assemble(self.topology, self.config, reader, self._gives_up, self._client_error, self._fencing)
         self._manager = self._assembly.manager
         self._queries.open(self, store_catalog(self.topology, self._assembly.plan, self._assembly.environment))
         self._intake = Intake(self._manager, self._doubt)
@@ -214,8 +213,9 @@ class Worker:
                     claim_everything(manager.registrar, config, tasks, take_over=self._take_over)
                     mine = tasks
                 else:
-                    mine = own_tasks(manager.registrar, config.worker_id, tasks)
-                announce(manager, config, self._assembly, self._collector.producer, mine)
+                    # What becomes this worker's a moment later, somebody tells it.
+                    mine = manager.registrar.naming(config.worker_id, tasks)
+                announce(manager, config, self._collector.producer, mine)
                 return mine
             except (OwnershipError, KafkaException) as error:
                 # Where there is a coordinator, somebody takes over from this worker's last incarnation just now.
@@ -281,7 +281,11 @@ class Worker:
         )
 
     def _initialised(self, made: Callable[[], Producer]) -> Producer:
-        return initialised(made, self._stop.is_set, self.config.task_timeout_ms / 1000)
+        return initialised(made, self._gives_up, self.config.task_timeout_ms / 1000)
+
+    def _gives_up(self) -> bool:
+        """Whether brokers are not waited for any more: the worker is to stop, and is not handing its tasks over."""
+        return self._stop.is_set() and (self._leave_until is None or time.monotonic() >= self._leave_until)
 
     def _fencing(self, owner: str) -> Producer:
         """A producer that has the transactional id of `owner` to itself."""
@@ -507,6 +511,8 @@ class Worker:
             self._check_still_mine()
         self._start_producer()
         self._manager.go_back()
+        if self._follower is not None:
+            self._follower.went_back()
         self._become(WorkerState.RESTORING)
 
     def _check_still_mine(self) -> None:
@@ -514,7 +520,7 @@ class Worker:
         if self._follower is None:
             manager = self._manager
             held = [task for task, each in manager.held.items() if each.role is Role.ACTIVE]
-            for task, where in manager.registrar.looked_up(held, committed=True).tasks.items():
+            for task, where in manager.registrar.looked_up(held).tasks.items():
                 manager.check_mine(manager.held[task], where)
 
     def _rebuild(self, error: StateCorrupted) -> None:
@@ -523,6 +529,8 @@ class Worker:
         self._become(WorkerState.STARTING)
         self._start_producer()
         self._manager.rebuild_corrupted(error)
+        if self._follower is not None:
+            self._follower.went_back()
         self._become(WorkerState.RESTORING)
 
     def _leave(self) -> None:
@@ -531,6 +539,7 @@ class Worker:
         if follower is None:
             return
         deadline = time.monotonic() + self.config.shutdown_timeout_ms / 1000
+        self._leave_until = deadline
         follower.leave()
         while not follower.may_leave and time.monotonic() < deadline:
             self._turn_or_recover()

@@ -175,8 +175,9 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
             return
         topic, partition, prefix = self.changelog_topic, self.partition, self._prefix
         updates, rows = self._updates, self._flushed
-        # Kafka Streams sends these without a timestamp, and its producer sets the wall clock.
-        now = self._now()
+        # Kafka Streams sends these without a timestamp, and its producer sets the wall clock. Nobody reads it; but a broker
+        # refuses one that is an hour ahead, and a clock may be wrong where event times are right.
+        now = self._timestamp()
         for raw_key in self._dirty:
             held = updates.get(raw_key)
             data = None if held is None else encode_buffer_value(self._serialized(held), held.time)
