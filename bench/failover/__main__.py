@@ -16,6 +16,7 @@ from rich.console import Console
 
 from bench.cluster import BROKER, Cluster
 from bench.failover.analysis import Kind
+from bench.failover.broker_log import parse_stall
 from bench.failover.conduct import WORKERS, Conductor
 from bench.failover.fleet import COMMIT_MS, Fleet, Work
 from bench.failover.millpond_side import MillpondFleet
@@ -55,6 +56,13 @@ _FAULTS: Final[dict[SideName, tuple[Kind, ...]]] = {
     type=click.IntRange(1),
     help="Kafka Streams' transaction.timeout.ms, whose default is 10,000: an open transaction of a dead instance lasts so long.",
 )
+@click.option(
+    "--broker-data",
+    default=None,
+    type=click.Path(path_type=Path),
+    help="Directory for the broker's log and topics, emptied first; one in memory, such as /dev/shm/bench, keeps a busy disk out of "
+    "the figures. Default: beside the figures.",
+)
 @click.option("--seed", default=20_131, help="Of the choice of victims.")
 @click.option(
     "--output", default=Path("build/bench-failover.json"), type=click.Path(path_type=Path), help="Where the figures go."
@@ -68,6 +76,7 @@ def main(
     rate: int,
     session_timeout_ms: int,
     streams_transaction_timeout_ms: int,
+    broker_data: Path | None,
     seed: int,
     output: Path,
 ) -> None:
@@ -98,7 +107,9 @@ def main(
         f"{COMMIT_MS} ms, one standby, session timeout {session_timeout_ms / 1000:g} s, seed {seed}"
     )
     outcomes: list[Outcome] = []
-    shutil.rmtree(directory, ignore_errors=True)
+    topics = (broker_data or directory / "broker").absolute()
+    for old in (directory, topics):
+        shutil.rmtree(old, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         try:
             stack.callback(
@@ -122,7 +133,7 @@ def main(
                     transaction_ms=streams_transaction_timeout_ms,
                 )
                 with _fleet(side, work, broker.log_file) as fleet:
-                    outcomes.append(_measure(console, fleet, schedule, rate, seed))
+                    outcomes.append(_measure(console, fleet, schedule, rate, seed, broker.log_file))
         except (MillpondError, RunFailed) as error:
             raise click.ClickException(str(error)) from error
         finally:
@@ -144,14 +155,14 @@ def _fleet(side: SideName, work: Work, broker_log: Path) -> Iterator[Fleet]:
         yield fleet
 
 
-def _measure(console: Console, fleet: Fleet, schedule: list[Kind], rate: int, seed: int) -> Outcome:
+def _measure(console: Console, fleet: Fleet, schedule: list[Kind], rate: int, seed: int, broker_log: Path) -> Outcome:
     """One side, all of its faults. A failure ends them, but not the account of what was measured before it."""
     work = fleet.work
     cluster = Cluster(work.bootstrap)
     for topic in (work.input, work.output):
         cluster.create(topic, PARTITIONS)
     generator, probe = Generator(work.bootstrap, work.input, rate), Probe(work.bootstrap, work.output)
-    failure = None
+    failure, logged = None, broker_log.stat().st_size
     with console.status(fleet.side) as status:
         conductor = Conductor(fleet, generator, probe, random.Random(seed), _teller(status, fleet.side))
         try:
@@ -170,8 +181,15 @@ def _measure(console: Console, fleet: Fleet, schedule: list[Kind], rate: int, se
         correctness=probe.finish(sent),
         records=sum(sent),
         input_gap_ms=generator.longest_gap_us / 1000,
+        broker_stalls_ms=_stalls(broker_log, logged),
         failure=failure,
     )
+
+
+def _stalls(broker_log: Path, logged: int) -> list[int]:
+    with broker_log.open(encoding="utf-8", errors="replace") as log:
+        log.seek(logged)
+        return [stall for line in log if (stall := parse_stall(line)) is not None]
 
 
 def _teller(status: Any, side: SideName) -> Callable[[str], None]:

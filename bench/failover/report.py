@@ -56,6 +56,8 @@ class Outcome:
     records: int
     input_gap_ms: float
     """The longest time in which the generator sent nothing."""
+    broker_stalls_ms: Sequence[int] = ()
+    """Times in which the broker stood still: see `broker_log.parse_stall`."""
     failure: str | None = None
     """Why it ended before all faults were done. What was not processed then counts as lost."""
 
@@ -78,6 +80,7 @@ class Outcome:
             "records": self.records,
             **asdict(self.correctness),
             "input_gap_ms": round(self.input_gap_ms, 1),
+            "broker_stalls_ms": list(self.broker_stalls_ms),
             "again": None if head.again is None else head.again.to_json(),
             "planned": None if head.planned is None else head.planned.to_json(),
             "lines": [line.to_json() for line in self.lines],
@@ -117,6 +120,9 @@ def show(console: Console, outcomes: Sequence[Outcome]) -> None:
             f"[bold]{_SIDES[outcome.side]}[/bold]: {outcome.records:,} records, [{style}]{found.lost} lost, {found.twice} twice, "
             f"{found.wrong} with a wrong count[/]; the input itself paused for {outcome.input_gap_ms:.0f} ms at most"
         )
+        if outcome.broker_stalls_ms:
+            stalls = ", ".join(f"{stall:,}" for stall in outcome.broker_stalls_ms)
+            console.print(f"  [yellow]the broker itself stood still for {stalls} ms[/]: a busy disk? See --broker-data")
         if outcome.failure is not None:
             console.print(f"  [red]ended early:[/] {outcome.failure}", highlight=False)
         head = outcome.headline

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from bench.failover.broker_log import parse_death
 from bench.failover.fleet import COMMIT_MS, Fleet, Held, Holdings, Work
 from bench.options import to_arguments
 from bench.sides import RunFailed, compile_java
@@ -98,13 +98,3 @@ def parse_status(text: str) -> Held:
         standby={int(partition): None if lag == "-1" else int(lag) for partition, lag in copies.items()},
         ready=state == "RUNNING",
     )
-
-
-def parse_death(line: str, group: str) -> int | None:
-    """When `group`'s coordinator found one of its members dead, epoch microseconds, if that is what a line of the broker's log says.
-
-    Such a line begins with a date and a time in the machine's time zone: `2026-11-21 06:34:09,082 …`.
-    """
-    if not line.rstrip().endswith(f" in group {group} has failed, removing it from the group."):
-        return None
-    return int(datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp() * 1e6)

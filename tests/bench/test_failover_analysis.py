@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import bench.failover
 import millpond as mp
 from bench.failover.analysis import GAP_FLOOR_US, Fault, Gap, Move, Track, headline, others, pauses, summarise
+from bench.failover.broker_log import parse_death, parse_stall
 from bench.failover.fleet import Held, balanced, covered
 from bench.failover.records import (
     KEYS_PER_PARTITION,
@@ -26,7 +27,7 @@ from bench.failover.records import (
     record,
     result,
 )
-from bench.failover.streams import parse_death, parse_status
+from bench.failover.streams import parse_status
 
 JAVA = Path(bench.failover.__file__).parent / "java" / "KafkaStreamsFailover.java"
 STEP_US = 2_000  # between two records of a partition
@@ -247,6 +248,13 @@ def test_the_broker_tells_when_a_member_was_found_dead() -> None:
     assert at == datetime(2026, 11, 21, 6, 34, 9, 82_000).astimezone().timestamp() * 1e6
     assert parse_death(line, "ap") is None
     assert parse_death(line.replace("has failed", "has left"), "app") is None
+
+
+def test_the_broker_tells_when_it_stood_still() -> None:
+    """A pause of everything is told apart from one of a task."""
+    line = "2026-11-21 07:52:26,047 [x] ERROR y - [QuorumController id=1] Exceptionally slow controller event a(1) took 3497 ms."
+    assert parse_stall(line) == 3497
+    assert parse_stall(line.replace("Exceptionally slow", "Processed")) is None
 
 
 def test_keys_lie_where_the_default_partitioner_puts_them() -> None:
