@@ -200,7 +200,9 @@ def test_an_input_that_stays_empty_is_waited_for_and_then_passed_over(broker, cr
     kafka.produce(servers, left, [("l", "v", each + 1) for each in range(10)])
     with Running(_merged(left, right, target), servers, app_id, tmp_path, {"max.task.idle.ms": 700}) as running:
         running.wait_running()
-        running.wait(lambda: any(task.group.buffered() == 10 for task in running.worker._manager.running), "records are read")
+        running.wait(
+            lambda: any(task.group.buffered() == 10 for task in running.worker._manager.running), "records are read"
+        )
         (task,) = running.worker._manager.running
         assert task.processed == 0
         assert task.group.enforced == 0
@@ -217,7 +219,9 @@ def test_an_input_far_ahead_of_an_empty_one_is_not_read_into_memory(broker, crea
     settings = {"max.task.idle.ms": 600_000, "buffered.records.per.partition": limit}
     with Running(_merged(left, right, target), servers, app_id, tmp_path, settings) as running:
         running.wait_running()
-        running.wait(lambda: any(task.group.buffered() > limit for task in running.worker._manager.running), "the buffer is full")
+        running.wait(
+            lambda: any(task.group.buffered() > limit for task in running.worker._manager.running), "the buffer is full"
+        )
         (task,) = running.worker._manager.running
         seen = []
 
