@@ -15,6 +15,8 @@ BROKER: Final = {
     "broker.session.timeout.ms": "30000",  # it is never killed here, and a busy machine must not make it look dead
 }
 """Broker settings of a bench."""
+JVM: Final = ("-XX:-UsePerfData",)
+"""Options of every JVM here: by default it writes its statistics to a mapped file, and stops while that file's disk is busy."""
 
 
 class Cluster:

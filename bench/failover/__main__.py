@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
-from bench.cluster import BROKER, Cluster
+from bench.cluster import BROKER, JVM, Cluster
 from bench.failover.analysis import Kind
 from bench.failover.broker_log import parse_stall
 from bench.failover.conduct import WORKERS, Conductor
@@ -57,11 +57,11 @@ _FAULTS: Final[dict[SideName, tuple[Kind, ...]]] = {
     help="Kafka Streams' transaction.timeout.ms, whose default is 10,000: an open transaction of a dead instance lasts so long.",
 )
 @click.option(
-    "--broker-data",
+    "--directory",
     default=None,
     type=click.Path(path_type=Path),
-    help="Directory for the broker's log and topics, emptied first; one in memory, such as /dev/shm/bench, keeps a busy disk out of "
-    "the figures. Default: beside the figures.",
+    help="For topics, states and logs, emptied first; one in memory, such as /dev/shm/bench, keeps a busy disk out of the figures. "
+    "Default: bench-failover beside the figures.",
 )
 @click.option("--seed", default=20_131, help="Of the choice of victims.")
 @click.option(
@@ -76,7 +76,7 @@ def main(
     rate: int,
     session_timeout_ms: int,
     streams_transaction_timeout_ms: int,
-    broker_data: Path | None,
+    directory: Path | None,
     seed: int,
     output: Path,
 ) -> None:
@@ -92,7 +92,7 @@ def main(
         repeats, grow_repeats = 2, 1
     chosen = [side for side in SIDES if side in sides.split(",")]
     wanted = None if faults is None else set(faults.split(","))
-    directory = output.parent.absolute() / "bench-failover"
+    directory = (directory or output.parent / "bench-failover").absolute()
     setting: dict[str, Any] = {
         "workers": len(WORKERS),
         "partitions": PARTITIONS,
@@ -107,15 +107,14 @@ def main(
         f"{COMMIT_MS} ms, one standby, session timeout {session_timeout_ms / 1000:g} s, seed {seed}"
     )
     outcomes: list[Outcome] = []
-    topics = (broker_data or directory / "broker").absolute()
-    for old in (directory, topics):
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         try:
-            stack.callback(
-                shutil.rmtree, directory / "broker" / "data", ignore_errors=True
-            )  # at the end; its log stays
-            broker = stack.enter_context(EmbeddedBroker(directory / "broker", heap_mb=1024, properties=BROKER))
+            # At the end; the log stays.
+            stack.callback(shutil.rmtree, directory / "broker" / "data", ignore_errors=True)
+            broker = stack.enter_context(
+                EmbeddedBroker(directory / "broker", heap_mb=1024, properties=BROKER, jvm_options=JVM)
+            )
             for side in chosen:
                 schedule = [
                     kind

@@ -122,7 +122,7 @@ def show(console: Console, outcomes: Sequence[Outcome]) -> None:
         )
         if outcome.broker_stalls_ms:
             stalls = ", ".join(f"{stall:,}" for stall in outcome.broker_stalls_ms)
-            console.print(f"  [yellow]the broker itself stood still for {stalls} ms[/]: a busy disk? See --broker-data")
+            console.print(f"  [yellow]the broker itself stood still for {stalls} ms[/]: a busy disk? See --directory")
         if outcome.failure is not None:
             console.print(f"  [red]ended early:[/] {outcome.failure}", highlight=False)
         head = outcome.headline

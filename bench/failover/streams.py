@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from bench.cluster import JVM
 from bench.failover.broker_log import parse_death
 from bench.failover.fleet import COMMIT_MS, Fleet, Held, Holdings, Work
 from bench.options import to_arguments
@@ -31,7 +32,7 @@ class StreamsFleet(Fleet):
         self._broker_log = broker_log
         self._logged = 0
         classes = compile_java(_SOURCE, work.directory / "classes", java_home_bin, jars)
-        self._java = [str(java_home_bin / "java"), "-cp", f"{classes}:{':'.join(map(str, jars))}", _SOURCE.stem]
+        self._java = [str(java_home_bin / "java"), *JVM, "-cp", f"{classes}:{':'.join(map(str, jars))}", _SOURCE.stem]
 
     def command(self, worker: str) -> tuple[list[str], dict[str, str]]:
         """One instance."""

@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench.cluster import BROKER, Cluster, Group
+from bench.cluster import BROKER, JVM, Cluster, Group
 from bench.failover.fleet import COMMIT_MS, Work
 from bench.failover.millpond_side import MillpondFleet
 from bench.processes import cpu_seconds
@@ -182,7 +182,7 @@ def main(quick: bool, repeats: int, applications: str, records: int, seed: int, 
     found: list[Line] = []
     with contextlib.ExitStack() as stack:
         try:
-            broker = stack.enter_context(EmbeddedBroker(heap_mb=1024, properties=BROKER))
+            broker = stack.enter_context(EmbeddedBroker(heap_mb=1024, properties=BROKER, jvm_options=JVM))
             for application in chosen:
                 bench = Bench(console, broker, directory, where, records // (4 if application == "busy" else 1), seed)
                 for _ in range(1 if quick else repeats):
