@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from millpond.errors import ConfigError
-from millpond.protocol import Answer, Epoch, Heartbeat, Refusal, RefusalCode, Role
+from millpond.protocol import Answer, Epoch, Heartbeat, Refusal, RefusalCode, Role, TaskReport, TopologySummary
+from millpond.protocol.client import CoordinatorClient
 from tests.coordinator.support import Reply, Scripted, answer, client, connected, eventually, http, running
 
 
@@ -418,3 +419,15 @@ def test_certificates_that_cannot_be_read_are_refused_at_once(tmp_path: Path) ->
     for path in (bad, tmp_path / "missing.pem"):
         with pytest.raises(ConfigError, match=f"{path.name}.*PEM"):
             client("https://localhost:1", ca_file=path)
+
+
+def test_the_lags_of_a_worker_that_reported_nothing_lately_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a freeze the first heartbeat goes out before the loop has looked: its copies may be far behind by now."""
+    base = Heartbeat("delays", "w0", "i", 0, "h")
+    client = CoordinatorClient("http://127.0.0.1:1", base, TopologySummary("h", ()))
+    tasks = {"0_0": TaskReport(Role.ACTIVE, lag=0), "0_1": TaskReport(Role.STANDBY, lag=3)}
+    client.report(tasks, {}, {}, Epoch())
+    assert client._heartbeat(0).tasks == tasks
+    later = time.monotonic() + 5
+    monkeypatch.setattr("millpond.protocol.client.time.monotonic", lambda: later)
+    assert {task: report.lag for task, report in client._heartbeat(0).tasks.items()} == {"0_0": 0, "0_1": None}

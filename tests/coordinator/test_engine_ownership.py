@@ -244,3 +244,16 @@ def test_a_task_that_kafka_says_is_nobodys_is_claimed_again() -> None:
     answers = [answer, driver.beat(workers[0]), driver.beat(workers[1])]
     assert [order.previous for each in answers for order in each.take_over if task in order.owners]
     assert all(order.previous is None for each in answers for order in each.take_over if task in order.owners)
+
+
+def test_the_hand_overs_of_a_last_word_count_before_the_end() -> None:
+    """A worker that hands its tasks over and ends in one breath leaves nothing behind to be taken over."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 2)
+    settled(driver, workers)
+    mine = [task for task, owner in owners(driver).items() if owner == "w0"]
+    workers[0].held.clear()
+    driver.beat(workers[0], taken_over=dict.fromkeys(mine, "w1"), ended=True)
+    driver.pass_time(100)
+    assert all(owners(driver)[task] == "w1" for task in mine)
+    assert not driver.beat(workers[1]).take_over

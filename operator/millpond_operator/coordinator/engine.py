@@ -148,7 +148,9 @@ class Engine:
             return None
         if heartbeat.ended:
             if member is not None and known:
-                member.sequence = heartbeat.sequence
+                # Its last hand-overs first: else they would look like tasks that it left behind.
+                news = member.take(heartbeat, now_ms, wall_ms, self._options.acceptable_lag)
+                self._learn(member, news, first=False, back=not member.alive)
                 self._ended(member, "has ended")
             return None
         refusal = self._other_topology(heartbeat)

@@ -32,6 +32,7 @@ from .messages import (
     Epoch,
     Heartbeat,
     Refusal,
+    Role,
     TaskReport,
     TopologySummary,
     decode_answer,
@@ -49,6 +50,8 @@ _SESSION_MS, _SHORTEST_SESSION_MS, _LONGEST_SESSION_MS = 6_000, 300, 600_000
 _MOST_BYTES = 32 * 1024 * 1024
 _LARGE_BYTES = 512 * 1024
 _CONNECT_S = 1.0
+#: The worker reports twice a second.
+_LAGS_LAST_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
 
@@ -112,6 +115,7 @@ class CoordinatorClient:
         # Shared between threads, under the lock.
         self._lock = threading.Lock()
         self._tasks: Mapping[str, TaskReport] = MappingProxyType({})
+        self._reported_at = time.monotonic()
         self._on_disk: Mapping[str, int] = MappingProxyType({})
         self._epoch = Epoch()
         self._leaving = False
@@ -155,6 +159,7 @@ class CoordinatorClient:
         """
         with self._lock:
             self._tasks, self._on_disk, self._epoch, self._leaving = tasks, on_disk, epoch, leaving
+            self._reported_at = time.monotonic()
             for task, owner in taken_over.items():
                 self._taken_over[task] = (owner, 0)
             loop, event = self._loop, self._urgent
@@ -267,13 +272,25 @@ class CoordinatorClient:
                 known_revision=known.revision if known else 0,
                 coordinator=known.coordinator if known else "",
                 acknowledged=known.sequence if known else 0,
-                tasks=dict(self._tasks),
+                tasks=self._tasks_now(),
                 on_disk=dict(self._on_disk),
                 taken_over={task: owner for task, (owner, _) in self._taken_over.items()},
                 leaving=self._leaving,
                 clock_ms=time.time_ns() // 1_000_000,
                 wait_ms=wait_ms,
             )
+
+    def _tasks_now(self) -> dict[str, TaskReport]:
+        """What the worker reported last; its lags only if that was lately.
+
+        A process that was frozen, or a loop that hangs, says nothing of how far its copies are by now.
+        """
+        if time.monotonic() - self._reported_at < _LAGS_LAST_S:
+            return dict(self._tasks)
+        return {
+            task: report if report.role is Role.ACTIVE else msgspec.structs.replace(report, lag=None)
+            for task, report in self._tasks.items()
+        }
 
     async def _post(
         self, session: aiohttp.ClientSession, heartbeat: Heartbeat, *, timeout_s: float
