@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Protocol
 
@@ -32,7 +31,7 @@ class AssignmentStore(Protocol):
         """
 
     async def save(self, view: View) -> None:
-        """Keep this one; when it returns, the assignment outlives the process and the machine's power.
+        """Keep this one; when it returns, the assignment outlives the process.
 
         Raises:
             StoreError: it could not be kept.
@@ -76,15 +75,9 @@ class FileStore:
         aside = self._path.with_name(f".{self._path.name}.new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with aside.open("wb") as file:
-                file.write(raw)
-                file.flush()
-                os.fsync(file.fileno())
+            # Not forced to the disk, which may take seconds while tasks wait: after a loss of power the workers are asked,
+            # and whose tasks are is in Kafka.
+            aside.write_bytes(raw)
             aside.replace(self._path)
-            directory = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(directory)  # the new name is as durable as the bytes
-            finally:
-                os.close(directory)
         except OSError as error:
             raise StoreError(f"The assignment cannot be written to '{self._path}': {error}.") from error

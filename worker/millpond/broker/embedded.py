@@ -216,6 +216,7 @@ class EmbeddedBroker:
             str(java.find_java()),
             f"-Xmx{self._heap_mb}m",
             "-XX:+ExitOnOutOfMemoryError",
+            "-XX:-UsePerfData",  # a file mapped into memory: a busy disk would stop the whole JVM when it is written back
             "-Djava.awt.headless=true",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss,SSS",
