@@ -1,0 +1,341 @@
+"""Sequences of events after which workers stood still, went back, or missed something once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+import millpond as mp
+import millpond.runtime.committer as committer_module
+from millpond.errors import StateCorrupted
+from millpond.protocol import Role, TaskState
+from millpond.runtime.commit import CommitFailed, TransactionCommitter
+from millpond.runtime.ownership import decode_metadata
+from millpond.runtime.task_stores import TaskStores
+from tests.many_workers.fleet import Fleet
+from tests.runtime.running import GUARANTEES, Running
+from tests.support import kafka
+
+SETTINGS = {"processing.guarantee": "exactly_once", "commit.interval.ms": 100}
+STANDBY = {"standby-replicas": 1}
+#: A look-up waits that long for a transaction, and a turn of the loop may take that long, however busy the machine is.
+HANG_S, TURN_S = 4.0, 2.5
+
+
+def counting(source, target):
+    """Makes topologies that count records by key."""
+
+    def topology():
+        builder = mp.StreamsBuilder()
+        counts = builder.stream(source, key=mp.String, value=mp.String).group_by_key().count(store="counts")
+        counts.to_stream().to(target, key=mp.String, value=mp.Long)
+        return builder.build()
+
+    return topology
+
+
+def newest(servers, topic):
+    """The newest count of each key."""
+    return {row.key.decode(): int.from_bytes(row.value, "big") for row in kafka.read(servers, topic)}
+
+
+def one_each(partitions):
+    """A record for each partition."""
+    return [(f"key-{number}", "value", None, number) for number in range(partitions)]
+
+
+def copies(fleet):
+    """All copies that workers hold, whatever they do."""
+    return [
+        held
+        for running in fleet.workers.values()
+        for held in list(running.worker._manager.held.values())
+        if held.role is not Role.ACTIVE
+    ]
+
+
+def wait_copied(fleet, tasks, ends):
+    """Wait until there is a copy of so many tasks, and each has read its changelog to its end."""
+
+    def copied():
+        held = copies(fleet)
+        return len(held) == tasks and all(
+            each.changelogs and each.changelogs[0].position >= ends[each.id.partition] for each in held
+        )
+
+    fleet.wait(copied, f"{tasks} copies are at {ends}", 15)
+
+
+def recoveries(fleet):
+    """How often workers went back."""
+    return {name: running.worker.metrics.recoveries for name, running in fleet.workers.items()}
+
+
+def test_tasks_run_again_when_their_offsets_were_deleted_while_the_coordinator_went_on(
+    broker, create_topic, app_id, tmp_path
+):
+    """Kafka forgot the owners that the coordinator remembers: the tasks are nobody's, and are given out anew."""
+    source, target = create_topic("in", 2), create_topic("out", 2)
+    servers = broker.bootstrap_servers
+    with Fleet(counting(source, target), servers, app_id, tmp_path, SETTINGS) as fleet:
+        fleet.start("w0")
+        fleet.wait_shared(2)
+        fleet.stop("w0")
+        client = kafka.admin(servers)
+        client.delete_consumer_groups([app_id])[app_id].result(20)
+        fleet.start("w0")
+        fleet.wait_shared(2, 15)
+
+
+def test_an_idle_task_is_refreshed_beside_one_that_is_never_idle(broker, create_topic, app_id, tmp_path, monkeypatch):
+    """The offsets of a task without records are committed now and then, though another commits at every interval."""
+    monkeypatch.setattr(committer_module, "_REFRESH_S", 0.5)
+    source, target = create_topic("in", 2), create_topic("out", 2)
+    servers = broker.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
+    with Running(counting(source, target)(), servers, app_id, tmp_path, SETTINGS) as running:
+        running.wait_running()
+
+        def both_committed():
+            producer.produce(source, key="busy", value="value", partition=0)
+            producer.poll(0)
+            return any(stats.partitions == 2 for stats in running.listener.commits)
+
+        running.wait(both_committed, "the idle task is committed with the busy one", 10)
+        producer.flush(10)
+
+
+def test_a_copy_whose_changelog_begins_after_it_is_taken_up_again(broker, create_topic, app_id, tmp_path):
+    """Retention deleted what the copy would read next: it begins where the changelog does, and nobody goes back."""
+    source, target = create_topic("in", 2), create_topic("out", 2)
+    servers = broker.bootstrap_servers
+    changelog = f"{app_id}-counts-changelog"
+
+    def topology():
+        builder = mp.StreamsBuilder()
+        grouped = builder.stream(source, key=mp.String, value=mp.String).group_by_key()
+        counts = grouped.windowed_by(mp.TimeWindows(timedelta(seconds=10))).count(store="counts")
+        counts.to_stream().map(lambda window, count: (window.key, count)).to(target, key=mp.String, value=mp.Long)
+        return builder.build()
+
+    with Fleet(topology, servers, app_id, tmp_path, SETTINGS, STANDBY) as fleet:
+        fleet.start("w0")
+        fleet.wait_shared(2)
+        kafka.produce(servers, source, one_each(2))
+        kafka.read_until(servers, target, 2)
+        ends = kafka.end_offsets(servers, changelog)
+        gone = [TopicPartition(changelog, number, end) for number, end in ends.items()]
+        client = kafka.admin(servers)
+        for deleted in client.delete_records(gone).values():
+            deleted.result(20)
+        fleet.start("w1")
+        fleet.wait_shared(2, 15)
+        kafka.produce(servers, source, one_each(2))
+        kafka.read_until(servers, target, 4)
+        wait_copied(fleet, 2, kafka.end_offsets(servers, changelog))
+        assert recoveries(fleet) == {"w0": 0, "w1": 0}
+
+
+def test_a_promoted_copy_of_a_table_has_what_came_after_it_was_opened(broker, create_topic, app_id, tmp_path):
+    """A store whose changelog is the input itself holds all that was processed when its copy is promoted."""
+    source, target = create_topic("in", 1, cleanup_policy="compact"), create_topic("out", 1)
+    servers = broker.bootstrap_servers
+
+    class Rows(mp.Processor):
+        def init(self, context):
+            self.context, self.store = context, context.get_state_store("rows")
+
+        def process(self, record):
+            self.store.put(record.key, record.value)
+            self.context.forward(record.with_value(sum(1 for _ in self.store.all())))
+
+    def topology():
+        made = mp.Topology()
+        made.add_source("source", source, key=mp.String, value=mp.String)
+        made.add_processor("rows", Rows, "source")
+        store = mp.KeyValueStoreBuilder(name="rows", key=mp.String, value=mp.String, source_topic=source, logging=False)
+        made.add_state_store(store, "rows")
+        made.add_sink("sink", target, "rows", key=mp.String, value=mp.Long)
+        return made
+
+    with Fleet(topology, servers, app_id, tmp_path, SETTINGS, STANDBY) as fleet:
+        fleet.start("w0", "w1")
+        fleet.wait(lambda: sorted(map(len, fleet.active().values())) == [0, 1], "the task runs")
+        fleet.wait(lambda: sum(map(len, fleet.copies().values())) == 1, "it has a copy")
+        kafka.produce(servers, source, [(f"key-{number}", "value") for number in range(10)])
+        kafka.read_until(servers, target, 10)
+        fleet.wait(lambda: [each.changelogs[0].seen_end for each in copies(fleet)] == [10], "the copy saw the end")
+        owner = next(name for name, tasks in fleet.active().items() if tasks)
+        fleet.stop(owner)
+        kafka.produce(servers, source, [("last", "value")])
+        rows = kafka.read_until(servers, target, 11, timeout_s=20)
+    assert int.from_bytes(rows[-1].value, "big") == 11
+
+
+def test_a_task_that_was_handed_over_is_not_asked_for_again(broker, create_topic, app_id, tmp_path, caplog):
+    """Orders from before a hand-over do not make its giver look up a task that it gave away itself."""
+    source, target = create_topic("in", 2), create_topic("out", 2)
+    caplog.set_level(logging.INFO, "millpond")
+    with Fleet(counting(source, target), broker.bootstrap_servers, app_id, tmp_path, SETTINGS) as fleet:
+        fleet.start("w0")
+        fleet.wait_shared(2)
+        fleet.start("w1")
+        fleet.wait_shared(2)
+        fleet.wait(lambda: not copies(fleet), "what was left of the task is dropped")
+        said = [record.getMessage() for record in caplog.records]
+    assert sum("over to w1" in line for line in said) == 1
+    assert not [line for line in said if "is worker w1's" in line]
+
+
+def test_the_loop_goes_on_while_a_look_up_waits_for_a_transaction(broker, create_topic, app_id, tmp_path):
+    """A transaction hangs on a task's input: who takes the task up waits for it, and runs its other tasks meanwhile."""
+    source, target = create_topic("in", 2), create_topic("out", 2)
+    servers = broker.bootstrap_servers
+    with Fleet(counting(source, target), servers, app_id, tmp_path, SETTINGS, STANDBY) as fleet:
+        fleet.start("w0", "w1")
+        fleet.wait_shared(2)
+        fleet.wait(lambda: sum(map(len, fleet.copies().values())) == 2, "both tasks have copies")
+        task = next(iter(fleet.workers["w1"].worker._manager.tasks))
+        # As a worker that stopped between its offsets and its commit. The id is another: w1 goes on.
+        group = Consumer({"bootstrap.servers": servers, "group.id": app_id})
+        hung = Producer({"bootstrap.servers": servers, "transactional.id": f"{app_id}-hung"})
+        hung.init_transactions(10)
+        hung.begin_transaction()
+        hung.send_offsets_to_transaction(
+            [TopicPartition(source, task.partition, 0)], group.consumer_group_metadata(), 10
+        )
+        group.close()
+        fleet.coordinator.post("w1", "drain")
+        worker = fleet.workers["w0"].worker
+        taken_up = lambda: worker._manager.held[task].role is Role.ACTIVE
+        fleet.wait(taken_up, "w0 takes the task up")
+        began, longest = time.monotonic(), 0.0
+
+        def hung_long_enough():
+            nonlocal longest
+            longest = max(longest, time.monotonic() - worker.last_turn)
+            return time.monotonic() - began > HANG_S
+
+        kafka.produce(servers, source, one_each(2))
+        fleet.wait(hung_long_enough, "the look-up waits")
+        assert worker._manager.held[task].state is TaskState.ACQUIRING
+        assert longest < TURN_S
+        assert newest(servers, target) == {f"key-{1 - task.partition}": 1}
+        hung.abort_transaction(10)
+        kafka.read_until(servers, target, 2, timeout_s=20)
+
+
+def test_copies_are_followed_after_the_store_of_one_was_found_corrupted(
+    broker, create_topic, app_id, tmp_path, monkeypatch
+):
+    """Opening one of several copies fails: all are taken up again, and each reads its changelog once."""
+    source, target = create_topic("in", 4), create_topic("out", 4)
+    servers = broker.bootstrap_servers
+    opened, copied = TaskStores.open, []
+
+    def once_corrupted(self, held, ranges, *, following):
+        if following:
+            copied.append(held.id)
+            if len(copied) == 2:  # another copy of the same answer is open by then
+                raise StateCorrupted("a block is broken.", "counts")
+        return opened(self, held, ranges, following=following)
+
+    monkeypatch.setattr(TaskStores, "open", once_corrupted)
+    with Fleet(counting(source, target), servers, app_id, tmp_path, SETTINGS, STANDBY) as fleet:
+        fleet.start("w0")
+        fleet.wait_shared(4)
+        kafka.produce(servers, source, one_each(4))
+        kafka.read_until(servers, target, 4)
+        fleet.start("w1")
+        fleet.wait_shared(4, 15)
+        kafka.produce(servers, source, one_each(4))
+        kafka.read_until(servers, target, 8)
+        wait_copied(fleet, 4, kafka.end_offsets(servers, f"{app_id}-counts-changelog"))
+        assert recoveries(fleet) == {"w0": 0, "w1": 0}
+    assert len(copied) > 2
+
+
+def test_a_processor_sees_its_restored_store_when_it_is_initialised(broker, create_topic, app_id, tmp_path):
+    """`init()` finds in a store what its changelog has."""
+    source, target = create_topic("in"), create_topic("out")
+    servers = broker.bootstrap_servers
+
+    class Seen(mp.Processor):
+        def init(self, context):
+            self.context, self.store = context, context.get_state_store("rows")
+            self.seen = sum(1 for _ in self.store.all())
+
+        def process(self, record):
+            self.store.put(record.key, record.value)
+            self.context.forward(record.with_value(self.seen))
+
+    topology = mp.Topology()
+    topology.add_source("source", source, key=mp.String, value=mp.String)
+    topology.add_processor("seen", Seen, "source")
+    topology.add_state_store(mp.KeyValueStoreBuilder(name="rows", key=mp.String, value=mp.String), "seen")
+    topology.add_sink("sink", target, "seen", key=mp.String, value=mp.Long)
+    for start, keys in enumerate(("abc", "d"), 1):
+        kafka.produce(servers, source, [(key, "value") for key in keys])
+        with Running(topology, servers, app_id, tmp_path / str(start), SETTINGS):
+            rows = kafka.read_until(servers, target, 2 + start)
+    assert [int.from_bytes(row.value, "big") for row in rows] == [0, 0, 0, 3]
+
+
+def test_a_worker_that_leaves_hands_over_though_a_commit_fails(broker, create_topic, app_id, tmp_path, monkeypatch):
+    """The commit that was to hand a task over fails: the worker goes back, and hands over all the same."""
+    source, target = create_topic("in", 2), create_topic("out", 2)
+    servers = broker.bootstrap_servers
+    start, failed = TransactionCommitter.start, []
+    with Fleet(counting(source, target), servers, app_id, tmp_path, SETTINGS) as fleet:
+        fleet.start("w0", "w1")
+        fleet.wait_shared(2)
+        (task,) = fleet.workers["w1"].worker._manager.tasks
+        leaving = fleet.workers.pop("w1")
+
+        def once_refused(self, offsets):
+            if leaving.worker._offset_sink is self and leaving.worker._stop.is_set() and not failed:
+                failed.append(offsets)
+                self._answers.put(CommitFailed("the broker went away for a moment"))
+            else:
+                start(self, offsets)
+
+        monkeypatch.setattr(TransactionCommitter, "start", once_refused)
+        leaving.stop()
+        assert failed
+        _, metadata = kafka.committed_offsets(servers, app_id, source)[task.partition]
+        assert decode_metadata(metadata).owner == "w0"
+        fleet.wait_shared(2)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_worker_that_slept_while_its_tasks_were_taken_over_lets_go_of_them(
+    broker, create_topic, app_id, tmp_path, guarantee
+):
+    """It was declared dead and comes back: no task goes on in two workers, and no record is missed."""
+    source, target = create_topic("in", 2), create_topic("out", 2)
+    servers = broker.bootstrap_servers
+    settings = {**SETTINGS, "processing.guarantee": guarantee}
+    awake = threading.Event()
+    with Fleet(counting(source, target), servers, app_id, tmp_path, settings) as fleet:
+        fleet.start("w0", "w1")
+        try:
+            fleet.wait_shared(2)
+            fleet.workers["w1"].worker.call(awake.wait)
+            fleet.coordinator.post("w1", "gone")
+            fleet.wait(lambda: len(fleet.active()["w0"]) == 2, "w0 takes the task over")
+            kafka.produce(servers, source, one_each(2))
+            kafka.read_until(servers, target, 2)
+        finally:
+            awake.set()
+        fleet.wait_shared(2)
+        kafka.produce(servers, source, one_each(2))
+        counted = lambda: min(newest(servers, target).values()) >= 2
+        fleet.wait(counted, "all is counted")
+        fleet.wait_shared(2)
+    if guarantee == "exactly_once":
+        assert newest(servers, target) == {"key-0": 2, "key-1": 2}
