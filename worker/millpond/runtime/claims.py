@@ -32,6 +32,7 @@ _TRY_S = 10.0
 _UNKNOWN_S = 30.0
 _PAUSE_S = 0.02
 _COMMIT_S = 60.0
+_AT_ONCE_S = 0.1
 #: While the broker ends a transaction that was left open, it turns its successor away. The client would come back after
 #: a fixed half second; a new client need not wait so long, provided that the old one is gone before it comes back. The
 #: wait is short for another reason too: an owner that lives begins anew a tenth of a second after it was fenced.
@@ -203,10 +204,14 @@ def take_over(
         KafkaException: the broker refused for another reason.
     """
     producer = None if producer_of is None else producer_of(previous or UNOWNED)
-    # Only what still is to be taken is waited for: nobody but this producer can have a transaction pending there.
-    seen = store.survey([partition for task in owners for partition in inputs[task]])
-    tasks = [task for task in owners if takeable(previous, {partition: seen[partition] for partition in inputs[task]})]
-    everything = store.read([partition for task in tasks for partition in inputs[task]])
+    tasks: Collection[TaskId] = owners
+    everything = store.try_read([partition for task in owners for partition in inputs[task]], _AT_ONCE_S)
+    if everything is None:
+        # Some of them are another's already, who has a transaction open. Only what still is to be taken is waited for:
+        # nobody but this producer can have one pending there.
+        seen = store.survey([partition for task in owners for partition in inputs[task]])
+        tasks = [task for task in owners if takeable(previous, {each: seen[each] for each in inputs[task]})]
+        everything = store.read([partition for task in tasks for partition in inputs[task]])
     wanted: dict[Partition, tuple[int, OffsetMetadata]] = {}
     taken: list[TaskId] = []
     for task in tasks:
