@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from millpond.errors import OwnershipError
 from millpond.protocol import NOBODY, Answer, Epoch, RefusalCode, Role, TakeOver, TaskReport, TaskState, parse_task
 from millpond.topology import TaskId
@@ -34,6 +36,9 @@ _REPORT_S = 0.5
 _LOOK_S = 0.05
 _CLEAN_UP_S = 30.0
 _RETRY_S = 0.2
+#: A turn of the loop that comes so late means that the process was frozen: what its copies lack is not known yet.
+_FROZEN_S = 1.5
+_UNSURE_S = 1.0
 
 
 class Follower:
@@ -68,6 +73,8 @@ class Follower:
         self._retry_at = 0.0
         self._foreign_until: dict[TaskId, float] = {}
         self._next_look = 0.0
+        self._last_turn = time.monotonic()
+        self._unsure_until = 0.0
         self._next_report = 0.0
         self._next_clean_up = 0.0
         self._next_adoption = time.monotonic() + config.coordinator_session_timeout_ms / 1000
@@ -91,6 +98,9 @@ class Follower:
         refusal = self._client.refusal
         if refusal is not None and refusal.code is RefusalCode.REPLACED:
             raise OwnershipError(refusal.message)
+        if now - self._last_turn > _FROZEN_S:
+            self._doubt_copies(now)
+        self._last_turn = now
         if now >= self._next_look:
             self._next_look = now + _LOOK_S
             self._manager.look_at_copies()
@@ -103,6 +113,9 @@ class Follower:
             self._follow()
         elif now >= self._next_report:
             self._report(urgent=False)
+        if self._unsure_until and now >= self._unsure_until:
+            self._unsure_until = 0.0
+            self._report(urgent=True)
         if now >= self._next_adoption:
             self._adopt(now)
         if now >= self._next_clean_up:
@@ -257,6 +270,12 @@ class Follower:
         """What was being looked into beside the tasks is looked into again when there is reason to."""
         self._checking = self._adopting = 0
         self._unchecked.clear()
+        self._doubt_copies(time.monotonic())
+
+    def _doubt_copies(self, now: float) -> None:
+        """Nothing should move here for a moment: the worker finds its feet first, and its copies what they missed."""
+        self._unsure_until = now + _UNSURE_S
+        self._next_report = 0.0
 
     def _check_suspects(self) -> None:
         """Tasks run here that the coordinator thinks another's: look whose they are."""
@@ -320,6 +339,11 @@ class Follower:
     def _report(self, *, urgent: bool) -> None:
         self._next_report = time.monotonic() + _REPORT_S
         tasks: dict[str, TaskReport] = {str(held.id): held.report() for held in self._manager.held.values()}
+        if time.monotonic() < self._unsure_until:
+            tasks = {
+                task: report if report.role is Role.ACTIVE else msgspec.structs.replace(report, lag=None)
+                for task, report in tasks.items()
+            }
         found, self._found = self._found, {}
         epoch = self._answer.epoch if self._answer is not None else Epoch()
         self._client.report(tasks, self._on_disk, found, epoch, self.leaving, urgent=urgent)
