@@ -21,7 +21,11 @@ from tests.demo.commands import ROOT, Shell, blocks, commands
 from tests.support import broker as support
 from tests.support import kafka
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.xdist_group("documentation")]  # both use the topics their texts name
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.xdist_group("documentation"),
+]  # both use the topics their texts name
 
 README = "README.md"
 FIRST_STEPS = "docs/getting-started.md"

@@ -179,10 +179,10 @@ def test_an_idle_worker_stays_under_100_mb(broker, create_topic, app_id, tmp_pat
 
 @pytest.mark.slow
 def test_input_and_state_larger_than_the_limits_do_not_exceed_them(broker, create_topic, app_id, tmp_path, capsys):
-    """Some 380 MB of input become 380 MB of state; with small limits the whole process stays below that."""
+    """Some 480 MB of input become 480 MB of state; with small limits the whole process stays far below that."""
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers
-    number, size = 200_000, 2_000
+    number, size = 250_000, 2_000
     value = os.urandom(size // 2).hex()
     kafka.produce(servers, source, ((f"key-{each:08d}", value) for each in range(number)), batch_size=900_000)
     limits = {
@@ -201,4 +201,5 @@ def test_input_and_state_larger_than_the_limits_do_not_exceed_them(broker, creat
         print(
             f"\n{megabytes:.0f} MB of input and state: {peak / 1024:.0f} MB at the peak, {resident / 1024:.0f} MB after"
         )
-    assert peak / 1024 < 330 < megabytes
+    # 70 MB are the idle process; the rest are clients, RocksDB, and what waits for the next transaction.
+    assert peak / 1024 < 360 < megabytes

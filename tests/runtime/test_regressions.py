@@ -202,7 +202,7 @@ def test_an_offset_that_cannot_be_read_is_not_taken_for_one_that_was_never_commi
         topic="t", partition=0, offset=-1001, metadata=None, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     )
     consumer = SimpleNamespace(committed=lambda wanted, timeout: [answer])
-    store = OffsetStore(consumer, threading.Event().is_set, 1.0)
+    store = OffsetStore(lambda: consumer, lambda: consumer, threading.Event().is_set, 1.0)
     with pytest.raises(mp.MillpondError, match="committed offsets"):
         store.read([Partition(refused.topic, refused.partition)])
 

@@ -132,6 +132,13 @@ class Follower:
             return True
         return self._answer is not None and self._answer.may_leave
 
+    @property
+    def session_s(self) -> float:
+        """After how long a silence the coordinator takes this worker for dead, in seconds: its word, else the setting."""
+        if self._answer is not None:
+            return self._answer.session_timeout_ms / 1000
+        return self._config.coordinator_session_timeout_ms / 1000
+
     def leave(self) -> None:
         """Ask for successors; at the end, say how things were left."""
         self.leaving = True
@@ -139,7 +146,7 @@ class Follower:
 
     def _connected(self, now: float) -> bool:
         at = self._client.connected_at
-        return at is not None and now - at < self._config.coordinator_session_timeout_ms / 1000
+        return at is not None and now - at < self.session_s
 
     # What is to be done ---------------------------------------------------------------------------------------
 
@@ -320,7 +327,7 @@ class Follower:
 
     def _adopt(self, now: float) -> None:
         """Nobody answers: see whether a task was handed over to this worker that it was not told of."""
-        self._next_adoption = now + self._config.coordinator_session_timeout_ms / 1000
+        self._next_adoption = now + self.session_s
         if not self._connected(now) and not self.leaving:
             active = {task for task, held in self._manager.held.items() if held.role is Role.ACTIVE}
             if self._all - active and not self._adopting:

@@ -300,7 +300,10 @@ class Worker:
 
     def _turn(self) -> None:
         now = time.monotonic()
-        self.last_turn = now
+        slept, self.last_turn = now - self.last_turn, now
+        if self._follower is not None and not self.config.exactly_once and slept > self._follower.session_s:
+            # Others may have its tasks by now, and nothing fences it.
+            raise CommitFailed(f"this worker did nothing for {slept:.1f} s, longer than its session")
         if self._fatal is not None or self._doubtful:
             self._look_into_errors()
         manager = self._manager
