@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,9 @@ RATE = 800
 """Input records per second."""
 
 TRANSACTION_TIMEOUT_MS = 2_000
+
+COMMIT_S = 0.5
+"""Longer than the broker takes for a commit that has reached it."""
 
 
 @pytest.fixture
@@ -54,8 +58,11 @@ def _stopped_in_a_transaction(run: Run, application: Application) -> bool:
     if not _has_open_transaction(application):
         return False
     run.signal(signal.SIGSTOP)
-    if _has_open_transaction(application):
-        return True
+    # A commit that was on its way to the broker is through within this time, and then the transaction is not open.
+    settled = time.monotonic() + COMMIT_S
+    while _has_open_transaction(application):
+        if time.monotonic() > settled:
+            return True
     run.signal(signal.SIGCONT)
     return False
 

@@ -22,6 +22,7 @@ from .errands import Errands
 from .global_state import GlobalStores
 from .handlers import Handlers
 from .plan import Plan, make_plan
+from .renewable import RenewableConsumer
 from .restore import ChangelogReader
 from .task_manager import TaskManager
 from .task_stores import TaskStores
@@ -30,7 +31,7 @@ __all__ = ("Assembly", "assemble")
 
 log = logging.getLogger(__name__)
 
-_KNOWN_S = 5.0
+_KNOWN_S = 2.0
 #: Questions to Kafka at a time beside the loop; each has a connection of its own.
 _ERRANDS = 3
 
@@ -43,9 +44,9 @@ class Assembly:
     plan: Plan
     environment: Environment
     state_file: StateFile
-    consumer: Consumer
+    consumer: RenewableConsumer
     """Reads inputs and the topics of global stores."""
-    copier: Consumer
+    copier: RenewableConsumer
     """Reads changelogs."""
     offset_committer: OffsetCommitter | None
     """Commits offsets by themselves, under at_least_once; None where the transaction does."""
@@ -105,11 +106,16 @@ def assemble(
             offset_committer.on_commit(error, partitions)
 
     inputs = sum(len(topics) for topics in plan.tasks.values())
-    consumer = make_consumer(config, inputs, None if config.exactly_once else on_commit, on_error)
+    hears_of_commits = None if config.exactly_once else on_commit
+    sources = {topic for topics in plan.tasks.values() for topic in topics}
+    consumer = RenewableConsumer(lambda: _knowing(make_consumer(config, inputs, hears_of_commits, on_error), sources))
     if not config.exactly_once:
         offset_committer = OffsetCommitter(consumer)
     changelogs = sum(len(plan.changelogs[task.subtopology]) for task in plan.tasks)
-    copier = make_consumer(config, changelogs, None, on_error, COPY_AHEAD_KIB)
+    logged = {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()}
+    copier = RenewableConsumer(
+        lambda: _knowing(make_consumer(config, changelogs, None, on_error, COPY_AHEAD_KIB), logged)
+    )
     errands = Errands("millpond-registrar", _ERRANDS, lambda: make_asker(config, on_error))
     offsets = OffsetStore(
         errands.consumer,
@@ -117,8 +123,6 @@ def assemble(
         stopping,
         config.task_timeout_ms / 1000,
     )
-    _make_known(consumer, {topic for topics in plan.tasks.values() for topic in topics})
-    _make_known(copier, {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()})
     stores = TaskStores(plan, environment, state_file)
     for each in topology.global_stores:
         stores.add_global(environment.complete(each.store))
@@ -131,14 +135,15 @@ def assemble(
     return Assembly(cluster, plan, environment, state_file, consumer, copier, offset_committer, manager)
 
 
-def _make_known(consumer: Consumer, topics: Iterable[str]) -> None:
-    """Have the client learn where topics are: the first assignment of one it does not know takes it half a second."""
+def _knowing(consumer: Consumer, topics: Iterable[str]) -> Consumer:
+    """The client, told where topics are: the first assignment of one it does not know takes it half a second."""
     for topic in sorted(topics):
         try:
             consumer.list_topics(topic, timeout=_KNOWN_S)
         except KafkaException as error:
             log.info("topic %s is not looked up ahead: %s", topic, error.args[0].str())
-            return
+            break
+    return consumer
 
 
 def _open_state(config: Config) -> StateFile:

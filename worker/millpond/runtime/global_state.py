@@ -148,6 +148,16 @@ class GlobalStores:
             self._consumer.incremental_assign(wanted)
         self.behind = {Partition(each.topic, each.partition) for each in wanted}
 
+    def resume(self) -> None:
+        """Read on where it was, with a consumer that has nothing assigned."""
+        positions = [
+            TopicPartition(updater.topic, number, offset)
+            for updater in self.updaters
+            for number, offset in updater.positions.items()
+        ]
+        if positions:
+            self._consumer.incremental_assign(positions)
+
     def by_name(self) -> dict[str, Any]:
         """The stores by name."""
         return {updater.store.name: updater.store for updater in self.updaters}

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from millpond.errors import OwnershipError, StateCorrupted, TopicError
 from millpond.protocol import Role, TaskState
@@ -33,6 +33,7 @@ from .holdings import Held
 from .ownership import Claim, CommittedOffset, OffsetMetadata, Partition, claim_of, next_epoch
 from .plan import Plan
 from .registrar import LookedUp, Registrar, Whereabouts
+from .renewable import RenewableConsumer
 from .restore import ChangelogReader, Restoration
 from .task import StreamTask
 from .task_stores import TaskStores
@@ -65,8 +66,8 @@ class TaskManager:
         environment: Environment,
         stores: TaskStores,
         global_stores: GlobalStores,
-        consumer: Consumer,
-        copier: Consumer,
+        consumer: RenewableConsumer,
+        copier: RenewableConsumer,
         cluster: Cluster,
         offsets: OffsetStore,
         errands: Errands,
@@ -490,11 +491,30 @@ class TaskManager:
             held.task.close()
             held.task = None
 
-    def go_back(self) -> None:
-        """A transaction failed: active tasks are forgotten back to what is committed, and looked up again."""
+    def renew_consumers(self) -> None:
+        """Read with new clients: what was read is read on where it was, active tasks aside, which go back."""
+        self._consumer.renew()
+        self.globals.resume()
+        self._copier.renew()
+        self._copied.clear()
+        self._to_copy = [
+            each
+            for held in self.held.values()
+            for each in held.changelogs
+            if self.reader.restorations.get(each.source) is each and (each.following or not each.done)
+        ]
+        self._copy()
+
+    def go_back(self, *, renew: bool = False) -> None:
+        """A transaction failed: active tasks are forgotten back to what is committed, and looked up again.
+
+        With `renew`, the consumers are replaced: whatever made the commit fail may have left them deaf.
+        """
         self.outbox.clear()
         reading = self._back_pressure.forget(list(self.by_input))
-        if reading:
+        if renew:
+            self.renew_consumers()
+        elif reading:
             self._consumer.incremental_unassign([TopicPartition(each.topic, each.partition) for each in reading])
         self._back_pressure.clear()
         self.running.clear()

@@ -499,9 +499,10 @@ class Worker:
         cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
         if isinstance(cause, KafkaError) and refuses(cause) and self._manager.running:
             self._refusals.met(cause, self._positions())
-        self._go_back(fenced=fenced)
+        # Whoever fenced this worker, or refused a record, answered: there is nothing wrong with the connections.
+        self._go_back(fenced=fenced, renew=not fenced and not self._refusals.careful)
 
-    def _go_back(self, *, fenced: bool = False) -> None:
+    def _go_back(self, *, fenced: bool = False, renew: bool = False) -> None:
         self._close_offset_sink()
         self._collector.producer.purge()
         self._become(WorkerState.STARTING)
@@ -513,7 +514,7 @@ class Worker:
             self._stop.wait(_RIVAL_WAIT_S)
             self._check_still_mine()
         self._start_producer()
-        self._manager.go_back()
+        self._manager.go_back(renew=renew)
         if self._follower is not None:
             self._follower.went_back()
         self._become(WorkerState.RESTORING)
