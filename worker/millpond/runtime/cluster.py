@@ -170,13 +170,18 @@ class Cluster:
         )
         return {Partition(each.topic, each.partition): int(found.result().offset) for each, found in asked.items()}
 
-    def purge(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Delete consumed records of repartition topics, without waiting; one request in flight, errors ignored."""
+    def purge(self, positions: Mapping[tuple[str, int], int]) -> bool:
+        """Delete consumed records of repartition topics, without waiting; errors are ignored.
+
+        Returns:
+            whether it was asked for: there is one request in flight at a time.
+        """
         self._purging = [future for future in self._purging if not future.done()]
         if self._purging or not positions:
-            return
+            return False
         wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
         self._purging = list(self._admin.delete_records(wanted).values())
+        return True
 
 
 def _passes(error: KafkaException) -> bool:

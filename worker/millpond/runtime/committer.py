@@ -53,6 +53,7 @@ class Committer:
         self._garbage = garbage
         self._listener = listener
         self.next_commit = time.monotonic() + self._interval_s
+        self._purgeable: dict[tuple[str, int], int] = {}
         self._next_purge = time.monotonic() + config.repartition_purge_interval_ms / 1000
         self._next_refresh = time.monotonic() + _REFRESH_S
         self._since_measured = 0
@@ -172,16 +173,21 @@ class Committer:
             self._manager.released(commit.released)
         self._garbage.committed()
         self._listener.committed(CommitStats(took, len(commit.offsets), self._metrics.records_processed))
+        if self._plan.repartition:
+            self._purge(commit)
+
+    def _purge(self, commit: Commit) -> None:
+        """Delete, now and then, what was processed of repartition topics: since the last time, whichever commit it was in."""
+        self._purgeable.update(
+            ((partition.topic, partition.partition), offset)
+            for partition, (offset, _) in commit.offsets.items()
+            if partition.topic in self._plan.repartition
+        )
         now = time.monotonic()
-        if now >= self._next_purge and self._plan.repartition:
+        if now >= self._next_purge and self._purgeable:
             self._next_purge = now + self._config.repartition_purge_interval_ms / 1000
-            self._cluster.purge(
-                {
-                    (partition.topic, partition.partition): offset
-                    for partition, (offset, _) in commit.offsets.items()
-                    if partition.topic in self._plan.repartition
-                }
-            )
+            if self._cluster.purge(self._purgeable):
+                self._purgeable.clear()
 
     def _write(self, commit: Commit) -> None:
         acknowledged = self._collector.acknowledged
