@@ -20,6 +20,7 @@ from .messages import (
     decode_heartbeat,
     decode_refusal,
     encode,
+    without_lags,
 )
 from .tasks import parse_task
 
@@ -44,4 +45,5 @@ __all__ = (
     "decode_refusal",
     "encode",
     "parse_task",
+    "without_lags",
 )

@@ -32,12 +32,12 @@ from .messages import (
     Epoch,
     Heartbeat,
     Refusal,
-    Role,
     TaskReport,
     TopologySummary,
     decode_answer,
     decode_refusal,
     encode,
+    without_lags,
 )
 
 __all__ = ("CoordinatorClient",)
@@ -287,10 +287,7 @@ class CoordinatorClient:
         """
         if time.monotonic() - self._reported_at < _LAGS_LAST_S:
             return dict(self._tasks)
-        return {
-            task: report if report.role is Role.ACTIVE else msgspec.structs.replace(report, lag=None)
-            for task, report in self._tasks.items()
-        }
+        return without_lags(self._tasks)
 
     async def _post(
         self, session: aiohttp.ClientSession, heartbeat: Heartbeat, *, timeout_s: float

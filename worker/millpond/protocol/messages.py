@@ -12,6 +12,7 @@ compared with anybody else's.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -36,6 +37,7 @@ __all__ = (
     "decode_heartbeat",
     "decode_refusal",
     "encode",
+    "without_lags",
 )
 
 PROTOCOL_VERSION = 1
@@ -104,6 +106,14 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Changelog records to go, over all stores; None while unknown. Meaningless for a task without state."""
     offset: int = 0
     """Changelog offsets reached, summed over all stores."""
+
+
+def without_lags(tasks: Mapping[str, TaskReport]) -> dict[str, TaskReport]:
+    """The tasks, with the lags of copies unknown: who reports them was frozen, and they may be far behind by now."""
+    return {
+        task: report if report.role is Role.ACTIVE else msgspec.structs.replace(report, lag=None)
+        for task, report in tasks.items()
+    }
 
 
 class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,10 +11,19 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-
 from millpond.errors import OwnershipError
-from millpond.protocol import NOBODY, Answer, Epoch, RefusalCode, Role, TakeOver, TaskReport, TaskState, parse_task
+from millpond.protocol import (
+    NOBODY,
+    Answer,
+    Epoch,
+    RefusalCode,
+    Role,
+    TakeOver,
+    TaskReport,
+    TaskState,
+    parse_task,
+    without_lags,
+)
 from millpond.topology import TaskId
 
 from .config import Config
@@ -347,10 +356,7 @@ class Follower:
         self._next_report = time.monotonic() + _REPORT_S
         tasks: dict[str, TaskReport] = {str(held.id): held.report() for held in self._manager.held.values()}
         if time.monotonic() < self._unsure_until:
-            tasks = {
-                task: report if report.role is Role.ACTIVE else msgspec.structs.replace(report, lag=None)
-                for task, report in tasks.items()
-            }
+            tasks = without_lags(tasks)
         found, self._found = self._found, {}
         epoch = self._answer.epoch if self._answer is not None else Epoch()
         self._client.report(tasks, self._on_disk, found, epoch, self.leaving, urgent=urgent)

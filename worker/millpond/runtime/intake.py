@@ -58,15 +58,27 @@ class Intake:
             CommitFailed: the position in a partition is gone.
             MillpondError: a handler said FAIL.
         """
+        self._split(messages, self._deliver, self._event)
+
+    def copied(self, messages: list[Message]) -> None:
+        """Deliver what one poll returned for changelogs; raises as `dispatch`."""
+        self._split(messages, self._manager.reader.records, self._copy_event)
+
+    def _split(
+        self,
+        messages: list[Message],
+        deliver: Callable[[Partition, Sequence[Message]], None],
+        tell: Callable[[Message], None],
+    ) -> None:
         events: list[Message] = []
         if any(map(_error, messages)):
             events = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
         for topic, of_topic in groupby(messages, _topic):
             for number, of_partition in groupby(of_topic, _partition):
-                self._deliver(Partition(topic or "", number or 0), list(of_partition))
+                deliver(Partition(topic or "", number or 0), list(of_partition))
         for message in events:
-            self._event(message)
+            tell(message)
 
     def _deliver(self, partition: Partition, messages: Sequence[Message]) -> None:
         task = self._manager.by_input.get(partition)
@@ -78,28 +90,14 @@ class Intake:
             updater.apply(partition, messages)
         # What is left is of a task that was let go of a moment ago.
 
-    def copied(self, messages: list[Message]) -> None:
-        """Deliver what one poll returned for changelogs; raises as `dispatch`."""
-        events: list[Message] = []
-        if any(map(_error, messages)):
-            events = [message for message in messages if message.error() is not None]
-            messages = [message for message in messages if message.error() is None]
-        reader = self._manager.reader
-        for topic, of_topic in groupby(messages, _topic):
-            for number, of_partition in groupby(of_topic, _partition):
-                reader.records(Partition(topic or "", number or 0), list(of_partition))
-        for message in events:
-            error = message.error()
-            code = None if error is None else error.code()
-            partition = Partition(message.topic() or "", message.partition() or 0)
-            if code == KafkaError._AUTO_OFFSET_RESET and self._manager.reopen(partition):
-                continue
-            if code == KafkaError._PARTITION_EOF:
-                reader.reached_end(
-                    Partition(message.topic() or "", message.partition() or 0), int(message.offset() or 0)
-                )
-            else:
-                self._event(message)
+    def _copy_event(self, message: Message) -> None:
+        error = message.error()
+        code = None if error is None else error.code()
+        partition = Partition(message.topic() or "", message.partition() or 0)
+        if code == KafkaError._PARTITION_EOF:
+            self._manager.reader.reached_end(partition, int(message.offset() or 0))
+        elif code != KafkaError._AUTO_OFFSET_RESET or not self._manager.reopen(partition):
+            self._event(message)
 
     def _event(self, message: Message) -> None:
         error = message.error()

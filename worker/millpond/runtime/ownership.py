@@ -28,6 +28,7 @@ __all__ = (
     "claim_of",
     "decode_metadata",
     "encode_metadata",
+    "epoch_of",
     "next_epoch",
     "takeable",
     "tasks_by_claim",
@@ -116,9 +117,14 @@ def claim_of(worker: str, committed: Mapping[Partition, CommittedOffset]) -> tup
     return Claim.RESUME, worker
 
 
+def epoch_of(committed: Mapping[Partition, CommittedOffset]) -> int:
+    """The epoch of a task's owner."""
+    return max((each.metadata.epoch for each in committed.values()), default=_NO_EPOCH)
+
+
 def next_epoch(committed: Mapping[Partition, CommittedOffset]) -> int:
     """The epoch of a task's next owner, or of its owner's next incarnation."""
-    return max((each.metadata.epoch for each in committed.values()), default=_NO_EPOCH) + 1
+    return epoch_of(committed) + 1
 
 
 def takeable(previous: str | None, committed: Mapping[Partition, CommittedOffset]) -> bool:

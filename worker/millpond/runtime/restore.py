@@ -108,13 +108,11 @@ class ChangelogReader:
         restoration.following = True
         self.restorations[restoration.source] = restoration
 
-    def records(self, partition: Partition, messages: Sequence[Message]) -> bool:
-        """Apply what one poll returned for a changelog partition; returns whether it was one."""
+    def records(self, partition: Partition, messages: Sequence[Message]) -> None:
+        """Apply what one poll returned for a changelog partition; what is let go of or complete takes nothing more."""
         restoration = self.restorations.get(partition)
-        if restoration is None:
-            return False
-        if restoration.done and not restoration.following:
-            return True
+        if restoration is None or (restoration.done and not restoration.following):
+            return
         if restoration.bounded:
             beyond = int(messages[-1].offset() or 0) + 1
             messages = [message for message in messages if int(message.offset() or 0) < restoration.end]
@@ -133,13 +131,12 @@ class ChangelogReader:
         if restoration.bounded:
             # Its input may go on for long, and need not be read to its end.
             self.reached_end(partition, beyond)
-        return True
 
-    def reached_end(self, partition: Partition, offset: int) -> Restoration | None:
-        """The broker says that nothing is there after `offset`; returns the restoration when that completes it."""
+    def reached_end(self, partition: Partition, offset: int) -> None:
+        """The broker says that nothing is there after `offset`."""
         restoration = self.restorations.get(partition)
         if restoration is None:
-            return None
+            return
         restoration.seen_end = offset
         restoration.at_end = time.monotonic()
         if restoration.following and not restoration.bounded:
@@ -147,13 +144,12 @@ class ChangelogReader:
             restoration.position = max(restoration.position, offset)
             restoration.end = max(restoration.end, offset)
         if restoration.done or offset < restoration.end:
-            return None
+            return
         # What lies beyond a bounded end is not in the store: it is for the task to process.
         restoration.position = max(restoration.position, restoration.end if restoration.bounded else offset)
         if restoration.position > restoration.start:
             self._write(restoration, [])
         self._finish(restoration)
-        return restoration
 
     def _write(self, restoration: Restoration, rows: Any) -> None:
         store = restoration.store
@@ -172,8 +168,3 @@ class ChangelogReader:
             time.monotonic() - restoration.started,
         )  # fmt: skip
         self._listener.restore_ended(restoration.store.name, restoration.store.partition, restoration.restored)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every store is at its end."""
-        return all(each.done for each in self.restorations.values())

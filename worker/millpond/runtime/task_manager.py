@@ -30,7 +30,7 @@ from .environment import Environment
 from .errands import Errands
 from .global_state import GlobalStores
 from .holdings import Held
-from .ownership import Claim, CommittedOffset, OffsetMetadata, Partition, claim_of, next_epoch
+from .ownership import Claim, CommittedOffset, OffsetMetadata, Partition, claim_of, epoch_of, next_epoch
 from .plan import Plan
 from .registrar import LookedUp, Registrar, Whereabouts
 from .renewable import RenewableConsumer
@@ -193,7 +193,7 @@ class TaskManager:
             return
         if self._config.coordinator_url is None:
             self.check_mine(held, where)
-        held.epoch = next_epoch(where.committed) - 1
+        held.epoch = epoch_of(where.committed)
         held.committed = where.committed
         if held.opened:
             for each in held.changelogs:
@@ -203,11 +203,7 @@ class TaskManager:
                     self._unassign([each])
                     self._to_copy.append(each)
         else:
-            self.stores.open(held, where.ranges, following=False)
-            for each in held.changelogs:
-                each.end = self._end_of(each.source, where)
-                each.start = each.position = min(each.start, each.end)
-                self._begin(each)
+            self._open(held, where, following=False)
         held.where = where
         held.state = TaskState.RESTORING
         self._unassign(each for each in held.changelogs if each.done)
@@ -222,7 +218,7 @@ class TaskManager:
         claim, owner = claim_of(worker, where.committed)
         if claim is not Claim.RESUME:
             self._refuse(held.id, claim, owner)
-        epoch = next_epoch(where.committed) - 1
+        epoch = epoch_of(where.committed)
         if held.epoch and held.epoch != epoch:
             raise OwnershipError(
                 f"another process runs as worker '{worker}' of '{self._config.application_id}' (it has task {held.id} "
@@ -236,17 +232,18 @@ class TaskManager:
         return end if committed is None else min(end, committed.offset or 0)
 
     def _open_copy(self, held: Held, where: Whereabouts) -> None:
-        self.stores.open(held, where.ranges, following=True)
+        self._open(held, where, following=True)
+        held.state = TaskState.RUNNING if held.restored else TaskState.RESTORING
+
+    def _open(self, held: Held, where: Whereabouts, *, following: bool) -> None:
+        """Make a task's stores and begin to restore them."""
+        self.stores.open(held, where.ranges, following=following)
         for each in held.changelogs:
             each.end = self._end_of(each.source, where)
             each.start = each.position = min(each.start, each.end)
-            self._begin(each)
-        held.state = TaskState.RUNNING if held.restored else TaskState.RESTORING
-
-    def _begin(self, restoration: Restoration) -> None:
-        self.reader.add(restoration)
-        if restoration.following or not restoration.done:
-            self._to_copy.append(restoration)
+            self.reader.add(each)
+            if following or not each.done:
+                self._to_copy.append(each)
 
     def _copy(self) -> None:
         """Begin to read the changelogs that were collected for it."""
@@ -336,10 +333,9 @@ class TaskManager:
             owner, epoch = held.release_to, held.epoch + 1
         if held.task is not None:
             return held.task.positions(owner, epoch)
-        where = held.where
-        assert where is not None
+        assert held.where is not None
         # It is handed over before it ran: nothing of it changes but the owner.
-        return claimed(where.committed, lambda each: self.start_of(each, where.ranges[each]), owner, epoch)
+        return self._claimed(held.where, owner, epoch)
 
     def committed(self, offsets: Offsets) -> None:
         """A commit of these offsets is through."""
@@ -573,13 +569,11 @@ class TaskManager:
         offsets: dict[Partition, tuple[int, OffsetMetadata]] = {}
         for where in answer.tasks.values():
             if claim_of(self._config.worker_id, where.committed)[0] is Claim.RESUME:
-
-                def start_of(partition: Partition, where: Whereabouts = where) -> int:
-                    return self.start_of(partition, where.ranges[partition])
-
-                epoch = next_epoch(where.committed)
-                offsets |= claimed(where.committed, start_of, self._config.worker_id, epoch)
+                offsets |= self._claimed(where, self._config.worker_id, next_epoch(where.committed))
         return offsets
+
+    def _claimed(self, where: Whereabouts, owner: str, epoch: int) -> dict[Partition, tuple[int, OffsetMetadata]]:
+        return claimed(where.committed, lambda each: self.start_of(each, where.ranges[each]), owner, epoch)
 
     def start_of(self, partition: Partition, found: tuple[int, int]) -> int:
         """Where a partition that was never committed begins.
