@@ -13,7 +13,7 @@ ARGS ?=
 .PHONY: help
 help: ## Show this menu
 	@awk 'BEGIN { FS = ":.*## "; printf "\nmillpond: make \033[1mTASK\033[0m\n\n" } \
-	  /^[a-z-]+:.*## / { printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2 } \
+	  /^[a-z0-9-]+:.*## / { printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2 } \
 	  END { printf "\nArguments go through: make test ARGS=\"-k window\"\n\n" }' $(MAKEFILE_LIST)
 
 .PHONY: demo
@@ -24,6 +24,10 @@ demo: venv ## Run the flights demo: three workers on a real broker, exactly once
 test: venv ## Run all tests against an embedded broker
 	@$(BIN)/python -m millpond.broker   # fetches jars before the first test's time limit starts to run
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+.PHONY: e2e
+e2e: venv ## Run everything on a real cluster: the one of KUBECONFIG, or one that kind makes (KIND_NODE_IMAGE)
+	@$(BIN)/python -m pytest e2e -o faulthandler_timeout=0 $(ARGS)
 
 .PHONY: bench
 bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.json
@@ -81,12 +85,20 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+# The operator runs no topologies: what only that needs is not in its image.
+COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --custom-compile-command "make lock"
+DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments
+
 .PHONY: lock
 lock: ## Pin the dependencies of pyproject.toml anew (for maintainers)
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
-	build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --upgrade --extra dev --custom-compile-command "make lock" $(ARGS) pyproject.toml --output-file requirements.lock
+	$(COMPILE) --upgrade --extra dev $(ARGS) pyproject.toml --output-file requirements.lock
+	$(COMPILE) -c requirements.lock $(ARGS) pyproject.toml --output-file requirements-worker.lock
+	$(COMPILE) -c requirements.lock --extra operator $(addprefix --no-emit-package ,$(DATA_PLANE)) $(ARGS) \
+	  pyproject.toml --output-file requirements-operator.lock
+	echo 'setuptools>=77' | $(COMPILE) -c requirements.lock $(ARGS) - --output-file requirements-build.lock
 
 .PHONY: clean
 clean: ## Remove what the other tasks made, the virtual environment too

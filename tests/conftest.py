@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pytest
 from hypothesis import settings
 
+from tests.cluster.fixtures import api, api_server, background, crds, namespace  # noqa: F401  (fixtures)
 from tests.support import broker as support
 from tests.support import kafka
 
@@ -47,6 +48,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Forget the run. Its broker ends with the process."""
     if not hasattr(config, "workerinput"):
         shutil.rmtree(config.stash[_SESSION]["directory"], ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def run_directory(pytestconfig: pytest.Config) -> Path:
+    """A directory that all processes of this run of tests share."""
+    return Path(pytestconfig.stash[_SESSION]["directory"])
 
 
 @pytest.fixture(scope="session")

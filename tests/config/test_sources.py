@@ -65,7 +65,7 @@ def test_tables_and_dotted_keys_are_the_same(tmp_path: Path) -> None:
     assert {load(toml(tmp_path, text)).consumer["fetch.min.bytes"] for text in ways} == {5}
 
 
-def test_every_setting_can_come_from_the_environment() -> None:
+def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
     """Each setting's variable is understood, with the default as text."""
     for one in settings():
         text = {
@@ -74,6 +74,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
             "default.timestamp.extractor": "WallclockTimestampExtractor",
             "application.server": "http://10.0.0.7:8080",
             "coordinator.url": "http://127.0.0.1:7070/",
+            "credentials.dir": str(tmp_path),
         }.get(one.key)
         text = text or ("String" if one.key.endswith("serde") else one.default.split(",")[0] or "x")
         config = load(environ={variable_for(one.key): text})

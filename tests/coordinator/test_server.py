@@ -270,7 +270,10 @@ def test_garbage_is_refused(raw: bytes) -> None:
             assert "w0" in refusal.message
             assert (await service.view()).members == ()
             _, metrics = await service.ask("GET", "/metrics")
-            assert b'heartbeats_total{application_id="delays",outcome="bad_request"} 1.0' in metrics
+            assert (
+                b'heartbeats_total{application_id="delays",application_namespace="",outcome="bad_request"} 1.0'
+                in metrics
+            )
 
     run(scenario())
 
@@ -429,13 +432,13 @@ def test_metrics_tell_members_tasks_epochs_and_heartbeats() -> None:
                 _, raw = await service.ask("GET", "/metrics")
             text = raw.decode()
             for line in (
-                'millpond_coordinator_members{application_id="delays",state="alive"} 1.0',
-                'millpond_coordinator_tasks{application_id="delays",state="all"} 4.0',
-                'millpond_coordinator_tasks{application_id="delays",state="unowned"} 0.0',
-                'millpond_coordinator_term{application_id="delays"} 1.0',
-                'millpond_coordinator_leading{application_id="delays"} 1.0',
-                'millpond_coordinator_heartbeats_total{application_id="delays",outcome="ok"}',
-                'millpond_coordinator_assignment_seconds_total{application_id="delays"}',
+                'millpond_coordinator_members{application_id="delays",application_namespace="",state="alive"} 1.0',
+                'millpond_coordinator_tasks{application_id="delays",application_namespace="",state="all"} 4.0',
+                'millpond_coordinator_tasks{application_id="delays",application_namespace="",state="unowned"} 0.0',
+                'millpond_coordinator_term{application_id="delays",application_namespace=""} 1.0',
+                'millpond_coordinator_leading{application_id="delays",application_namespace=""} 1.0',
+                'millpond_coordinator_heartbeats_total{application_id="delays",application_namespace="",outcome="ok"}',
+                'millpond_coordinator_assignment_seconds_total{application_id="delays",application_namespace=""}',
             ):
                 assert line in text, text
 
@@ -554,10 +557,10 @@ def test_of_two_coordinators_the_later_one_wins_and_the_earlier_one_stands_down(
     """Workers that reach both in turns follow the higher term; the other learns of it from them."""
 
     async def scenario() -> None:
-        superseded: list[str] = []
+        superseded: list[tuple[str, str]] = []
         options = EngineOptions(session_timeout=timedelta(seconds=1), gathering=timedelta(milliseconds=1))
         async with (
-            serving(options, term=3, on_superseded=superseded.append) as old,
+            serving(options, term=3, on_superseded=lambda *which: superseded.append(which)) as old,
             serving(options, term=4) as new,
         ):
             client = worker(old.coordinator.url, "w0")
@@ -568,7 +571,7 @@ def test_of_two_coordinators_the_later_one_wins_and_the_earlier_one_stands_down(
                 client._url = client._url.replace(new.coordinator.url, old.coordinator.url)
                 refusal = await eventually(lambda: client.refusal, "a refusal")
                 assert refusal.code is RefusalCode.NOT_LEADING
-                assert superseded == [APP]
+                assert superseded == [("", APP)]
                 client._url = client._url.replace(old.coordinator.url, new.coordinator.url)
                 await eventually(lambda: client.refusal is None, "the new one's answers")
 

@@ -96,14 +96,16 @@ def test_a_restore_is_counted(broker, create_topic, app_id, tmp_path):
 
 
 def test_a_worker_that_waits_is_alive_but_not_ready(app_id, tmp_path):
-    """While the brokers are away the worker must not be restarted, and must not count as serving."""
+    """While the brokers are away the worker must not be restarted, does not count as serving, and says why."""
     builder = mp.StreamsBuilder()
     builder.stream("in", key=mp.String, value=mp.String).to("out")
     running = Running(builder.build(), "127.0.0.1:1", app_id, tmp_path, {"http.port": 0}).start()
     running.wait(lambda: running.worker.metrics.port, "it serves")
     port = running.worker.metrics.port
     running.wait(lambda: _get(port, "/healthz") == (200, "starting\n"), "it is alive")
-    assert _get(port, "/readyz") == (503, "starting\n")
+    assert _get(port, "/readyz")[0] == 503
+    running.wait(lambda: "no answer from Kafka at '127.0.0.1:1'" in _get(port, "/readyz")[1], "it says why")
+    assert _get(port, "/readyz")[0] == 503
     running.stop()
 
 

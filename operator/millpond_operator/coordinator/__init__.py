@@ -7,12 +7,16 @@ Within one event loop:
     await coordinator.start(port=7070)
 """
 
+from .admission import Refused, Starting
+from .application import Application
 from .auth import Authenticator, Identity, TokenFile
-from .engine import Engine, EngineOptions
+from .engine import Engine
+from .options import EngineOptions
 from .server import Coordinator
 from .store import AssignmentStore, FileStore, StoreError
 
 __all__ = (
+    "Application",
     "AssignmentStore",
     "Authenticator",
     "Coordinator",
@@ -20,6 +24,8 @@ __all__ = (
     "EngineOptions",
     "FileStore",
     "Identity",
+    "Refused",
+    "Starting",
     "StoreError",
     "TokenFile",
 )

@@ -19,7 +19,7 @@ from millpond.errors import ConfigError, MillpondError
 from millpond_operator.assignment import Options
 
 from .auth import TokenFile
-from .engine import EngineOptions
+from .options import EngineOptions
 from .server import Coordinator
 from .store import FileStore
 
@@ -128,7 +128,7 @@ async def _serve(
     stopped = asyncio.Event()
     superseded: list[str] = []
 
-    def on_superseded(application: str) -> None:
+    def on_superseded(_namespace: str, application: str) -> None:
         superseded.append(application)
         stopped.set()
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable
 
 from millpond.protocol import Answer, Heartbeat, Member, Refusal, View
 
-from .engine import TICK_MS, Engine
+from .admission import Refused
+from .engine import Engine
+from .options import EngineOptions
 from .store import AssignmentStore, StoreError
 
 __all__ = ("Application",)
@@ -23,6 +25,8 @@ _LONGEST_WAIT_MS = 30_000
 #: share the interpreter with heartbeats takes longer.
 _SMALL = 2_000
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.05, 2.0
+#: Changes are told no more often than this.
+_TELLING_S = 0.1
 
 
 class Application:
@@ -32,6 +36,7 @@ class Application:
         engine: decides. Nobody else may use it meanwhile.
         store: has the last assignment, and gets each new one before workers are told.
         on_superseded: called once, when a worker knows a later coordinator.
+        on_change: called soon after something of interest changed, once for many changes.
 
     Attributes:
         plans: assignments made so far.
@@ -40,7 +45,13 @@ class Application:
         save_failures: how often that failed.
     """
 
-    def __init__(self, engine: Engine, store: AssignmentStore | None, on_superseded: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        store: AssignmentStore | None,
+        on_superseded: Callable[[], None],
+        on_change: Callable[[], None],
+    ) -> None:
         self.engine = engine
         self.plans = 0
         self.plan_seconds = 0.0
@@ -48,13 +59,17 @@ class Application:
         self.save_failures = 0
         self._store = store
         self._on_superseded = on_superseded
+        self._on_change = on_change
         self._superseded = False
+        self._told_changes = 0
+        self._told_at = 0.0
+        self._telling: asyncio.Handle | None = None
         self._waiters: dict[str, asyncio.Future[None]] = {}
         self._due = asyncio.Event()
         self._regrant: asyncio.Handle | None = None
         self._regrant_seconds = 0.0
         self._regranted_at = 0.0
-        self._tasks: list[asyncio.Task[None]] = []
+        self._planning: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Read the last assignment, if any, and begin.
@@ -68,15 +83,16 @@ class Application:
                 self.engine.restore(last, _now_ms())
             # The term is used up before anybody hears of it.
             await self._store.save(self.engine.view(None))
-        self._tasks = [asyncio.create_task(self._plan()), asyncio.create_task(self._tick())]
+        self._planning = asyncio.create_task(self._plan())
 
     async def stop(self) -> None:
         """End; those who wait are answered."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._regrant is not None:
-            self._regrant.cancel()
+        if self._planning is not None:
+            self._planning.cancel()
+            await asyncio.gather(self._planning, return_exceptions=True)
+        for soon in (self._regrant, self._telling):
+            if soon is not None:
+                soon.cancel()
         self._wake(list(self._waiters))
 
     async def heartbeat(self, heartbeat: Heartbeat) -> Answer | Refusal:
@@ -86,6 +102,8 @@ class Application:
         self._after_change()
         if refusal is not None:
             return refusal
+        if not heartbeat.topology_hash:
+            return self.engine.answer_for("")
         # An earlier heartbeat of the same worker need not wait any more: this one does.
         self._wake((worker,))
         if heartbeat.wait_ms > 0 and not self.engine.has_news_for(heartbeat):
@@ -104,6 +122,26 @@ class Application:
         found = self.engine.drain(worker, draining=draining)
         self._after_change()
         return self._member(worker) if found else None
+
+    def refused(self, worker: str, incarnation: str, revision: str, refusal: Refusal) -> None:
+        """A worker was refused before its heartbeat could be read."""
+        self.engine.refuse(worker, Refused(incarnation, revision, refusal.code, refusal.message, _now_ms()))
+        self._after_change()
+
+    def pin(self, pinned: str) -> None:
+        """Let in this topology only, by its hash, or with "" none in particular (`EngineOptions.pinned`)."""
+        self.engine.pin(pinned)
+
+    def reconfigure(self, options: EngineOptions) -> None:
+        """Go on with other settings."""
+        if self.engine.reconfigure(options, _now_ms()):
+            self._wake(list(self._waiters))
+        self._after_change()
+
+    def tick(self) -> None:
+        """Let time pass."""
+        self.engine.tick(_now_ms())
+        self._after_change()
 
     def view(self) -> View:
         """The whole picture."""
@@ -152,8 +190,11 @@ class Application:
             if not self._superseded:
                 self._superseded = True
                 self._wake(list(self._waiters))
-                self._on_superseded(engine.application)
+                self._on_superseded()
             return
+        if engine.changes != self._told_changes and self._telling is None:
+            delay = self._told_at + _TELLING_S - time.monotonic()
+            self._telling = asyncio.get_running_loop().call_later(max(delay, 0), self._tell)
         if engine.regrant_due and self._regrant is None:
             # Soon, not now: more may come in the same turn of the loop. And never for more than half of the time.
             delay = self._regranted_at + self._regrant_seconds - time.monotonic()
@@ -173,11 +214,11 @@ class Application:
         self._regranted_at = time.monotonic()
         self._regrant_seconds = self._regranted_at - began
 
-    async def _tick(self) -> None:
-        while True:
-            self.engine.tick(_now_ms())
-            self._after_change()
-            await asyncio.sleep(TICK_MS / 1000)
+    def _tell(self) -> None:
+        self._telling = None
+        self._told_at = time.monotonic()
+        self._told_changes = self.engine.changes
+        self._on_change()
 
     async def _plan(self) -> None:
         """Make assignments when they are due."""

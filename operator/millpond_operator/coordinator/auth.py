@@ -25,12 +25,18 @@ class Identity:
     """The worker it may speak for; None for none."""
     application: str | None = None
     """The application that worker belongs to; None for any."""
+    namespace: str | None = None
+    """The namespace of the applications it is good for; None for any."""
     admin: bool = False
     """Whether it may drain workers and declare them gone."""
 
-    def speaks_for(self, application: str, worker: str) -> bool:
+    def speaks_for(self, application: str, worker: str, namespace: str = "") -> bool:
         """Whether heartbeats of this worker may come with it."""
-        return self.worker == worker and self.application in {None, application}
+        return self.worker == worker and self.application in {None, application} and self.reaches(namespace)
+
+    def reaches(self, namespace: str) -> bool:
+        """Whether it is good for anything in this namespace."""
+        return self.namespace in {None, namespace}
 
 
 class Authenticator(Protocol):
@@ -44,14 +50,18 @@ class Authenticator(Protocol):
 
         Returns:
             None when it is nobody's.
+
+        Raises:
+            MillpondError: that cannot be found out at the moment; whoever asks will ask again. What was found out
+                lately had better be remembered: workers that are not let in for longer than their session are gone.
         """
 
 
 class TokenFile:
     """Tokens from a file, which is read again when it changes.
 
-    A line is a token and what it is for, separated by blanks: `worker=w0`, with `application=delays` where it
-    matters, or `admin`. Empty lines and lines that start with `#` say nothing.
+    A line is a token and what it is for, separated by blanks: `worker=w0`, with `application=delays` and
+    `namespace=shop` where they matter, or `admin`. Empty lines and lines that start with `#` say nothing.
 
     Raises:
         ConfigError: the file cannot be read, or a line of it cannot. The message names the line and never its token.
@@ -111,13 +121,13 @@ class TokenFile:
             name, _, value = right.partition("=")
             given[name] = value
         admin = given.pop("admin", None) is not None
-        worker, application = given.pop("worker", None), given.pop("application", None)
+        worker, application, namespace = (given.pop(name, None) for name in ("worker", "application", "namespace"))
         if given or not (admin or worker):
             raise ConfigError(
                 f"Line {number} of the token file '{self._path}' is none: write a token and then worker=<id>, "
                 "with application=<id> if it matters, or admin."
             )
-        return Identity(worker, application, admin)
+        return Identity(worker, application, namespace, admin)
 
 
 def _digest(token: str) -> bytes:

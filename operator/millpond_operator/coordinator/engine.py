@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 
 from millpond.protocol import (
@@ -30,43 +29,27 @@ from millpond.protocol import (
     View,
 )
 from millpond.topology import TaskId
-from millpond_operator.assignment import Options, Placement, Situation, Task, grant
+from millpond_operator.assignment import Placement, Situation, Task, grant
 
 from . import refusals
+from .admission import MOST_TASKS, Admission, Refused, Starting
 from .gathering import Gathering
 from .members import Membership, News, Orders
+from .options import EngineOptions
 from .ownership import Ownership
 from .planning import Job, Leaving, Plan, only
 from .record import members_of, placement_of, view_of
+from .sessions import TICK_MS, Sessions
 from .topologies import tasks_of
 
-__all__ = ("TICK_MS", "Engine", "EngineOptions")
+__all__ = ("TICK_MS", "Engine")
 
-#: How often an engine wants to know the time.
-TICK_MS = 100
-#: A gap between ticks that is longer says that the coordinator itself stood still, not its workers.
-_STALL_MS = 300
+#: The coordinator's own standstill is worth a word when it is longer.
 _STALL_TOLD_MS = 1_000
 #: A worker that died and owns nothing is shown for so long.
 _REMEMBERED_MS = 3_600_000
 #: So often a plan is made anew because workers came or went while it was made; then it counts with those who are left.
 _MOST_DISCARDS = 2
-#: Beyond this a topology is taken for a mistake.
-_MOST_TASKS = 1_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """What the application's settings say about its coordination."""
-
-    assignment: Options = Options()
-    session_timeout: timedelta = timedelta(seconds=6)
-    """A worker that is silent for longer counts as gone."""
-    reconnect_timeout: timedelta = timedelta(seconds=1)
-    """A worker whose connection broke counts as gone when it has not come back within this time: a process that was
-    killed shows so. Never longer than the session timeout; a network that is cut for longer moves tasks in vain."""
-    gathering: timedelta = timedelta(milliseconds=500)
-    """A new application waits so long for further workers before its first assignment, and four times that at most."""
 
 
 class Engine:
@@ -99,17 +82,16 @@ class Engine:
 
         options = options or EngineOptions()
         self._options = options.assignment
-        self._session_ms = _ms(options.session_timeout)
-        self._reconnect_ms = _ms(options.reconnect_timeout)
+        self._sessions = Sessions(options)
+        self._admission = Admission(pinned=options.pinned)
         self._tasks: dict[TaskId, Task] = {}
         self._ids: dict[str, TaskId] = {}
         self._names: dict[TaskId, str] = {}
         self._unknown: set[tuple[str, str]] = set()
         self._ownership = Ownership(self.members)
 
-        self._last_tick_ms: int | None = None
-        self._gathering = Gathering(_ms(options.gathering))
-
+        self._gathering = Gathering(options.gathering // timedelta(milliseconds=1))
+        self._changes = 0
         self._generation = 0  # of the membership: who lives, and who may have tasks
         self._goal_due = False
         self._plan_due = False
@@ -126,6 +108,21 @@ class Engine:
         """Who owns each task in Kafka, as far as is known."""
         return self._ownership.owners
 
+    @property
+    def refused(self) -> Mapping[str, Refused]:
+        """Workers that are not taken in because of what they run."""
+        return self._admission.refused
+
+    @property
+    def starting(self) -> Mapping[str, Starting]:
+        """Workers that do not know their tasks yet, and what they wait for."""
+        return self._admission.starting
+
+    @property
+    def changes(self) -> int:
+        """Grows with everything of interest to whoever watches, but not with mere progress."""
+        return self._changes + self._admission.changes
+
     # What comes in.
 
     def heartbeat(self, heartbeat: Heartbeat, now_ms: int, wall_ms: int = 0) -> Refusal | None:
@@ -141,21 +138,30 @@ class Engine:
         """
         refusal = self._refusal(heartbeat)
         if refusal is not None:
+            self._admission.refuses(heartbeat, refusal, self.topology, now_ms)
             return refusal
         member = self.members.get(heartbeat.worker)
         known = member is not None and heartbeat.incarnation == member.incarnation
         if member is not None and known and (heartbeat.sequence <= member.sequence or now_ms < member.deaf_until_ms):
             return None
         if heartbeat.ended:
+            self._admission.left(heartbeat.worker)
             if member is not None and known:
                 # Its last hand-overs first: else they would look like tasks that it left behind.
                 news = member.take(heartbeat, now_ms, wall_ms, self._options.acceptable_lag)
                 self._learn(member, news, first=False, back=not member.alive)
                 self._ended(member, "has ended")
             return None
-        refusal = self._other_topology(heartbeat)
+        if not heartbeat.topology_hash:
+            if not known:
+                self._admission.starts(heartbeat, now_ms)
+            return None
+        refusal = self._admission.topology_refusal(heartbeat, self.topology, self.members)
         if refusal is not None:
+            self._admission.refuses(heartbeat, refusal, self.topology, now_ms)
             return refusal
+        self._admission.left(heartbeat.worker)
+        self._adopt_topology(heartbeat.topology)
         if member is None:
             member = self.members[heartbeat.worker] = Membership(heartbeat.worker, heartbeat.incarnation, now_ms)
             self.events.append(f"Worker {member.id} joined.")
@@ -172,6 +178,7 @@ class Engine:
             self._gathering.joined(member.id, now_ms)
         if news.copies:
             self._plan_due = True
+        self._changes += news.copies or news.shown
         self._gathered(now_ms)
         return None
 
@@ -181,13 +188,18 @@ class Engine:
         Returns:
             Whether there is such a worker.
         """
+        self._admission.left(worker)
         member = self.members.get(worker)
         if member is None:
             return False
         # A heartbeat that it sent before its end may still be on the way. If it lives after all, it is heard again.
-        member.deaf_until_ms = now_ms + self._session_ms // 3
+        self._sessions.deafen(member, now_ms)
         self._ended(member, "is gone")
         return True
+
+    def refuse(self, worker: str, refused: Refused) -> None:
+        """A worker was refused before its heartbeat could be read."""
+        self._admission.note(worker, refused)
 
     def lost(self, worker: str, incarnation: str, now_ms: int) -> None:
         """The connection broke on which a worker waited. Processes that are killed do that, and so do networks: unless
@@ -195,7 +207,7 @@ class Engine:
         """
         member = self.members.get(worker)
         if member is not None and member.alive and member.incarnation == incarnation:
-            member.doubted_ms = now_ms + self._reconnect_ms
+            self._sessions.doubt(member, now_ms)
 
     def drain(self, worker: str, *, draining: bool = True) -> bool:
         """Move everything off a worker, and place nothing new there until this is taken back.
@@ -214,26 +226,43 @@ class Engine:
 
     def tick(self, now_ms: int) -> None:
         """Let time pass: sessions time out. Call it every `TICK_MS`."""
-        last, self._last_tick_ms = self._last_tick_ms, now_ms
-        stalled = now_ms - last - TICK_MS if last is not None and now_ms - last > _STALL_MS else 0
-        if stalled > _STALL_TOLD_MS:
-            self.events.append(f"This coordinator stood still for {stalled / 1000:.1f} s; no worker is blamed for it.")
-        if stalled:
-            self._gathering.stalled(stalled)
+        stalled_ms = self._sessions.stood_still(now_ms)
+        if stalled_ms > _STALL_TOLD_MS:
+            self.events.append(
+                f"This coordinator stood still for {stalled_ms / 1000:.1f} s; no worker is blamed for it."
+            )
+        if stalled_ms:
+            self._gathering.stalled(stalled_ms)
+        self._admission.tick(now_ms, stalled_ms)
         for member in list(self.members.values()):
-            if stalled:
-                member.heard_ms = min(member.heard_ms + stalled, now_ms)
-                member.doubted_ms = member.doubted_ms and member.doubted_ms + stalled
-            silent_ms = now_ms - member.heard_ms
-            if member.alive and member.doubted_ms is not None and now_ms >= member.doubted_ms:
-                self.deaths += 1
-                self._ended(member, "broke its connection, did not come back, and counts as gone")
-            elif member.alive and silent_ms >= self._session_ms:
-                self.deaths += 1
-                self._ended(member, f"was silent for {silent_ms / 1000:.1f} s and counts as gone")
-            elif not member.alive and silent_ms > _REMEMBERED_MS and member.id not in self.owners.values():
+            if stalled_ms:
+                self._sessions.excuse(member, stalled_ms, now_ms)
+            if member.alive:
+                how = self._sessions.end_of(member, now_ms)
+                if how is not None:
+                    self.deaths += 1
+                    self._ended(member, how)
+            elif now_ms - member.heard_ms > _REMEMBERED_MS and member.id not in self.owners.values():
                 del self.members[member.id]
         self._gathered(now_ms)
+
+    # What changes by itself.
+
+    def pin(self, pinned: str) -> None:
+        """Let in this topology only, by its hash, or with "" none in particular (`EngineOptions.pinned`)."""
+        self._admission.pinned = pinned
+
+    def reconfigure(self, options: EngineOptions, now_ms: int) -> bool:
+        """Go on with other settings; how long a new application gathers is no matter any more.
+
+        Returns:
+            Whether all workers have to be told.
+        """
+        self.pin(options.pinned)
+        if options.assignment != self._options:
+            self._options = options.assignment
+            self._goal_due = self._plan_due = True
+        return self._sessions.reconfigure(options, self.members.values(), now_ms)
 
     # The assignment.
 
@@ -296,6 +325,7 @@ class Engine:
         staged, self._staged = self._staged, None
         if staged is None:
             return set()
+        self._changes += 1
         self._goal, self._placement, self._placed_generation = staged.goal, staged.refined, staged.generation
         self._grant_due = True
         return self.regrant()
@@ -336,6 +366,7 @@ class Engine:
                 changed.add(worker)
         if changed:
             self.epoch = Epoch(self.epoch.term, self.epoch.number + 1)
+            self._changes += 1
         return changed
 
     # What goes out.
@@ -355,7 +386,7 @@ class Engine:
         """What a worker should be told now: nothing, if no heartbeat of it was taken in."""
         member = self.members.get(worker)
         if member is None:
-            return Answer(epoch=self.epoch, coordinator=self.coordinator, session_timeout_ms=self._session_ms)
+            return Answer(epoch=self.epoch, coordinator=self.coordinator, session_timeout_ms=self._sessions.timeout_ms)
         orders = member.orders if member.instructions is not None else self._as_it_is(member)
         return Answer(
             epoch=self.epoch,
@@ -367,7 +398,7 @@ class Engine:
             take_over=orders.take_over,
             send_topology=self.topology is None,
             may_leave=member.may_leave,
-            session_timeout_ms=self._session_ms,
+            session_timeout_ms=self._sessions.timeout_ms,
         )
 
     def has_news_for(self, heartbeat: Heartbeat) -> bool:
@@ -412,7 +443,7 @@ class Engine:
         self._goal = Placement(self._placement.active, self._placement.standby)
         self._membership_changed()
         alive = {each.worker for each in view.members if each.alive}
-        self._gathering.await_workers(alive, now_ms + self._session_ms)
+        self._gathering.await_workers(alive, now_ms + self._sessions.timeout_ms)
         if not alive:
             self._gathering.expect(view.owners.values())
 
@@ -433,25 +464,14 @@ class Engine:
             self.events.append(f"Worker {heartbeat.worker} knows a later coordinator: this one stands down.")
         return self.refusal_for(heartbeat.worker, heartbeat.incarnation, joining=True)
 
-    def _other_topology(self, heartbeat: Heartbeat) -> Refusal | None:
-        """Hold a heartbeat's topology against what others run, and take it on when nobody else runs anything."""
-        theirs = heartbeat.topology
-        if theirs is not None and theirs.hash != heartbeat.topology_hash:
-            return refusals.two_topologies(heartbeat, theirs)
+    def _adopt_topology(self, topology: TopologySummary | None) -> None:
+        """Take on a topology that was let in, if it is another one."""
         ours = self.topology
-        if ours is not None and heartbeat.topology_hash == ours.hash and (theirs is None or theirs == ours):
-            return None
-        if ours is None and theirs is None:
-            return None  # the answer asks for it
-        others = [each.id for each in self.members.values() if each.alive and each.id != heartbeat.worker]
-        if ours is not None and (others or theirs is None):
-            return refusals.other_topology(heartbeat, ours, others)
-        if theirs is None or sum(each.partitions for each in theirs.subtopologies) > _MOST_TASKS:
-            return refusals.too_many_tasks(_MOST_TASKS)
+        if topology is None or topology == ours:
+            return
         if ours is not None:
-            self.events.append(f"Topology {theirs.hash} takes the place of {ours.hash}, which nobody runs any more.")
-        self._use(theirs)
-        return None
+            self.events.append(f"Topology {topology.hash} takes the place of {ours.hash}, which nobody runs any more.")
+        self._use(topology)
 
     def _use(self, topology: TopologySummary) -> None:
         """From now on, these are the tasks."""
@@ -478,12 +498,13 @@ class Engine:
         """Take in who owns what, and what a worker holds that there is not."""
         if self._ownership.learn(member, news, first=first, back=back):
             self._grant_due = self._plan_due = True
+            self._changes += 1
         if news.copies and self._ids:
             self._note_unknown(member)
 
     def _note_unknown(self, member: Membership) -> None:
         unknown = [text for text in member.tasks if text not in self._ids and (member.id, text) not in self._unknown]
-        if unknown and len(self._unknown) < _MOST_TASKS:
+        if unknown and len(self._unknown) < MOST_TASKS:
             self._unknown.update((member.id, text) for text in unknown)
             self.events.append(
                 f"Worker {member.id} holds {refusals.some(unknown)}, which the topology does not have; it is told to drop them."
@@ -503,6 +524,7 @@ class Engine:
 
     def _membership_changed(self) -> None:
         self._generation += 1
+        self._changes += 1
         self._goal_due = self._plan_due = True
 
     def _gathered(self, now_ms: int) -> None:
@@ -539,12 +561,9 @@ class Engine:
             self.epoch,
             self.topology,
             self.members,
+            self.starting,
             self._names,
             self.owners,
             placement,
             now_ms,
         )
-
-
-def _ms(duration: timedelta) -> int:
-    return duration // timedelta(milliseconds=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from millpond.protocol import Heartbeat, Member, Role, TakeOver, TaskReport, TaskState
+from millpond.protocol import Heartbeat, Member, Role, TakeOver, TaskReport, TaskState, Trouble
 from millpond.topology import TaskId
 from millpond_operator.assignment import Copy, Instructions, Worker
 
@@ -48,6 +48,8 @@ class News:
     """Something that decides where tasks go: tags, rack, leaving, another process."""
     copies: bool
     """Copies came, went, changed their role or became hot or cold."""
+    shown: bool = False
+    """Something that only people and tools care about: what it runs, its trouble, its address."""
 
 
 @dataclass(slots=True)
@@ -75,6 +77,9 @@ class Membership:
     tags: dict[str, str] = field(default_factory=dict)
     rack: str | None = None
     clock_skew_ms: int = 0
+    runs: str = ""
+    """What it runs, as whoever started it calls that."""
+    trouble: Trouble | None = None
     tasks: Mapping[str, TaskReport] = field(default_factory=dict)
     on_disk: Mapping[str, int] = field(default_factory=dict)
     claims: frozenset[str] = frozenset()
@@ -107,6 +112,7 @@ class Membership:
             or self.tags != heartbeat.tags
             or self.rack != heartbeat.rack
         )
+        shown = (self.runs, self.trouble, self.address) != (heartbeat.revision, heartbeat.trouble, heartbeat.address)
         copies = changed and _moved(before, heartbeat.tasks, acceptable_lag)
         if changed:
             self.tasks = heartbeat.tasks
@@ -125,12 +131,14 @@ class Membership:
             found=self._newly_found(heartbeat, again=again) if heartbeat.taken_over or self._found else {},
             placement=placement,
             copies=copies,
+            shown=shown,
         )
         self.sequence = heartbeat.sequence
         self.heard_ms = now_ms
         self.doubted_ms = None
         self.clock_skew_ms = heartbeat.clock_ms - wall_ms if heartbeat.clock_ms else 0
         self.address, self.tags, self.rack = heartbeat.address, heartbeat.tags, heartbeat.rack
+        self.runs, self.trouble = heartbeat.revision, heartbeat.trouble
         self.leaving = heartbeat.leaving
         self.alive = self.confirmed = True
         return news
@@ -205,6 +213,8 @@ class Membership:
             rack=self.rack,
             tasks=dict(self.tasks) if now_ms is not None else {},
             replaced=self.replaced,
+            revision=self.runs if now_ms is not None else "",
+            trouble=self.trouble if now_ms is not None else None,
         )
 
 

@@ -13,26 +13,29 @@ from .application import Application
 
 __all__ = ("CoordinatorMetrics",)
 
+#: Whose figures they are. The first is not called `namespace`: that is where the coordinator itself runs.
+_APPLICATION = ("application_namespace", "application_id")
+
 
 class CoordinatorMetrics(Collector):
     """Counts heartbeats as they are answered; everything else is read from the engines at each scrape.
 
     Args:
-        applications: gives the applications that are served now.
+        applications: gives the applications that are served now, by namespace and id.
     """
 
-    def __init__(self, applications: Callable[[], Iterable[tuple[str, Application]]]) -> None:
+    def __init__(self, applications: Callable[[], Iterable[tuple[tuple[str, str], Application]]]) -> None:
         self._applications = applications
         self._registry = CollectorRegistry()
         self._registry.register(self)
-        self._heartbeats: Counter[tuple[str, str]] = Counter()
+        self._heartbeats: Counter[tuple[str, str, str]] = Counter()
 
-    def heartbeat(self, application: str, outcome: str) -> None:
+    def heartbeat(self, namespace: str, application: str, outcome: str) -> None:
         """A heartbeat was answered: `ok`, or the code of its refusal.
 
         Applications that nobody serves must be named "": their names are the sender's invention.
         """
-        self._heartbeats[application, outcome] += 1
+        self._heartbeats[namespace, application, outcome] += 1
 
     def exposed(self) -> bytes:
         """All of them, as text."""
@@ -41,17 +44,17 @@ class CoordinatorMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """What a scrape sees."""
         name = "millpond_coordinator_"
-        per_application = ["application_id"]
+        per_application = list(_APPLICATION)
         heartbeats = CounterMetricFamily(
-            f"{name}heartbeats", "Heartbeats, by outcome.", labels=["application_id", "outcome"]
+            f"{name}heartbeats", "Heartbeats, by outcome.", labels=[*_APPLICATION, "outcome"]
         )
-        for (application, outcome), count in self._heartbeats.items():
-            heartbeats.add_metric([application, outcome], count)
-        members = GaugeMetricFamily(f"{name}members", "Workers, by state.", labels=["application_id", "state"])
+        for labels, count in self._heartbeats.items():
+            heartbeats.add_metric(labels, count)
+        members = GaugeMetricFamily(f"{name}members", "Workers, by state.", labels=[*_APPLICATION, "state"])
         tasks = GaugeMetricFamily(
             f"{name}tasks",
             "Tasks: all, those without an owner among live workers, those away from their goal.",
-            labels=["application_id", "state"],
+            labels=[*_APPLICATION, "state"],
         )
         gauges = {
             "term": GaugeMetricFamily(f"{name}term", "Term of the coordinator.", labels=per_application),
@@ -78,7 +81,7 @@ class CoordinatorMetrics(Collector):
                 f"{name}save_failures", "Assignments that could not be written down.", labels=per_application
             ),
         }
-        for id, each in self._applications():
+        for key, each in self._applications():
             engine = each.engine
             states = Counter(
                 "gone"
@@ -90,17 +93,18 @@ class CoordinatorMetrics(Collector):
                 else "alive"
                 for member in engine.members.values()
             )
-            for state in ("alive", "draining", "leaving", "gone"):
-                members.add_metric([id, state], states[state])
+            states.update(refused=len(engine.refused), starting=len(engine.starting))
+            for state in ("alive", "draining", "leaving", "gone", "refused", "starting"):
+                members.add_metric([*key, state], states[state])
             for state, count in engine.task_counts().items():
-                tasks.add_metric([id, state], count)
-            gauges["term"].add_metric([id], engine.epoch.term)
-            gauges["epoch"].add_metric([id], engine.epoch.number)
-            gauges["leading"].add_metric([id], engine.superseded_by is None)
-            gauges["waiting"].add_metric([id], each.waiting)
-            counters["deaths"].add_metric([id], engine.deaths)
-            counters["plans"].add_metric([id], each.plans)
-            counters["plan_seconds"].add_metric([id], each.plan_seconds)
-            counters["save_seconds"].add_metric([id], each.save_seconds)
-            counters["save_failures"].add_metric([id], each.save_failures)
+                tasks.add_metric([*key, state], count)
+            gauges["term"].add_metric(key, engine.epoch.term)
+            gauges["epoch"].add_metric(key, engine.epoch.number)
+            gauges["leading"].add_metric(key, engine.superseded_by is None)
+            gauges["waiting"].add_metric(key, each.waiting)
+            counters["deaths"].add_metric(key, engine.deaths)
+            counters["plans"].add_metric(key, each.plans)
+            counters["plan_seconds"].add_metric(key, each.plan_seconds)
+            counters["save_seconds"].add_metric(key, each.save_seconds)
+            counters["save_failures"].add_metric(key, each.save_failures)
         yield from (heartbeats, members, tasks, *gauges.values(), *counters.values())

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millpond.protocol import Epoch, TopologySummary, View
+import msgspec
+
+from millpond.protocol import Epoch, Member, TopologySummary, View
 from millpond.topology import TaskId
 from millpond_operator.assignment import Placement
 
+from .admission import Starting
 from .members import Membership
 
 __all__ = ("members_of", "placement_of", "view_of")
@@ -18,6 +21,7 @@ def view_of(
     epoch: Epoch,
     topology: TopologySummary | None,
     members: Mapping[str, Membership],
+    starting: Mapping[str, Starting],
     names: Mapping[TaskId, str],
     owners: Mapping[TaskId, str],
     placement: Placement,
@@ -28,13 +32,32 @@ def view_of(
         application=application,
         epoch=epoch,
         topology=topology,
-        members=tuple(each.shown(now_ms) for _, each in sorted(members.items())),
+        members=_shown(members, starting if now_ms is not None else {}, now_ms),
         owners={names[task]: owner for task, owner in owners.items()},
         active={names[task]: worker for task, worker in placement.active.items()},
         standby={names[task]: workers for task, workers in placement.standby.items()},
         warm_up={names[task]: workers for task, workers in placement.warm_up.items()},
         waiting={names[task]: why for task, why in placement.waiting.items()},
     )
+
+
+def _shown(
+    members: Mapping[str, Membership], starting: Mapping[str, Starting], now_ms: int | None
+) -> tuple[Member, ...]:
+    """All workers: members, and those that are about to start."""
+    shown = {worker: each.shown(now_ms) for worker, each in members.items()}
+    for worker, each in starting.items():
+        before = shown.get(worker, Member(worker, alive=False))
+        if not before.alive:
+            shown[worker] = msgspec.structs.replace(
+                before,
+                address=each.address,
+                incarnation=each.incarnation,
+                silent_ms=0,
+                revision=each.revision,
+                trouble=each.trouble,
+            )
+    return tuple(each for _, each in sorted(shown.items()))
 
 
 def members_of(view: View, now_ms: int) -> dict[str, Membership]:

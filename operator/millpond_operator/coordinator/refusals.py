@@ -12,6 +12,7 @@ __all__ = (
     "LONGEST_NAME",
     "bad_name",
     "not_leading",
+    "not_the_pinned",
     "other_application",
     "other_topology",
     "replaced",
@@ -89,6 +90,18 @@ def two_topologies(heartbeat: Heartbeat, sent: TopologySummary) -> Refusal:
 def too_many_tasks(most: int) -> Refusal:
     """The topology is a mistake."""
     return Refusal(RefusalCode.BAD_REQUEST, f"A topology has {most} tasks at most.")
+
+
+def not_the_pinned(heartbeat: Heartbeat, pinned: str, known: TopologySummary | None) -> Refusal:
+    """The application is to keep another topology, whether or not anybody runs that now."""
+    sent = heartbeat.topology
+    what = f": {differences(known, sent)}" if sent is not None and known is not None and known.hash == pinned else ""
+    return Refusal(
+        RefusalCode.TOPOLOGY_MISMATCH,
+        f"Worker '{heartbeat.worker}' runs topology {heartbeat.topology_hash}, and the application is to keep {pinned}{what}. "
+        "Allow the application to change its topology, and stop all of its workers first, or give this one another "
+        "application.id.",
+    )
 
 
 def other_topology(heartbeat: Heartbeat, running: TopologySummary, others: Sequence[str]) -> Refusal:

@@ -8,10 +8,15 @@ GET    /v1/applications/{app}/assignment                   View; as a table with
 GET    /v1/applications/{app}/members                      [Member]; as a table with ?format=text
 GET    /v1/applications                                    the applications' ids
 GET    /metrics  /healthz
+
+Applications of a namespace are below `/namespaces/{namespace}/v1/...`, and only there; two namespaces may each have an
+application of the same id.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import secrets
 import ssl
@@ -21,13 +26,16 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
+from millpond.errors import MillpondError
 from millpond.protocol import PROTOCOL_VERSION, Refusal, RefusalCode, decode_heartbeat, encode
 
 from .application import Application
 from .auth import Authenticator, Identity
-from .engine import Engine, EngineOptions
+from .engine import Engine
 from .metrics import CoordinatorMetrics
+from .options import EngineOptions
 from .refusals import unsupported
+from .sessions import TICK_MS
 from .store import AssignmentStore
 from .views import assignment_table, members_table
 
@@ -48,7 +56,8 @@ _STATUS = {
 _JSON, _TEXT, _METRICS = "application/json", "text/plain", "text/plain; version=0.0.4; charset=utf-8"
 #: A heartbeat that names 100,000 tasks weighs less.
 _MOST_BYTES = 16 * 1024 * 1024
-_PATH = "/v1/applications/{application}"
+#: An application without a namespace, and one of a namespace.
+_PREFIXES = ("", "/namespaces/{namespace}")
 _json = msgspec.json.Encoder()
 
 
@@ -56,6 +65,8 @@ class _Versioned(msgspec.Struct):
     """What messages of all versions have."""
 
     version: int = PROTOCOL_VERSION
+    incarnation: str = ""
+    revision: str = ""
 
 
 class _Refused(Exception):
@@ -73,8 +84,10 @@ class Coordinator:
     Args:
         authenticator: says whose a token is. None: everybody may do everything, which is for one's own machine.
         id: of this start of the coordinator. By default a new one that is greater than all before.
-        on_superseded: called with an application's id when a worker knows a later coordinator of it. From then on its
-            workers are refused.
+        on_superseded: called with an application's namespace and id when a worker knows a later coordinator of it.
+            From then on its workers are refused.
+        on_change: called with an application's namespace and id soon after members, refusals, owners of tasks, or how
+            far tasks are have changed: once for many changes, and a few times a second at most.
 
     Attributes:
         id: of this start of the coordinator.
@@ -87,14 +100,17 @@ class Coordinator:
         *,
         authenticator: Authenticator | None = None,
         id: str | None = None,
-        on_superseded: Callable[[str], None] | None = None,
+        on_superseded: Callable[[str, str], None] | None = None,
+        on_change: Callable[[str, str], None] | None = None,
     ) -> None:
         self.id = id if id is not None else f"{time.time_ns() // 1_000_000:011x}-{secrets.token_hex(3)}"
         self.port = 0
         self.url = ""
         self._authenticator = authenticator
-        self._on_superseded = on_superseded or (lambda _application: None)
-        self._applications: dict[str, Application] = {}
+        self._on_superseded = on_superseded or (lambda _namespace, _application: None)
+        self._on_change = on_change or (lambda _namespace, _application: None)
+        self._applications: dict[tuple[str, str], Application] = {}
+        self._ticking: asyncio.Task[None] | None = None
         self._metrics = CoordinatorMetrics(lambda: sorted(self._applications.items()))
         self._runner: web.AppRunner | None = None
 
@@ -104,6 +120,7 @@ class Coordinator:
         options: EngineOptions | None = None,
         store: AssignmentStore | None = None,
         term: int | None = None,
+        namespace: str = "",
     ) -> None:
         """Serve an application from now on.
 
@@ -112,19 +129,27 @@ class Coordinator:
             options: its settings.
             store: where its assignment is kept. None: nowhere, and a restart asks the workers.
             term: greater than that of any coordinator before; None for the one after that in the store.
+            namespace: what its id is unique in; "" where there are no namespaces.
 
         Raises:
             StoreError: the last assignment cannot be read or written.
         """
-        await self.remove(application)
+        await self.remove(application, namespace)
         engine = Engine(application, 1 if term is None else term, self.id, options)
-        each = Application(engine, store, self._on_superseded)
+        each = Application(
+            engine,
+            store,
+            lambda: self._on_superseded(namespace, application),
+            lambda: self._on_change(namespace, application),
+        )
         await each.start()
-        self._applications[application] = each
+        self._applications[namespace, application] = each
+        if self._ticking is None:
+            self._ticking = asyncio.create_task(self._tick())
 
-    async def remove(self, application: str) -> None:
+    async def remove(self, application: str, namespace: str = "") -> None:
         """Serve an application no longer. Its workers go on with what they have."""
-        each = self._applications.pop(application, None)
+        each = self._applications.pop((namespace, application), None)
         if each is not None:
             await each.stop()
 
@@ -141,14 +166,17 @@ class Coordinator:
         """
         app = web.Application(client_max_size=_MOST_BYTES)
         add = app.router
-        worker = _PATH + "/workers/{worker}"
-        add.add_post(f"{worker}/heartbeat", self._answered(self._heartbeat))
-        add.add_post(f"{worker}/gone", self._answered(self._gone))
-        add.add_post(f"{worker}/drain", self._answered(self._drain))
-        add.add_delete(f"{worker}/drain", self._answered(self._undrain))
-        add.add_get(f"{_PATH}/assignment", self._answered(self._assignment))
-        add.add_get(f"{_PATH}/members", self._answered(self._members))
-        add.add_get("/v1/applications", self._answered(self._list))
+        for prefix in _PREFIXES:
+            applications = f"{prefix}/v1/applications"
+            application = applications + "/{application}"
+            worker = application + "/workers/{worker}"
+            add.add_post(f"{worker}/heartbeat", self._answered(self._heartbeat))
+            add.add_post(f"{worker}/gone", self._answered(self._gone))
+            add.add_post(f"{worker}/drain", self._answered(self._drain))
+            add.add_delete(f"{worker}/drain", self._answered(self._undrain))
+            add.add_get(f"{application}/assignment", self._answered(self._assignment))
+            add.add_get(f"{application}/members", self._answered(self._members))
+            add.add_get(applications, self._answered(self._list))
         add.add_get("/metrics", self._exposition)
         add.add_get("/healthz", self._health)
         # A handler is cancelled when its connection breaks: that is how the end of a process shows first.
@@ -164,22 +192,37 @@ class Coordinator:
 
     async def stop(self) -> None:
         """Answer those who wait, and end."""
-        for application in list(self._applications):
-            await self.remove(application)
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
+            self._ticking = None
+        for namespace, application in list(self._applications):
+            await self.remove(application, namespace)
         if self._runner is not None:
             await self._runner.cleanup()
         self._runner, self.port, self.url = None, 0, ""
 
-    def application(self, id: str) -> Application | None:
+    def application(self, id: str, namespace: str = "") -> Application | None:
         """The application of this id, for whoever runs the coordinator in its own process."""
-        return self._applications.get(id)
+        return self._applications.get((namespace, id))
+
+    async def _tick(self) -> None:
+        """Let time pass for all applications."""
+        while True:
+            for (namespace, id), each in list(self._applications.items()):
+                try:
+                    each.tick()
+                except Exception:
+                    log.exception("time could not pass for application %s", "/".join(filter(None, (namespace, id))))
+            await asyncio.sleep(TICK_MS / 1000)
 
     # Workers.
 
     async def _heartbeat(self, request: web.Request) -> web.Response:
         application, worker = request.match_info["application"], request.match_info["worker"]
+        namespace = _namespace(request)
         identity = await self._identity(request)
-        if identity is not None and not identity.speaks_for(application, worker):
+        if identity is not None and not identity.speaks_for(application, worker, namespace):
             raise _Refused(
                 RefusalCode.FORBIDDEN,
                 f"This token does not speak for worker '{worker}' of '{application}': use that worker's own.",
@@ -189,7 +232,7 @@ class Coordinator:
         try:
             heartbeat = decode_heartbeat(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _unreadable(worker, raw, error) from error
+            raise _unreadable(each, worker, raw, error) from error
         if heartbeat.worker != worker or heartbeat.application != application:
             raise _Refused(
                 RefusalCode.BAD_REQUEST,
@@ -199,7 +242,7 @@ class Coordinator:
         outcome = await each.heartbeat(heartbeat)
         if isinstance(outcome, Refusal):
             raise _Refused(outcome.code, outcome.message)
-        self._metrics.heartbeat(application, "ok")
+        self._metrics.heartbeat(namespace, application, "ok")
         return web.Response(body=encode(outcome), content_type=_JSON)
 
     # People and tools.
@@ -219,7 +262,7 @@ class Coordinator:
         return self._member(request, member)
 
     async def _assignment(self, request: web.Request) -> web.Response:
-        await self._identity(request)
+        await self._reader(request)
         view = self._application(request).view()
         return (
             _text(assignment_table(view))
@@ -228,7 +271,7 @@ class Coordinator:
         )
 
     async def _members(self, request: web.Request) -> web.Response:
-        await self._identity(request)
+        await self._reader(request)
         members = self._application(request).view().members
         return (
             _text(members_table(members))
@@ -237,8 +280,9 @@ class Coordinator:
         )
 
     async def _list(self, request: web.Request) -> web.Response:
-        await self._identity(request)
-        return web.Response(body=_json.encode(sorted(self._applications)), content_type=_JSON)
+        await self._reader(request)
+        here = sorted(id for namespace, id in self._applications if namespace == _namespace(request))
+        return web.Response(body=_json.encode(here), content_type=_JSON)
 
     async def _exposition(self, request: web.Request) -> web.Response:
         return web.Response(body=self._metrics.exposed(), headers={"Content-Type": _METRICS})
@@ -262,8 +306,8 @@ class Coordinator:
                 refusal = Refusal(RefusalCode.BAD_REQUEST, f"Heartbeats have {_MOST_BYTES} bytes at most.")
                 status = 413
             if request.path.endswith("/heartbeat"):
-                id = request.match_info["application"]
-                self._metrics.heartbeat(id if id in self._applications else "", refusal.code.value)
+                key = _namespace(request), request.match_info["application"]
+                self._metrics.heartbeat(*(key if key in self._applications else ("", "")), refusal.code.value)
             if _for_people(request):
                 return _text(f"{refusal.message}\n", status)
             return web.Response(body=encode(refusal), content_type=_JSON, status=status)
@@ -279,7 +323,10 @@ class Coordinator:
         if self._authenticator is None:
             return None
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        identity = await self._authenticator(token.strip() if scheme.lower() == "bearer" and token else None)
+        try:
+            identity = await self._authenticator(token.strip() if scheme.lower() == "bearer" and token else None)
+        except MillpondError as error:
+            raise web.HTTPServiceUnavailable(text=f"Whose token this is cannot be told now: {error}\n") from error
         if identity is None:
             raise _Refused(
                 RefusalCode.UNAUTHORIZED,
@@ -287,16 +334,22 @@ class Coordinator:
             )
         return identity
 
-    async def _admin(self, request: web.Request) -> None:
+    async def _reader(self, request: web.Request) -> Identity | None:
         identity = await self._identity(request)
+        if identity is not None and not identity.reaches(_namespace(request)):
+            raise _Refused(RefusalCode.FORBIDDEN, "This token is for another namespace.")
+        return identity
+
+    async def _admin(self, request: web.Request) -> None:
+        identity = await self._reader(request)
         if identity is not None and not identity.admin:
             raise _Refused(RefusalCode.FORBIDDEN, "This takes a token with the right 'admin'.")
 
     def _application(self, request: web.Request) -> Application:
-        id = request.match_info["application"]
-        each = self._applications.get(id)
+        namespace, id = _namespace(request), request.match_info["application"]
+        each = self._applications.get((namespace, id))
         if each is None:
-            known = ", ".join(sorted(self._applications)) or "none"
+            known = ", ".join(sorted(other for where, other in self._applications if where == namespace)) or "none"
             raise _Refused(
                 RefusalCode.UNKNOWN_APPLICATION,
                 f"This coordinator does not serve application '{id}'; it serves {known}: check application.id and "
@@ -315,14 +368,18 @@ class Coordinator:
         return web.Response(body=encode(member), content_type=_JSON)
 
 
-def _unreadable(worker: str, raw: bytes, error: Exception) -> _Refused:
+def _namespace(request: web.Request) -> str:
+    return request.match_info.get("namespace", "")
+
+
+def _unreadable(application: Application, worker: str, raw: bytes, error: Exception) -> _Refused:
     """Why a heartbeat cannot be read: another version of the protocol may be the reason."""
-    try:
-        version = msgspec.json.decode(raw, type=_Versioned).version
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        version = PROTOCOL_VERSION
-    if version != PROTOCOL_VERSION:
-        refusal = unsupported(worker, version)
+    sent = _Versioned()
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        sent = msgspec.json.decode(raw, type=_Versioned)
+    if sent.version != PROTOCOL_VERSION:
+        refusal = unsupported(worker, sent.version)
+        application.refused(worker, sent.incarnation, sent.revision, refusal)
         return _Refused(refusal.code, refusal.message)
     return _Refused(RefusalCode.BAD_REQUEST, f"What worker '{worker}' sent is no heartbeat: {error}.")
 

@@ -11,6 +11,7 @@ from importlib import metadata
 
 import click
 
+from millpond.cli.last_words import last_words, unforeseen
 from millpond.cli.session import Session
 from millpond.errors import ConfigError, MillpondError
 
@@ -96,11 +97,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of our output has gone, as in `millpond settings | head`
         sys.stderr.close()
         sys.exit(0)
-    except Exception:
-        sys.exit(_unforeseen())
+    except Exception as error:
+        sys.exit(_unforeseen(error))
 
 
 def _usage(error: click.ClickException) -> int:
+    last_words(type(error).__name__, error.format_message())
     context = getattr(error, "ctx", None)
     click.echo(f"millpond: {error.format_message()}", err=True)
     if context is not None:
@@ -111,12 +113,14 @@ def _usage(error: click.ClickException) -> int:
 def _failed(error: MillpondError, *, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
+    last_words(type(error).__name__, str(error))
     click.echo(f"millpond: {error}", err=True)
     return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
 
 
-def _unforeseen() -> int:
+def _unforeseen(error: Exception) -> int:
     traceback.print_exc()
+    last_words("Unforeseen", unforeseen(error))
     try:
         version = metadata.version("millpond")
     except metadata.PackageNotFoundError:

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from millpond.cli.application import load_topology
+from millpond.cli.deleting import Deletion, delete, deletion
 from millpond.cli.options import configuration_options, load_config, verbose_option
 from millpond.cli.resetting import Inputs, Plan, Resetter, Target, topics_of
 from millpond.cli.session import Session
@@ -35,6 +36,12 @@ _Chosen = Mapping[Partition, int]
 @click.option("--to-datetime", metavar="WHEN", help="Read from a time on: 2026-01-31T12:00:00, UTC unless it says so.")
 @click.option("--by-duration", metavar="DURATION", help="Read from so long ago on: 90m, 12h, 7d.")
 @click.option("--shift-by", type=int, metavar="N", help="Move each committed offset by N, back if negative.")
+@click.option(
+    "--delete",
+    "deleting",
+    is_flag=True,
+    help="Do not start over: delete internal topics and the consumer group, for an application that is no more.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--force", is_flag=True, help="Even though workers seem to be running.")
@@ -53,6 +60,7 @@ def command(
     file: Path | None,
     flags: dict[str, object],
     *,
+    deleting: bool,
     dry_run: bool,
     yes: bool,
     force: bool,
@@ -63,7 +71,14 @@ def command(
     its local state on this machine. Its output topics are left as they are.
 
     Name the application by MODULE:ATTRIBUTE, so that its topics are known; or by --application-id and --input-topics.
+
+    With --delete, what the application keeps in Kafka is deleted, its committed offsets too. Local state is left.
     """
+    if deleting:
+        if any(each is not None for each in (where, to_offset, to_datetime, by_duration, shift_by)):
+            raise click.UsageError("--delete leaves no offsets to set: give it, or where to start over.")
+        _delete(session, application, file, flags, dry_run=dry_run, yes=yes, force=force)
+        return
     target = _target(where, to_offset, to_datetime, by_duration, shift_by)
     inputs = Inputs(frozenset(topic.strip() for given in input_topics for topic in given.split(",") if topic.strip()))
     known: set[str] | None = None
@@ -96,7 +111,43 @@ def command(
         session.out.print(f"Application '{escape(plan.application_id)}' is reset; it starts over when it is run.")
 
 
-def _refuse_if_active(plan: Plan, *, force: bool) -> None:
+def _delete(
+    session: Session,
+    application: str | None,
+    file: Path | None,
+    flags: dict[str, object],
+    *,
+    dry_run: bool,
+    yes: bool,
+    force: bool,
+) -> None:
+    known = topics_of(load_topology(application))[1] if application is not None else None
+    with closing(Resetter(load_config(file, flags))) as resetter:
+        with session.err.status("looking at the cluster"):
+            what = deletion(resetter, known)
+        _show_deletion(what, session.out)
+        if what.empty:
+            session.out.print("Nothing to do.")
+            return
+        if dry_run:
+            session.out.print("This was a dry run: nothing is changed.")
+            return
+        _refuse_if_active(what, force=force)
+        if not yes:
+            click.confirm("Do this?", abort=True, err=True)
+        with session.err.status("deleting"):
+            delete(resetter, what)
+        session.out.print(f"Application '{escape(what.application_id)}' is gone from Kafka.")
+
+
+def _show_deletion(what: Deletion, console: Console) -> None:
+    console.print(f"[bold]Application {escape(what.application_id)}[/]")
+    _show_topics(what, console)
+    if what.group:
+        console.print(f"  delete consumer group {escape(what.application_id)}, and with it its committed offsets")
+
+
+def _refuse_if_active(plan: Plan | Deletion, *, force: bool) -> None:
     if plan.active and not force:
         raise MillpondError(
             f"a worker of '{plan.application_id}' seems to be running ({'; '.join(plan.active)}): stop it first, or "
@@ -118,10 +169,14 @@ def _show(plan: Plan, console: Console) -> None:
                 f"  {move.partition.topic}", str(move.partition.partition), before, str(move.after), style=style
             )
         console.print(table)
-    for topic in plan.delete_topics:
-        console.print(f"  delete topic {escape(topic)}", soft_wrap=True)
+    _show_topics(plan, console)
     for directory in plan.directories:
         console.print(f"  delete state {escape(str(directory))}", soft_wrap=True)
+
+
+def _show_topics(plan: Plan | Deletion, console: Console) -> None:
+    for topic in plan.delete_topics:
+        console.print(f"  delete topic {escape(topic)}", soft_wrap=True)
     for topic in plan.keep_topics:
         console.print(
             f"  [dim]keep topic {escape(topic)} (it seems to belong to another application)[/]", soft_wrap=True

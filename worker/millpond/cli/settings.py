@@ -35,13 +35,15 @@ _HEAD = """# Configuration
 
 <!-- Written by `millpond settings --markdown`; edit the descriptions in worker/millpond/runtime/config.py. -->
 
-A setting has the name it has in Kafka Streams, wherever Kafka Streams has it. It can be given in four places, and the
-later one wins:
+A setting has the name it has in Kafka Streams, wherever Kafka Streams has it. It can be given in several places, and
+the later one wins:
 
 1. its default;
 2. a TOML file: `--config FILE`, or `$MILLPOND_CONFIG`, or `millpond.toml` in the current directory;
-3. the environment: `commit.interval.ms` is `MILLPOND_COMMIT_INTERVAL_MS`; an empty variable counts as not set;
-4. the command line: `--processing-guarantee exactly_once`, or `--set KEY=VALUE` for every setting; in a program, the
+3. `$MILLPOND_CONFIG_INLINE`: a JSON object of settings, for whoever starts workers with nothing but an environment;
+4. the environment: `commit.interval.ms` is `MILLPOND_COMMIT_INTERVAL_MS`; an empty variable counts as not set;
+5. the files in `credentials.dir`, for properties of the Kafka clients;
+6. the command line: `--processing-guarantee exactly_once`, or `--set KEY=VALUE` for every setting; in a program, the
    arguments of `Config.of`, where `commit.interval.ms` is `commit_interval_ms`.
 
 ```toml
@@ -82,8 +84,15 @@ own settings have the prefix `app.`; its processors read them from their context
 ## Secrets
 
 Passwords, keys, tokens and the like (`sasl.password`, `ssl.key.password`, `basic.auth.user.info`, `*.secret`, …) are
-kept in a type that shows `[hidden]` wherever it is printed, logged or dumped. Give them in the environment or in a file
-only the application can read; a command line is seen by every user of the machine.
+kept in a type that shows `[hidden]` wherever it is printed, logged or dumped; so is everything in `credentials.dir`.
+Give them there, in the environment, or in a file only the application can read; a command line is seen by every user of
+the machine.
+
+## When a worker ends
+
+With `$MILLPOND_TERMINATION_LOG`, a command that fails writes one line of JSON into that file: `reason`, the kind of
+error (`TopicError`, `BrokerError`, `ConfigError`, …), and `message`, the sentence it also prints. Kubernetes shows such
+a file as the reason why a container ended.
 """
 
 

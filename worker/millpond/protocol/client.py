@@ -16,7 +16,7 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import quote, urlsplit
@@ -34,6 +34,7 @@ from .messages import (
     Refusal,
     TaskReport,
     TopologySummary,
+    Trouble,
     decode_answer,
     decode_refusal,
     encode,
@@ -71,10 +72,12 @@ class CoordinatorClient:
     Args:
         url: base URL of the coordinator, `http://` or `https://`.
         base: the parts of a heartbeat that do not change: application, worker, incarnation, topology hash, address,
-            tags, rack.
-        topology: sent with heartbeats until one of them is answered, and when the coordinator asks for it.
+            tags, rack, revision.
+        topology: sent with heartbeats until one of them is answered, and when the coordinator asks for it. None for a
+            client that only tells `once` in a while that the worker is about to start.
         token_file: a file with the bearer token. It is read for every heartbeat, because such tokens rotate.
         ca_file: certificates that may have signed the coordinator's, PEM; None for those of the system.
+        trouble: what the worker waits for, for longer than is usual; called in the event loop.
 
     Attributes:
         refusal: why the last heartbeat was refused; None when it was answered.
@@ -90,10 +93,11 @@ class CoordinatorClient:
         self,
         url: str,
         base: Heartbeat,
-        topology: TopologySummary,
+        topology: TopologySummary | None,
         *,
         token_file: Path | None = None,
         ca_file: Path | None = None,
+        trouble: Callable[[], Trouble | None] = lambda: None,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.netloc:
@@ -106,6 +110,7 @@ class CoordinatorClient:
         self._tls = _context(ca_file) if parts.scheme == "https" else None
         self._base = base
         self._topology = topology
+        self._waits_for = trouble
 
         self.refusal: Refusal | None = None
         self.connected_at: float | None = None
@@ -212,6 +217,17 @@ class CoordinatorClient:
         except _Failure as failure:
             log.info("The coordinator was not told of this worker's end: %s", failure)
 
+    async def once(self) -> None:
+        """Post one heartbeat and wait for no news. For use instead of `run`; what comes of it is logged and no more."""
+        try:
+            async with aiohttp.ClientSession() as session:
+                outcome = await self._post(session, self._heartbeat(wait_ms=0), timeout_s=_SESSION_MS / 2000)
+        except _Failure as failure:
+            self._failed(failure)
+            return
+        if isinstance(outcome, Refusal):
+            self._refused(outcome)
+
     async def _turns(
         self, session: aiohttp.ClientSession, urgent: asyncio.Event, waiting: set[asyncio.Task[float]]
     ) -> None:
@@ -276,6 +292,7 @@ class CoordinatorClient:
                 on_disk=dict(self._on_disk),
                 taken_over={task: owner for task, (owner, _) in self._taken_over.items()},
                 leaving=self._leaving,
+                trouble=self._waits_for(),
                 clock_ms=time.time_ns() // 1_000_000,
                 wait_ms=wait_ms,
             )

@@ -32,6 +32,7 @@ __all__ = (
     "TaskReport",
     "TaskState",
     "TopologySummary",
+    "Trouble",
     "View",
     "decode_answer",
     "decode_heartbeat",
@@ -116,6 +117,15 @@ def without_lags(tasks: Mapping[str, TaskReport]) -> dict[str, TaskReport]:
     }
 
 
+class Trouble(msgspec.Struct, frozen=True):
+    """Why a worker does not get on."""
+
+    reason: str
+    """The kind of trouble, as the class of an error is called: `BrokerError`."""
+    message: str
+    """One sentence with cause and cure."""
+
+
 class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a worker says of itself."""
 
@@ -126,6 +136,7 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     sequence: int
     """Grows with each heartbeat of an incarnation: of two that overtook each other the later one counts."""
     topology_hash: str
+    """"" while it does not know yet: it is about to start, holds nothing, and is no member before it knows."""
     version: int = PROTOCOL_VERSION
     topology: TopologySummary | None = None
     """Sent with the first heartbeat, and when the answer asks for it."""
@@ -154,6 +165,10 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """It wants to end: its tasks go to others as soon as they can, and nothing new comes."""
     ended: bool = False
     """Its last word: the process ends now, and counts as gone at once."""
+    revision: str = ""
+    """What it runs, as whoever started it calls that: shown to people and tools, used for nothing else."""
+    trouble: Trouble | None = None
+    """What it has been waiting for, for longer than is usual."""
     clock_ms: int = 0
     """Its wall clock, epoch ms: shown to people, who see skew; used for nothing else."""
     wait_ms: int = 0
@@ -236,6 +251,10 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     tasks: dict[str, TaskReport] = {}
     replaced: tuple[str, ...] = ()
     """Earlier incarnations that were seen, oldest first: they stay refused."""
+    revision: str = ""
+    """What it runs, as whoever started it calls that."""
+    trouble: Trouble | None = None
+    """What it waits for, for longer than is usual. A worker that is not alive and has one is about to start."""
 
 
 class View(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -26,6 +26,7 @@ from .renewable import RenewableConsumer
 from .restore import ChangelogReader
 from .task_manager import TaskManager
 from .task_stores import TaskStores
+from .waiting import Waiting
 
 __all__ = ("Assembly", "assemble")
 
@@ -67,6 +68,7 @@ def assemble(
     stopping: Callable[[], bool],
     on_error: Callable[[KafkaError], None],
     fencing: Callable[[str], Producer],
+    waiting: Waiting,
 ) -> Assembly:
     """Connect, plan, open the state, create internal topics.
 
@@ -77,12 +79,13 @@ def assemble(
         stopping: asked while brokers are waited for.
         on_error: told about errors of the clients.
         fencing: makes a producer that has the transactional id of an owner to itself.
+        waiting: told while brokers are waited for.
 
     Raises:
         MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
     """
     patience = timedelta(milliseconds=config.task_timeout_ms)
-    cluster = Cluster(config.admin_settings(), patience=patience, stopping=stopping)
+    cluster = Cluster(config.admin_settings(), patience=patience, stopping=stopping, waiting=waiting)
     existing = cluster.topics()
     plan = make_plan(
         topology,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -15,8 +17,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from millpond.errors import BrokerError, TopicError
 
+from .clients import log as client_log
 from .ownership import Partition
 from .plan import TopicSpec
+from .waiting import Waiting
 
 __all__ = ("Cluster",)
 
@@ -26,6 +30,18 @@ _TRY_S = 5.0
 _PAUSE_S = 0.05
 #: A partition whose broker is away for a moment is unknown to the client, like one that does not exist.
 _UNKNOWN_S = 30.0
+#: Why there is no connection although there is a network: what happened, and what to look at. The first one counts.
+_OBSTACLES = {
+    KafkaError._AUTHENTICATION: (
+        "does not accept this application's credentials",
+        "'security.protocol', 'sasl.mechanism' and the credentials",
+    ),
+    KafkaError._SSL: ("cannot be talked to over TLS", "'security.protocol' and the settings that begin with 'ssl.'"),
+    KafkaError._RESOLVE: ("is not to be found", "the host names in 'bootstrap.servers'"),
+}
+_ABOUT_SECURITY = re.compile(r"\bSSL\b|security\.protocol")
+#: What a client says first, where it was, and last, how often: neither is the same twice.
+_BESIDES = re.compile(r"^\S+: | \(after [^()]*(\([^()]*\)[^()]*)*\)$")
 _UNKNOWN = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
@@ -33,7 +49,12 @@ class Cluster:
     """The admin side of one Kafka cluster."""
 
     def __init__(
-        self, settings: Mapping[str, str | int | float], *, patience: timedelta, stopping: Callable[[], bool]
+        self,
+        settings: Mapping[str, str | int | float],
+        *,
+        patience: timedelta,
+        stopping: Callable[[], bool],
+        waiting: Waiting | None = None,
     ) -> None:
         """Connect lazily.
 
@@ -41,11 +62,15 @@ class Cluster:
             settings: librdkafka settings of the admin client.
             patience: how long to wait for a cluster that does not answer.
             stopping: asked while waiting; True gives up at once.
+            waiting: told while a cluster is waited for.
         """
-        self._admin = AdminClient(dict(settings), logger=log)
+        given: dict[str, Any] = {**settings, "error_cb": self._noted}
+        self._admin = AdminClient(given, logger=client_log)
         self._servers = str(settings.get("bootstrap.servers", ""))
         self._patience_s = patience.total_seconds()
         self._stopping = stopping
+        self._waiting = waiting if waiting is not None else Waiting()
+        self._met: dict[int, str] = {}
         self._counts: dict[str, int] = {}
         self._purging: list[Future[object]] = []
 
@@ -61,18 +86,39 @@ class Cluster:
             try:
                 listing = self._admin.list_topics(timeout=min(_TRY_S, max(0.1, deadline - time.monotonic())))
             except KafkaException as error:
+                unreachable = self._unreachable(error.args[0])
                 if self._stopping() or time.monotonic() >= deadline or not _passes(error):
-                    raise BrokerError(
-                        f"no answer from Kafka at '{self._servers}' ({error.args[0].str()}). Check 'bootstrap.servers' "
-                        f"and that the broker runs and listens there."
-                    ) from error
+                    raise unreachable from error
+                self._waiting.begins("brokers", unreachable)
                 if not warned:
                     log.warning("waiting for Kafka at %s: %s", self._servers, error.args[0].str())
                     warned = True
             else:
+                self._waiting.ends("brokers")
                 counts = {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
                 self._counts = counts
                 return dict(counts)
+
+    def _noted(self, error: KafkaError) -> None:
+        code = error.code()
+        if code == KafkaError._TRANSPORT and _ABOUT_SECURITY.search(error.str()):
+            code = KafkaError._SSL
+        if code in _OBSTACLES:
+            self._met.setdefault(code, _BESIDES.sub("", error.str()))
+
+    def _unreachable(self, error: KafkaError) -> BrokerError:
+        """Why the cluster does not answer: what the connections met tells more than that there is none."""
+        before, self._met = self._met, {}
+        self._admin.poll(0)  # calls `_noted`
+        # Of two words for the same thing the first one is kept: nothing has changed.
+        self._met = {code: before.get(code, text) for code, text in self._met.items()}
+        for code, (what, settings) in _OBSTACLES.items():
+            if code in self._met:
+                return BrokerError(f"Kafka at '{self._servers}' {what} ({self._met[code]}). Check {settings}.")
+        return BrokerError(
+            f"no answer from Kafka at '{self._servers}' ({error.str()}). Check 'bootstrap.servers' and that the broker "
+            f"runs and listens there."
+        )
 
     def partition_count(self, topic: str) -> int:
         """The partition count of a topic, looked up once.

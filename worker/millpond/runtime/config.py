@@ -1,7 +1,7 @@
 """The configuration of a worker: Kafka Streams' own settings, typed, from file, environment, flags or code.
 
-What is given later wins: defaults, then the file (TOML), then the environment (``MILLPOND_…``), then flags or
-arguments. A setting nobody knows, or a value that cannot be used, is a `ConfigError` that names the setting, where it
+What is given later wins: defaults, then the file (TOML), then the environment (``MILLPOND_…``), then a directory of
+credentials, then flags or arguments. A setting nobody knows, or a value that cannot be used, is a `ConfigError` that names the setting, where it
 came from, and the nearest right one.
 """
 
@@ -271,6 +271,16 @@ class Config:
         "state.cleanup.delay.ms", as_duration_ms(0), 600_000,
         "How long the state of a task stays on disk after the task went to another worker.",
     )  # fmt: skip
+    credentials_dir: Path | None = _setting(
+        "credentials.dir", as_path, None,
+        "Directory with properties of the Kafka clients: each file is named like one, as `sasl.password`, and holds its "
+        "value. It is where a Secret is mounted. Files such as `ca.crt` may lie there too, for `ssl.ca.location` and "
+        "its like to point at.",
+    )  # fmt: skip
+    revision: str = _setting(
+        "revision", as_text, "",
+        "What this worker runs, as whoever started it calls that; the coordinator shows it.",
+    )  # fmt: skip
     log_summary_interval_ms: int = _setting(
         "log.summary.interval.ms", as_duration_ms(1, besides=(-1,)), 120_000,
         "How often one line sums up what was processed; -1 for never.",
@@ -307,6 +317,7 @@ class Config:
             ConfigError: a setting is unknown, missing, or has a value that cannot be used.
         """
         collected = Collected(_PARSERS)
+        collected.add_credentials(keywords.get("credentials_dir", (given or {}).get("credentials.dir")))
         for key, value in (given or {}).items():
             collected.add(key, value, "given in code")
         for name, value in keywords.items():
@@ -322,12 +333,12 @@ class Config:
         *,
         required: Collection[str] = REQUIRED,
     ) -> Self:
-        """A configuration from a file, then the environment, then flags; what comes later wins.
+        """A configuration from a file, then the environment, then credentials, then flags; what comes later wins.
 
         Args:
             file: a TOML file; dotted keys and tables mean the same. None reads no file.
             environ: the environment, of which ``MILLPOND_…`` is read; `os.environ` when None. Empty values count as
-                not given.
+                not given. ``MILLPOND_CONFIG_INLINE`` is a JSON object of settings, which come before the others.
             flags: settings by key from the command line.
             required: keys that must be given.
 
@@ -338,8 +349,8 @@ class Config:
         if file is not None:
             for key, value in read_toml(Path(file)):
                 collected.add(key, value, f"in {os.fspath(file)}")
-        for name, text in (os.environ if environ is None else environ).items():
-            collected.add_variable(name, text)
+        collected.add_environment(os.environ if environ is None else environ)
+        collected.add_credentials((flags or {}).get("credentials.dir", collected.own.get("credentials.dir")))
         for key, value in (flags or {}).items():
             collected.add(key, value, "given on the command line")
         return cls._from(collected, required)

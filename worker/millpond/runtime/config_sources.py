@@ -6,6 +6,7 @@ no message ever shows a value that may be a secret.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -16,13 +17,16 @@ from typing import Any
 from millpond.errors import ConfigError
 from millpond.runtime import client_settings as clients
 from millpond.runtime.client_properties import PROPERTIES
+from millpond.runtime.client_settings import ClientValue, Route
 from millpond.runtime.config_values import HIDDEN, Parser, Secret, is_secret, nearest
+from millpond.runtime.credentials import read_credentials
 
 __all__ = ("Collected", "read_toml", "spelled", "variable_for")
 
 _ENVIRONMENT = "MILLPOND_"
 
-_OTHER_VARIABLES = frozenset({"MILLPOND_CACHE", "MILLPOND_CONFIG"})
+_INLINE = "MILLPOND_CONFIG_INLINE"
+_OTHER_VARIABLES = frozenset({"MILLPOND_CACHE", "MILLPOND_CONFIG", _INLINE, "MILLPOND_TERMINATION_LOG"})
 """Variables of millpond that are no settings; nor are those of its tests, which begin with MILLPOND_TEST_."""
 
 # Kubernetes puts the addresses of services into the environment of pods; of services named millpond…, these.
@@ -91,6 +95,37 @@ class Collected:
             raise ConfigError(sentence if sentence.endswith("?") else f"{sentence}.") from refusal.__cause__
         self.origins[key] = origin
 
+    def add_environment(self, environ: Mapping[str, str]) -> None:
+        """Take what the environment says: first the settings written as JSON in one variable, then all others.
+
+        Raises:
+            ConfigError: as `add`, or the JSON is none.
+        """
+        for key, value in _inline(environ.get(_INLINE, "")):
+            self.add(key, value, f"in {_INLINE}")
+        for name, text in environ.items():
+            self.add_variable(name, text)
+
+    def add_credentials(self, directory: object) -> None:
+        """Take the properties of the Kafka clients that lie in a directory, if there is one.
+
+        Raises:
+            ConfigError: they cannot be read, or one of them is no such property or has no such value.
+        """
+        if directory is None:
+            return
+        for name, text, may_be_material in read_credentials(Path(str(directory))):
+            origin = f"in {directory}"
+            try:
+                if not self._credential(name, text) and not may_be_material:
+                    near = nearest(name, PROPERTIES)
+                    hint = f"; did you mean '{near}'?" if near else ": other settings belong into the configuration"
+                    raise _Refusal(f"is no property of Kafka clients{hint}")
+            except _Refusal as refusal:
+                sentence = f"setting '{name}' ({origin}) {refusal}"
+                raise ConfigError(sentence if sentence.endswith("?") else f"{sentence}.") from None
+            self.origins[name] = origin
+
     def add_variable(self, name: str, text: str) -> None:
         """Take one variable of the environment, unless it is empty or none of millpond's.
 
@@ -158,9 +193,26 @@ class Collected:
             checked = clients.value_for(found.name, value)
         except ValueError as error:
             raise _Refusal(f"has the value {_show(key, value)}: {error}") from error
-        for client in found.clients:
-            self._clients.setdefault((client, found.name), {})[found.prefixed] = checked
+        self._properties(found, checked)
         return True
+
+    def _credential(self, name: str, text: str) -> bool:
+        try:
+            found = clients.route(name)
+        except ValueError as error:
+            raise _Refusal(str(error)) from None
+        if found is None or not found.clients:
+            return False
+        try:
+            checked = clients.value_for(found.name, text)
+        except ValueError as error:
+            raise _Refusal(f"has a value that cannot be used: {error}") from None
+        self._properties(found, Secret(str(checked)) if not isinstance(checked, Secret) else checked)
+        return True
+
+    def _properties(self, found: Route, value: ClientValue) -> None:
+        for client in found.clients:
+            self._clients.setdefault((client, found.name), {})[found.prefixed] = value
 
     def _suggestion(self, written: str) -> str:
         own = nearest(written, [*self._parsers, *self._aliases])
@@ -207,6 +259,23 @@ def read_toml(path: Path) -> Iterator[tuple[str, object]]:
             f'application.id = "delays".'
         ) from error
     return _flat(tables)
+
+
+def _inline(text: str) -> Iterator[tuple[str, object]]:
+    """The settings of a JSON object; objects within it and dotted keys are joined by dots.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not text:
+        return iter(())
+    try:
+        settings = json.loads(text)
+    except ValueError as error:  # its text has the place, but nothing of the document
+        raise ConfigError(f"{_INLINE} is not valid JSON: {error}.") from None
+    if not isinstance(settings, dict):
+        raise ConfigError(f'{_INLINE} is no JSON object: write {{"commit.interval": "100ms"}}.')
+    return _flat(settings)
 
 
 def _flat(tables: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -22,6 +22,7 @@ from .config import Config
 from .figures import HELD, INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS, Figure, families
 from .http import HttpServer
 from .states import WorkerState
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -41,6 +42,11 @@ class Observed(Protocol):
 
     state: WorkerState
     last_turn: float
+    waiting: Waiting
+
+    @property
+    def shut_out(self) -> str | None:
+        """Why the coordinator has never let the worker in; None when it has, or when there is none."""
 
 
 class WorkerMetrics:
@@ -136,13 +142,22 @@ class WorkerMetrics:
         return self._checked(self.healthy())
 
     async def _readyz(self, _request: web.Request) -> web.StreamResponse:
-        return self._checked(self.ready())
+        return self._checked(self.ready(), self._obstacle())
 
-    def _checked(self, good: bool) -> web.Response:
+    def _checked(self, good: bool, why_not: str | None = None) -> web.Response:
         from aiohttp import web
 
         state = "created" if self._worker is None else self._worker.state.value
-        return web.Response(status=200 if good else 503, text=f"{state}\n")
+        more = "" if good or why_not is None else f": {why_not}"
+        return web.Response(status=200 if good else 503, text=f"{state}{more}\n")
+
+    def _obstacle(self) -> str | None:
+        """What the worker waits for."""
+        worker = self._worker
+        if worker is None:
+            return None
+        trouble = worker.waiting.trouble(0.0)
+        return worker.shut_out if trouble is None else trouble.message
 
     def healthy(self) -> bool:
         """Whether the loop turns."""
@@ -153,7 +168,8 @@ class WorkerMetrics:
 
     def ready(self) -> bool:
         """Whether records are processed."""
-        return self._worker is not None and self._worker.state is WorkerState.RUNNING
+        worker = self._worker
+        return worker is not None and worker.state is WorkerState.RUNNING and worker.shut_out is None
 
     # Reading --------------------------------------------------------------------------------------------------
 

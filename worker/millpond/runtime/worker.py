@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,11 +41,13 @@ from .intake import GONE, Intake
 from .listeners import WorkerListener
 from .metrics import WorkerMetrics
 from .ownership import Partition
+from .plan import Plan
 from .registrar import TakenOver
 from .restore import ChangelogReader, Restoration
-from .start import announce, claim_everything, make_client
+from .start import announce, claim_everything, make_client, tell_trouble
 from .states import WorkerState, may_follow
 from .task_manager import TaskManager
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from millpond.protocol.client import CoordinatorClient
@@ -107,6 +111,8 @@ class Worker:
         self._follower: Follower | None = None
         self._client: CoordinatorClient | None = None
         self._heartbeats: Future[None] | None = None
+        self._incarnation = uuid.uuid4().hex
+        self.waiting = Waiting()
         self._offset_sink: OffsetSink | None = None
         self._turn_records = _FIRST_TURN_RECORDS
         self._behind = False
@@ -147,7 +153,7 @@ class Worker:
                 raise
         except KafkaException as error:
             self._become(WorkerState.ERROR)
-            raise BrokerError(f"Kafka refused to go on: {error.args[0].str()}.") from error
+            raise _refused(error) from error
         except BaseException:
             self._become(WorkerState.ERROR)
             raise
@@ -182,11 +188,30 @@ class Worker:
     def _open(self) -> None:
         self._become(WorkerState.STARTING)
         reader = ChangelogReader(self._restore_progress, self._listener)
-        self._assembly = assemble(self.topology, self.config, reader, self._gives_up, self._client_error, self._fencing)
+        with self._telling_trouble():
+            self._assembly = assemble(
+                self.topology, self.config, reader, self._gives_up, self._client_error, self._fencing, self.waiting
+            )
         self._manager = self._assembly.manager
         self._queries.open(self, store_catalog(self.topology, self._assembly.plan, self._assembly.environment))
         self._intake = Intake(self._manager, self._doubt)
         self.metrics.watch(self._manager, self._assembly.state_file)
+
+    @contextmanager
+    def _telling_trouble(self) -> Iterator[None]:
+        """Meanwhile, the coordinator is told what holds up the start."""
+        url = self.config.coordinator_url
+        if url is None:
+            yield
+            return
+        telling = self.metrics.http.spawn(tell_trouble(self._made_client(url, None), self.waiting))
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+    def _made_client(self, url: str, plan: Plan | None) -> CoordinatorClient:
+        return make_client(self.config, plan, url, self.metrics.http.url, self._incarnation, self.waiting)
 
     def _start(self) -> None:
         """Find out which tasks are this worker's, and take them up."""
@@ -197,7 +222,7 @@ class Worker:
         self._make_globals()
         manager.hold(mine, Role.ACTIVE)
         if config.coordinator_url is not None:
-            self._client = make_client(config, self._assembly.plan, config.coordinator_url, self.metrics.http.url)
+            self._client = self._made_client(config.coordinator_url, self._assembly.plan)
             self._follower = Follower(manager, self._client, config, frozenset(tasks))
             self._follower.start()
             self._heartbeats = self.metrics.http.spawn(self._client.run())
@@ -216,6 +241,7 @@ class Worker:
                     # What becomes this worker's a moment later, somebody tells it.
                     mine = manager.registrar.naming(config.worker_id, tasks)
                 announce(manager, config, self._collector.producer, mine)
+                self.waiting.ends("start")
                 return mine
             except (OwnershipError, KafkaException) as error:
                 # Where there is a coordinator, somebody takes over from this worker's last incarnation just now.
@@ -223,6 +249,7 @@ class Worker:
                 if final or self._stop.is_set() or time.monotonic() >= deadline:
                     raise
                 log.warning("the start is tried again: %s", error)
+                self.waiting.begins("start", error if isinstance(error, MillpondError) else _refused(error))
                 self._close_offset_sink()
                 self._stop.wait(_RIVAL_WAIT_S)
 
@@ -582,6 +609,13 @@ class Worker:
         held = self._manager.held.get(task)
         return None if held is None else held.view()
 
+    @property
+    def shut_out(self) -> str | None:
+        """Why the coordinator has never let this worker in; None when it has, or when there is none."""
+        client = self._client
+        refusal = client.refusal if client is not None and client.connected_at is None else None
+        return None if refusal is None else refusal.message
+
     def globals_ready(self) -> bool:
         """Whether the global stores have all that was in their topics when the worker started."""
         return self.state is WorkerState.RUNNING and not self._manager.globals.behind
@@ -617,3 +651,7 @@ class Worker:
         if self._offset_sink is not None:
             self._offset_sink.close()
             self._offset_sink = None
+
+
+def _refused(error: KafkaException) -> BrokerError:
+    return BrokerError(f"Kafka refused to go on: {error.args[0].str()}.")

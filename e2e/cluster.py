@@ -1,0 +1,131 @@
+"""A cluster as its user has it: `kubectl` for what users do, and the API through `kubectl proxy` for looking on."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from e2e.commands import WORK, background, end, run
+
+__all__ = ("Cluster", "Object", "eventually", "path_of")
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON has it."""
+
+_PATHS = {
+    "namespaces": "/api/v1",
+    "nodes": "/api/v1",
+    "pods": "/api/v1",
+    "services": "/api/v1",
+    "events": "/api/v1",
+    "persistentvolumeclaims": "/api/v1",
+    "leases": "/apis/coordination.k8s.io/v1",
+    "deployments": "/apis/apps/v1",
+    "statefulsets": "/apis/apps/v1",
+    "poddisruptionbudgets": "/apis/policy/v1",
+    "streamapps": "/apis/millpond.dev/v1alpha1",
+    "streamassignments": "/apis/millpond.dev/v1alpha1",
+}
+T = TypeVar("T")
+
+_LOOK_EVERY_S = 0.3
+_ANSWER_S = 30.0
+
+
+def eventually(look: Callable[[], T | None], what: str, timeout_s: float, every_s: float = _LOOK_EVERY_S) -> T:
+    """Look until there is something true to be seen, and return it.
+
+    Raises:
+        AssertionError: when there is not within `timeout_s`; `what` says what was waited for.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"waited {timeout_s:g} s in vain: {what}"
+        time.sleep(every_s)
+    return seen
+
+
+def path_of(plural: str, namespace: str | None = None, name: str | None = None) -> str:
+    """Where the API server has objects of a kind, or one of them."""
+    parts = [_PATHS[plural], *(["namespaces", namespace] if namespace else []), plural, *([name] if name else [])]
+    return "/".join(parts)
+
+
+class Cluster:
+    """A running cluster.
+
+    Args:
+        kubectl: the program.
+        kubeconfig: the file that names the cluster; kubectl's own choice without.
+    """
+
+    def __init__(self, kubectl: str, kubeconfig: Path | None) -> None:
+        self._kubectl = [kubectl, *([f"--kubeconfig={kubeconfig}"] if kubeconfig else [])]
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._address = ""
+
+    @property
+    def command(self) -> Sequence[str]:
+        """`kubectl` with the arguments that name this cluster."""
+        return self._kubectl
+
+    def __enter__(self) -> Self:
+        log = WORK / "kubectl-proxy.log"
+        log.unlink(missing_ok=True)
+        self._proxy = background(*self._kubectl, "proxy", "--port=0", log=log)
+
+        def address() -> str | None:
+            words = log.read_text().split()
+            return words[-1] if words[:2] == ["Starting", "to"] else None
+
+        try:
+            self._address = f"http://{eventually(address, 'kubectl proxy', 20, 0.05)}"
+        except BaseException:
+            end(self._proxy)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end(self._proxy)
+
+    def kubectl(self, *arguments: str, text: str | None = None, timeout_s: float = 120) -> str:
+        """Run kubectl and return what it wrote.
+
+        Raises:
+            CommandFailed: it failed.
+        """
+        return run(*self._kubectl, *arguments, text=text, timeout_s=timeout_s)
+
+    def apply(self, *objects: Object) -> None:
+        """`kubectl apply` of objects."""
+        bundle = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.kubectl("apply", "-f", "-", text=json.dumps(bundle))
+
+    def get(self, plural: str, namespace: str | None, name: str) -> Object | None:
+        """One object, None if there is none of this name."""
+        return self._read(path_of(plural, namespace, name))
+
+    def objects(self, plural: str, namespace: str | None = None, labels: str = "") -> list[Object]:
+        """Objects of a kind, all of them or those with these labels."""
+        answer = self._read(path_of(plural, namespace) + (f"?labelSelector={labels}" if labels else ""))
+        return [] if answer is None else answer["items"]
+
+    def recreate_namespace(self, name: str) -> None:
+        """Make a namespace for tests, after one of the same name from an earlier run is gone."""
+        self.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=true", timeout_s=180)
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+
+    def _read(self, path: str) -> Object | None:
+        try:
+            with self._opener.open(self._address + path, timeout=_ANSWER_S) as answer:
+                return json.load(answer)  # type: ignore[no-any-return]
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise

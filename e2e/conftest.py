@@ -1,0 +1,132 @@
+"""One cluster, one operator and one broker for all tests; what failed leaves its evidence in `build/e2e/`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.cluster import Cluster
+from e2e.clusters import Place, open_cluster
+from e2e.commands import WORK, Lacking
+from e2e.evidence import Logs, dump
+from e2e.images import Images
+from e2e.installation import Installation
+from e2e.kafka import Kafka
+from e2e.pauses import Event, table
+
+NAMESPACE = "millpond-e2e"
+
+_TEST_S = 900
+_EVENTS = pytest.StashKey[list[Event]]()
+_DUMP = pytest.StashKey[tuple[Cluster, tuple[str, ...]]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Remember what happens."""
+    config.stash[_EVENTS] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test, and what it has to wait for first, the time that a cluster takes."""
+    for item in items:
+        item.add_marker(pytest.mark.timeout(_TEST_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Write down how everything stands when a test has failed."""
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    if report.failed and _DUMP in item.config.stash:
+        name = re.sub(r"\W+", "-", f"{Path(item.nodeid.split('::')[0]).stem} {item.name} {report.when}")
+        directory = WORK / "failed" / name
+        dump(*item.config.stash[_DUMP], directory)
+        report.sections.append(("evidence", str(directory)))
+    return report  # type: ignore[return-value]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what the events cost."""
+    if events := config.stash[_EVENTS]:
+        told = table(events)
+        (WORK / "pauses.txt").write_text(told + "\n")
+        terminalreporter.write_line("\n" + told + "\n")
+
+
+@pytest.fixture(scope="session")
+def events(pytestconfig: pytest.Config) -> list[Event]:
+    """What has happened, for the table at the end."""
+    return pytestconfig.stash[_EVENTS]
+
+
+@pytest.fixture(scope="session")
+def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Tell whoever waits for the tests what happens."""
+    capture: Any = pytestconfig.pluginmanager.getplugin("capturemanager")
+
+    def say(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            sys.stdout.write(f"\n{text} ")
+            sys.stdout.flush()
+
+    return say
+
+
+@pytest.fixture(scope="session")
+def place() -> Iterator[Place]:
+    """The cluster, and how images get there. Nothing is left of an earlier run."""
+    for each in WORK.iterdir() if WORK.exists() else ():
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+    WORK.mkdir(parents=True, exist_ok=True)
+    try:
+        with open_cluster() as place:
+            yield place
+    except Lacking as lacking:
+        pytest.exit(str(lacking), returncode=2)
+
+
+@pytest.fixture(scope="session")
+def cluster(place: Place) -> Cluster:
+    """The cluster."""
+    return place.cluster
+
+
+@pytest.fixture(scope="session")
+def images(place: Place, say: Callable[[str], None]) -> Images:
+    """All images, on the nodes; with `E2E_BUILT` set they are there already."""
+    if os.environ.get("E2E_BUILT"):
+        return Images(place.registry or "millpond")
+    say("building the images and bringing them to the nodes")
+    try:
+        return Images.built_for(place)
+    except Lacking as lacking:
+        pytest.exit(str(lacking), returncode=2)
+
+
+@pytest.fixture(scope="session")
+def operator(
+    cluster: Cluster, images: Images, pytestconfig: pytest.Config, say: Callable[[str], None]
+) -> Iterator[Installation]:
+    """The operator, installed as the documentation says; it stays in the cluster."""
+    installation = Installation(cluster, images.operator)
+    namespaces = (installation.namespace, NAMESPACE)
+    pytestconfig.stash[_DUMP] = (cluster, namespaces)
+    with Logs(cluster, namespaces):
+        say("installing the operator")
+        installation.install()
+        yield installation
+
+
+@pytest.fixture(scope="session")
+def kafka(cluster: Cluster, images: Images, operator: Installation, say: Callable[[str], None]) -> Iterator[Kafka]:
+    """A broker in a namespace of its own, where the applications are too."""
+    cluster.recreate_namespace(NAMESPACE)
+    say("starting a broker")
+    with Kafka(cluster, NAMESPACE, images.broker) as kafka:
+        yield kafka

@@ -1,0 +1,90 @@
+"""What a failed test leaves behind in `build/e2e/`: logs of every pod, also of those that are gone, objects, events."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import threading
+import urllib.error
+from pathlib import Path
+from typing import Self
+
+from e2e.cluster import Cluster
+from e2e.commands import WORK, CommandFailed, background, end
+
+__all__ = ("Logs", "dump")
+
+_LOOK_EVERY_S = 1.0
+_KINDS = "sapp,sasg,pods,statefulsets,controllerrevisions,services,pdb,pvc,jobs,deployments"
+
+
+class Logs:
+    """Follows the logs of all pods in some namespaces, from each container's first line, as long as the block lasts."""
+
+    def __init__(self, cluster: Cluster, namespaces: tuple[str, ...]) -> None:
+        self._cluster = cluster
+        self._namespaces = namespaces
+        self._followers: dict[str, subprocess.Popen[bytes]] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        for each in self._followers.values():
+            end(each)
+
+    def _run(self) -> None:
+        while not self._over.wait(_LOOK_EVERY_S):
+            for namespace in self._namespaces:
+                with contextlib.suppress(OSError, urllib.error.URLError):
+                    self._look(namespace)
+
+    def _look(self, namespace: str) -> None:
+        for pod in self._cluster.objects("pods", namespace):
+            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+            for status in pod.get("status", {}).get("containerStatuses", []):
+                running = status.get("state", {}).get("running")
+                container = status.get("containerID", "").rsplit("/", 1)[-1][:12]
+                if not running or not container or f"{uid} {container}" in self._followers:
+                    continue
+                begun = re.sub(r"\D", "", running["startedAt"])[8:14]
+                log = WORK / "logs" / namespace / f"{name}-{begun}-{container}.log"
+                self._followers[f"{uid} {container}"] = background(
+                    *self._cluster.command, "-n", namespace, "logs", "--follow", "--timestamps", name,
+                    f"--container={status['name']}", log=log,
+                )  # fmt: skip
+
+
+def dump(cluster: Cluster, namespaces: tuple[str, ...], directory: Path) -> None:
+    """Write down how everything stands."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for namespace in namespaces:
+        looks = {
+            "objects.txt": ("get", _KINDS, "-o", "wide"),
+            "objects.yaml": ("get", "sapp,sasg,pods,statefulsets", "-o", "yaml"),
+            "describe.txt": ("describe", "sapp,pods"),
+            "events.txt": ("get", "events", "--sort-by=.lastTimestamp"),
+        }
+        for name, arguments in looks.items():
+            try:
+                told = cluster.kubectl("-n", namespace, *arguments, timeout_s=60)
+            except CommandFailed as error:
+                told = str(error)
+            (directory / f"{namespace}-{name}").write_text(told)
+        _logs(cluster, namespace, directory)
+
+
+def _logs(cluster: Cluster, namespace: str, directory: Path) -> None:
+    with contextlib.suppress(CommandFailed):
+        for pod in cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").split():
+            for previous in ([], ["--previous"]):
+                with contextlib.suppress(CommandFailed):
+                    told = cluster.kubectl("-n", namespace, "logs", pod, "--tail=2000", *previous, timeout_s=30)
+                    name = f"{namespace}-{pod.removeprefix('pod/')}{'-previous' if previous else ''}.log"
+                    (directory / name).write_text(told)

@@ -1,0 +1,125 @@
+"""The images a run needs: built from this repository with docker, and brought to the nodes of the cluster.
+
+`MILLPOND_PYTHON_IMAGE` and `MILLPOND_JAVA_IMAGE` name other base images; `E2E_BUILD_OPTIONS` has further options for
+`docker build`, such as `--network host`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.clusters import Place
+from e2e.commands import ROOT, WORK, Lacking, found, run
+from millpond.broker import jars
+
+__all__ = ("VERSIONS", "Images")
+
+VERSIONS = ("v1", "v2", "v3", "bad", "hang", "failing")
+"""Of the verifier."""
+
+_BUILD_S = 600.0
+_TAG = "e2e"
+
+
+@dataclass(frozen=True)
+class Images:
+    """What docker builds, by the names the nodes know."""
+
+    registry: str = "millpond"
+
+    @property
+    def operator(self) -> str:
+        return f"{self.registry}/operator:{_TAG}"
+
+    @property
+    def worker(self) -> str:
+        return f"{self.registry}/worker:{_TAG}"
+
+    @property
+    def broker(self) -> str:
+        return f"{self.registry}/broker:{_TAG}"
+
+    @property
+    def flights(self) -> str:
+        return f"{self.registry}/flights:{_TAG}"
+
+    def verifier(self, version: str) -> str:
+        """The image of a version of the verifier."""
+        return f"{self.registry}/verifier:{_TAG}-{version}"
+
+    @classmethod
+    def built_for(cls, place: Place) -> Images:
+        """Build all images, and bring them to the cluster's nodes.
+
+        Raises:
+            Lacking: there is no docker.
+            CommandFailed: an image could not be built.
+        """
+        images = cls(place.registry or "millpond")
+        builder = _Builder()
+        images._build(builder)
+        builder.bring(place)
+        return images
+
+    def _build(self, builder: _Builder) -> None:
+        python, java = os.environ.get("MILLPOND_PYTHON_IMAGE"), os.environ.get("MILLPOND_JAVA_IMAGE")
+        base = {"BASE_IMAGE": python} if python else {}
+        builder.build(self.worker, ROOT, ROOT / "worker" / "Dockerfile", base)
+        builder.build(self.operator, ROOT, ROOT / "operator" / "Dockerfile", base)
+        worker = {"WORKER_IMAGE": self.worker}
+        builder.build(self.flights, ROOT, ROOT / "examples" / "flights" / "Dockerfile", worker)
+        here = ROOT / "e2e"
+        context = _context("broker", [here / "broker" / "start.sh"], libs=jars.paths("kafka"))
+        builder.build(self.broker, context, here / "broker" / "Dockerfile", {"BASE_IMAGE": java} if java else {})
+        sources = [here / "verifier" / "verifier.py", ROOT / "tests" / "chaos" / "application.py"]
+        context = _context("verifier", sources)
+        for version in VERSIONS:
+            dockerfile = here / "verifier" / "Dockerfile"
+            builder.build(self.verifier(version), context, dockerfile, {**worker, "VERSION": version})
+
+
+class _Builder:
+    def __init__(self) -> None:
+        docker = found("docker")
+        if docker is None:
+            raise Lacking("e2e lacks docker, which builds the images: install it, or name it with DOCKER.")
+        self._docker = docker
+        self._options = shlex.split(os.environ.get("E2E_BUILD_OPTIONS", ""))
+        self._built: list[str] = []
+
+    def build(self, image: str, context: Path, dockerfile: Path, arguments: Mapping[str, str]) -> None:
+        given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+        run(
+            self._docker, "build", "--quiet", *self._options, *given, f"--tag={image}", f"--file={dockerfile}", context,
+            timeout_s=_BUILD_S,
+        )  # fmt: skip
+        self._built.append(image)
+
+    def bring(self, place: Place) -> None:
+        """Bring what was built to the cluster's nodes."""
+        if place.kind is not None:
+            kind = found("kind")
+            assert kind is not None
+            run(kind, "load", "docker-image", *self._built, "--name", place.kind, timeout_s=_BUILD_S)
+            return
+        for image in self._built:
+            run(self._docker, "push", "--quiet", image, timeout_s=_BUILD_S)
+
+
+def _context(name: str, files: Iterable[Path], **directories: Sequence[Path]) -> Path:
+    """A directory for docker with just these files in it."""
+    context = WORK / "context" / name
+    shutil.rmtree(context, ignore_errors=True)
+    context.mkdir(parents=True)
+    for file in files:
+        shutil.copy2(file, context)
+    for directory, content in directories.items():
+        (context / directory).mkdir()
+        for file in content:
+            shutil.copy2(file, context / directory)
+    return context

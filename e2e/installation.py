@@ -1,0 +1,93 @@
+"""The operator as `kubectl apply -k deploy/` installs it, with the image that was built here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+from e2e.cluster import Cluster, Object, eventually
+from e2e.commands import ROOT, WORK, CommandFailed
+
+__all__ = ("Installation",)
+
+_OVERLAY = WORK / "overlay"
+_LEASE = "millpond-operator"
+_READY_S = 120.0
+
+
+class Installation:
+    """The operator in a cluster.
+
+    Attributes:
+        namespace: where it is.
+        deployment: its name.
+    """
+
+    def __init__(self, cluster: Cluster, image: str) -> None:
+        self._cluster = cluster
+        self._manifests = self._rendered(image)
+        found = [each for each in self._manifests if each["kind"] == "Deployment"]
+        assert len(found) == 1, "deploy/ has one Deployment, which is the operator"
+        self.namespace = str(found[0]["metadata"]["namespace"])
+        self.deployment = str(found[0]["metadata"]["name"])
+        self._deployment = found[0]
+
+    def install(self) -> None:
+        """Install it, and wait until it is ready."""
+        bundle = {"apiVersion": "v1", "kind": "List", "items": self._manifests}
+        self._cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=json.dumps(bundle))
+        self.await_ready()
+
+    def remove(self) -> None:
+        """Delete the operator, and wait until none of its pods is left; what it made stays."""
+        self._cluster.kubectl("-n", self.namespace, "delete", "deployment", self.deployment, "--cascade=foreground")
+        eventually(lambda: not self.pods(), "no pod of the operator is left", 60)
+
+    def bring_back(self) -> None:
+        """Install it again after `remove`."""
+        self._cluster.apply(self._deployment)
+        self.await_ready()
+
+    def await_ready(self) -> None:
+        """Wait until it is ready.
+
+        Raises:
+            CommandFailed: it is not in time.
+        """
+        self._cluster.kubectl(
+            "-n", self.namespace, "rollout", "status", f"deployment/{self.deployment}", f"--timeout={_READY_S:g}s",
+            timeout_s=_READY_S + 10,
+        )  # fmt: skip
+
+    def pods(self) -> list[Object]:
+        """Its pods."""
+        labels: dict[str, str] = self._deployment["spec"]["selector"]["matchLabels"]
+        chosen = ",".join(f"{name}%3D{value}" for name, value in labels.items())
+        return self._cluster.objects("pods", self.namespace, chosen)
+
+    def leader(self) -> str:
+        """The name of the pod that leads, empty if none does."""
+        lease = self._cluster.get("leases", self.namespace, _LEASE)
+        holder = str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
+        return next((name for pod in self.pods() if (name := str(pod["metadata"]["name"])) in holder), "")
+
+    def _rendered(self, image: str) -> list[Object]:
+        """What `deploy/` says, with another image."""
+        plain = self._cluster.kubectl("kustomize", str(ROOT / "deploy"))
+        named = set(re.findall(r"^\s*(?:- )?image: [\"']?([^\s\"']+)", plain, re.MULTILINE))
+        assert len(named) == 1, f"deploy/ names one image, which is the operator's, not {named}"
+        name, tag = image.rsplit(":", 1)
+        overlay: dict[str, Any] = {
+            "resources": [os.path.relpath(ROOT / "deploy", _OVERLAY)],
+            "images": [{"name": re.sub(r"(:[^/:]+|@.*)$", "", named.pop()), "newName": name, "newTag": tag}],
+        }
+        _OVERLAY.mkdir(parents=True, exist_ok=True)
+        (_OVERLAY / "kustomization.yaml").write_text(json.dumps(overlay))  # JSON is YAML
+        try:
+            answer = self._cluster.kubectl("apply", "-k", str(_OVERLAY), "--dry-run=client", "-o", "json")
+        except CommandFailed as error:
+            raise AssertionError(f"deploy/ cannot be rendered: {error}") from error
+        rendered = json.loads(answer)
+        return list(rendered["items"]) if rendered["kind"] == "List" else [rendered]

@@ -1,0 +1,162 @@
+"""Follows the application's output as any reader of committed records would, and measures what events cost its tasks.
+
+Two topics show both sub-topologies: the repartition topic, where a record's customer tells the first task it came
+through, and the results, where its word tells the second. The input is read beside them: what holds that up is the way
+to the broker, not the application.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+
+from e2e.cluster import eventually
+from e2e.commands import WORK
+from e2e.pauses import Arrivals, Event
+from e2e.traffic import PARTITIONS, partition_of
+from tests.chaos.application import ORDERS, RESULTS
+from tests.support.kafka import topic_names
+
+__all__ = ("Meter",)
+
+_PATH = "path"
+_BATCH = 500
+_CALM_S = 3.0
+#: A task with a longer gap than this has not come to rest.
+_REST_S = 1.0
+_TASKS = [f"{subtopology}_{partition}" for subtopology in (0, 1) for partition in range(PARTITIONS)]
+
+
+class Meter:
+    """Measures in a thread of its own as long as the `with` block lasts.
+
+    Attributes:
+        events: what has happened so far.
+        results: how many records of the results have come.
+    """
+
+    def __init__(self, address: str, repartition: str) -> None:
+        self._address = address
+        self._repartition = repartition
+        self._arrivals = Arrivals()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="meter", daemon=True)
+        self._usual: dict[str, float] = {}
+        self.events: list[Event] = []
+        self.results = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @contextlib.contextmanager
+    def event(self, name: str, calm_within_s: float = 60.0) -> Iterator[None]:
+        """Measure what the block costs, until all tasks have come to rest after it.
+
+        Args:
+            name: for the table.
+            calm_within_s: how long that may take.
+        """
+        begin = time.monotonic()
+        yield
+        took = time.monotonic() - begin
+        self.rest(calm_within_s)
+        end = time.monotonic()
+        with self._lock:
+            pauses = {task: self._pause(task, begin, end) for task in self._arrivals.tasks}
+        path = pauses.pop(_PATH, 0.0)
+        self.events.append(Event(name, took, pauses, path))
+        figures = [{"event": each.name, "took": each.took_s, "pauses": each.pauses} for each in self.events]
+        (WORK / "pauses.json").write_text(json.dumps(figures, indent=1))
+
+    def rest(self, within_s: float) -> None:
+        """Wait until the output of every task has come without a long gap for some seconds.
+
+        Raises:
+            AssertionError: it does not come to that.
+        """
+        try:
+            eventually(lambda: not self._restless(), "output of all tasks comes steadily", within_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it does not of {', '.join(self._restless())}") from None
+
+    def learn(self) -> None:
+        """Take the gaps of the last seconds as the usual ones."""
+        self.rest(60)
+        now = time.monotonic()
+        with self._lock:
+            self._usual = {task: self._arrivals.usual(task, now - _CALM_S, now) for task in self._arrivals.tasks}
+
+    def _restless(self) -> list[str]:
+        now = time.monotonic()
+        with self._lock:
+            arrivals, known = self._arrivals, self._arrivals.tasks
+            return [
+                task
+                for task in _TASKS
+                if task not in known
+                or arrivals.first(task) > now - _CALM_S
+                or arrivals.longest(task, now - _CALM_S, now) > _REST_S
+            ]
+
+    def _pause(self, task: str, begin: float, end: float) -> float:
+        return max(0.0, self._arrivals.longest(task, begin, end) - self._usual.get(task, 0.0))
+
+    def _follow(self) -> None:
+        while not self._begun():
+            if self._over.wait(0.3):
+                return
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._address,
+                "group.id": "e2e-meter",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 20,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+        topics = (ORDERS, RESULTS, self._repartition)
+        consumer.assign(
+            [TopicPartition(topic, each, OFFSET_BEGINNING) for topic in topics for each in range(PARTITIONS)]
+        )
+        try:
+            while not self._over.is_set():
+                messages = consumer.consume(_BATCH, 0.02)
+                now = time.monotonic()
+                with self._lock:
+                    for message in messages:
+                        if message.error() is None:
+                            self._arrivals.add(self._task_of(message), now)
+        finally:
+            consumer.close()
+
+    def _begun(self) -> bool:
+        """Whether the application has made its repartition topic."""
+        with contextlib.suppress(KafkaException):
+            return self._repartition in topic_names(self._address, self._repartition)
+        return False
+
+    def _task_of(self, message: Any) -> str:
+        topic = message.topic()
+        if topic == ORDERS:
+            return _PATH
+        if topic == RESULTS:
+            self.results += 1
+            return f"1_{message.partition()}"
+        customer = message.value().split(b" ", 1)[0].decode()
+        return f"0_{partition_of(customer)}"

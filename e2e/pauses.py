@@ -1,0 +1,100 @@
+"""How long each task stood still while something happened to it, computed from when its output came. Pure.
+
+A task's output comes in bursts, one per commit. A **gap** is the time between two of them; its **pause** in an event is
+the longest gap that touches the event, less the usual gap of that task.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from bench.statistics import percentile
+
+__all__ = ("Arrivals", "Event", "table")
+
+BURST_S = 0.02
+"""Output that comes closer together than this is of one commit."""
+
+
+class Arrivals:
+    """When the output of each task came, in monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, list[float]] = defaultdict(list)
+
+    @property
+    def tasks(self) -> list[str]:
+        """Tasks that have put out something."""
+        return sorted(self._at)
+
+    def add(self, task: str, at: float) -> None:
+        """Something of a task has come, not before what came last."""
+        known = self._at[task]
+        if known and at - known[-1] < BURST_S:
+            known[-1] = at  # the burst goes on; its end is what the next gap begins with
+        else:
+            known.append(at)
+
+    def first(self, task: str) -> float:
+        """When something of a task came first."""
+        return self._at[task][0]
+
+    def usual(self, task: str, begin: float, end: float) -> float:
+        """The median gap of a task between two moments, 0 if there is none."""
+        return median(_gaps(self._at[task], begin, end)) if len(self._between(task, begin, end)) > 1 else 0.0
+
+    def longest(self, task: str, begin: float, end: float) -> float:
+        """The longest gap that touches the time between two moments, also one that goes on at its end."""
+        known = self._at[task]
+        first = max(0, bisect_left(known, begin) - 1)
+        moments = [*known[first : bisect_left(known, end)], end]
+        return max(_gaps(moments, moments[0], end), default=0.0)
+
+    def _between(self, task: str, begin: float, end: float) -> Sequence[float]:
+        known = self._at[task]
+        return known[bisect_left(known, begin) : bisect_left(known, end)]
+
+
+def _gaps(moments: Sequence[float], begin: float, end: float) -> list[float]:
+    inside = [each for each in moments if begin <= each <= end]
+    return [after - before for before, after in itertools.pairwise(inside)]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to the application, and what it cost."""
+
+    name: str
+    took_s: float
+    pauses: Mapping[str, float]
+    """Seconds by task."""
+    path: float
+    """Of the input itself, read in the same way: what the way to the broker and back contributes."""
+
+    def at(self, percent: int) -> float:
+        """A percentile of the tasks' pauses, by nearest rank."""
+        return percentile(list(self.pauses.values()), percent)
+
+    @property
+    def longest(self) -> float:
+        """The pause of the task that stood still the longest."""
+        return max(self.pauses.values())
+
+
+def table(events: Iterable[Event]) -> str:
+    """A line for each event with the pause of each task, in seconds."""
+    events = list(events)
+    tasks = sorted({task for event in events for task in event.pauses})
+    width = max((len(event.name) for event in events), default=0)
+    head = f"{'':{width}} {'took':>6}  {''.join(f'{task:>6}' for task in tasks)}  {'p50':>6}{'p99':>6}{'max':>6}  {'path':>5}"
+    lines = ["pause of each task, in seconds", head]
+    for event in events:
+        each = "".join(f"{event.pauses[task]:6.2f}" if task in event.pauses else f"{'':6}" for task in tasks)
+        figures = f"{event.at(50):6.2f}{event.at(99):6.2f}{event.longest:6.2f}"
+        lines.append(f"{event.name:{width}} {event.took_s:6.1f}  {each}  {figures}  {event.path:5.2f}")
+    return "\n".join(lines)

@@ -1,0 +1,115 @@
+"""A StreamApp as its user sees it: what they ask for, and what `kubectl get` answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from e2e.cluster import Cluster, Object, eventually
+
+__all__ = ("StreamApp", "condition")
+
+_LABEL = "millpond.dev/app"
+
+
+def condition(app: Object, kind: str) -> Object:
+    """A condition of an object, an empty one where it has none."""
+    conditions = app.get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == kind), {})
+
+
+class StreamApp:
+    """One application in the cluster.
+
+    Args:
+        cluster: where it is.
+        namespace: its namespace.
+        name: its name.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
+        self._cluster = cluster
+        self.namespace = namespace
+        self.name = name
+
+    def apply(self, spec: Mapping[str, Any]) -> None:
+        """`kubectl apply` of a manifest."""
+        metadata = {"name": self.name, "namespace": self.namespace}
+        self._cluster.apply(
+            {"apiVersion": "millpond.dev/v1alpha1", "kind": "StreamApp", "metadata": metadata, "spec": dict(spec)}
+        )
+
+    def patch(self, **spec: Any) -> None:
+        """Change fields of the spec, as `kubectl edit` does."""
+        self.kubectl("patch", "sapp", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def scale(self, replicas: int) -> None:
+        """`kubectl scale`."""
+        self.kubectl("scale", "sapp", self.name, f"--replicas={replicas}")
+
+    def kubectl(self, *arguments: str, timeout_s: float = 120) -> str:
+        """Run kubectl in the application's namespace."""
+        return self._cluster.kubectl("-n", self.namespace, *arguments, timeout_s=timeout_s)
+
+    def object(self) -> Object:
+        """The object as it is now.
+
+        Raises:
+            AssertionError: there is none.
+        """
+        found = self._cluster.get("streamapps", self.namespace, self.name)
+        assert found is not None, f"there is no StreamApp {self.name}"
+        return found
+
+    def exists(self) -> bool:
+        """Whether there is such an object."""
+        return self._cluster.get("streamapps", self.namespace, self.name) is not None
+
+    def pods(self) -> list[Object]:
+        """Its pods, by name."""
+        pods = self._cluster.objects("pods", self.namespace, f"{_LABEL}={self.name}")
+        return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def images(self) -> list[str]:
+        """The image of each of its pods."""
+        return [pod["spec"]["containers"][0]["image"] for pod in self.pods()]
+
+    def until(self, holds: Callable[[Object], bool], what: str, timeout_s: float) -> Object:
+        """Wait until something holds for the object, and return it.
+
+        Raises:
+            AssertionError: it does not in time; the message has the status.
+        """
+        try:
+            return eventually(lambda: app if holds(app := self.object()) else None, what, timeout_s)
+        except AssertionError as error:
+            status = json.dumps(self.object().get("status", {}), indent=1)
+            raise AssertionError(f"{error}; the status of {self.name} is {status}") from None
+
+    def settled(self, replicas: int, timeout_s: float, image: str | None = None) -> Object:
+        """Wait until so many workers, of this image, process all tasks and nothing is under way any more."""
+
+        def holds(app: Object) -> bool:
+            status = app.get("status", {})
+            return (
+                status.get("observedGeneration") == app["metadata"]["generation"]
+                and status.get("phase") == "Running"
+                and condition(app, "Ready").get("status") == "True"
+                and condition(app, "StandbysCaughtUp").get("status") != "False"
+                and status.get("replicas") == status.get("readyReplicas") == replicas
+                and _complete(status.get("workers"))
+                and _complete(status.get("tasks"))
+                and (image is None or set(self.images()) == {image})
+                and len(self.pods()) == replicas
+            )
+
+        return self.until(
+            holds, f"{self.name} runs with {replicas} workers{f' of {image}' if image else ''}", timeout_s
+        )
+
+
+def _complete(share: str | None) -> bool:
+    """Whether all of something is there: `12/12`."""
+    have, _, want = (share or "").partition("/")
+    return bool(want) and have == want

@@ -1,0 +1,39 @@
+"""Pauses, computed from when output came."""
+
+from __future__ import annotations
+
+import pytest
+
+from e2e.pauses import Arrivals, Event, table
+
+
+def _steady(*moments: float) -> Arrivals:
+    arrivals = Arrivals()
+    for moment in moments:
+        arrivals.add("0_0", moment)
+    return arrivals
+
+
+def test_output_of_one_commit_is_one_arrival() -> None:
+    """What comes within milliseconds leaves no gap."""
+    arrivals = _steady(1.0, 1.005, 1.01, 1.11, 1.115, 1.215)
+    assert arrivals.usual("0_0", 0.0, 2.0) == pytest.approx(0.1, abs=0.01)
+
+
+def test_the_longest_gap_may_begin_before_an_event_and_end_after_it() -> None:
+    """A gap counts where it touches the event, in its full length."""
+    arrivals = _steady(1.0, 2.0, 5.0, 6.0, 7.0)
+    assert arrivals.longest("0_0", 3.0, 5.5) == pytest.approx(3.0)
+    assert arrivals.longest("0_0", 5.5, 6.9) == pytest.approx(1.0)
+
+
+def test_a_gap_that_goes_on_counts_so_far() -> None:
+    """A task that has not come back is not forgotten."""
+    assert _steady(1.0, 2.0).longest("0_0", 1.5, 9.0) == pytest.approx(7.0)
+
+
+def test_the_table_has_a_line_for_each_event() -> None:
+    """Events, tasks, and the figures over all tasks."""
+    told = table([Event("scale 2 to 4", 8.25, {"0_0": 0.5, "1_0": 1.25}, 0.04)]).splitlines()
+    assert told[1].split() == ["took", "0_0", "1_0", "p50", "p99", "max", "path"]
+    assert told[2].split()[-7:] == ["8.2", "0.50", "1.25", "0.50", "1.25", "1.25", "0.04"]

@@ -1,0 +1,111 @@
+"""The application whose every record is checked, with its input, its meter, and the check at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+from e2e.cluster import Cluster, eventually
+from e2e.images import Images
+from e2e.kafka import Kafka
+from e2e.meter import Meter
+from e2e.streamapp import StreamApp
+from e2e.traffic import PARTITIONS, SteadyGenerator
+from tests.chaos.application import CUSTOMERS, FINALS, ORDERS, RESULTS, TOTALS, WORDS
+from tests.chaos.truth import STORES, Truth, find_in_changelogs, find_in_topics
+from tests.ownership.watch import faults, read_chains
+from tests.support.kafka import committed_offsets, create_topic, end_offsets, read
+
+__all__ = ("Verification",)
+
+_NAME = "verifier"
+_TOPICS = (ORDERS, CUSTOMERS, RESULTS, FINALS, TOTALS)
+_RATE = 180.0
+_SEED = 5
+_DAY = "1d"
+_CATCH_UP_S = 90.0
+
+
+class Verification:
+    """The application under a steady input, as long as the `with` block lasts.
+
+    Attributes:
+        app: the StreamApp.
+        meter: what measures its pauses.
+    """
+
+    def __init__(self, cluster: Cluster, kafka: Kafka, images: Images) -> None:
+        self.app = StreamApp(cluster, kafka.namespace, _NAME)
+        self.meter = Meter(kafka.address, self._repartition)
+        self._kafka = kafka
+        self._images = images
+        self._generator = SteadyGenerator(kafka.address, _SEED, _RATE)
+
+    @property
+    def _repartition(self) -> str:
+        return f"{_NAME}-{WORDS}-repartition"
+
+    def spec(self, version: str = "v1", **fields: Any) -> dict[str, Any]:
+        """The StreamApp's spec: two workers of a version, with a standby for each task."""
+        return {
+            "image": self._images.verifier(version),
+            "imagePullPolicy": "IfNotPresent",
+            "topology": "verifier:topology",
+            "replicas": 2,
+            "standbyReplicas": 1,
+            "processingGuarantee": "exactly_once",
+            "kafka": {"bootstrapServers": self._kafka.inside},
+            # Internal topics are read again at the end, to the last record.
+            "config": {"repartition.purge.interval.ms": _DAY, "topic.min.compaction.lag.ms": "86400000"},
+            "state": {"size": "256Mi"},
+            "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}},
+            "pod": {"terminationGracePeriodSeconds": 20},
+            "rollout": {"progressDeadline": "40s", "minReady": "3s"},
+            **fields,
+        }
+
+    def __enter__(self) -> Self:
+        for topic in _TOPICS:
+            create_topic(self._kafka.address, topic, PARTITIONS)
+        self._generator.start()
+        self.meter.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.meter.__exit__()
+        self._generator.stop()
+
+    def findings(self) -> list[str]:
+        """End the input, wait until all of it is through, and say everything that is wrong with what came out."""
+        address, generator = self._kafka.address, self._generator
+        generator.stop()
+        self._await_all()
+        generator.close_windows()
+        self._await_all()
+        truth = Truth(generator.orders, generator.versions)
+        names = {WORDS: self._repartition, RESULTS: RESULTS, FINALS: FINALS, TOTALS: TOTALS}
+        topics = {name: read(address, topic) for name, topic in names.items()}
+        changelogs = {store: read(address, f"{_NAME}-{store}-changelog") for store in STORES}
+        found = [str(each) for each in find_in_topics(topics, truth)]
+        found += [str(each) for each in find_in_changelogs(changelogs, topics[RESULTS], truth)]
+        found += [f"ownership: {each.strip()}" for each in faults(read_chains(address, _NAME))]
+        return found
+
+    @property
+    def sent(self) -> int:
+        """Orders sent so far."""
+        return self._generator.sent
+
+    def _await_all(self) -> None:
+        eventually(lambda: not any(self._behind(ORDERS)), "all orders are committed", _CATCH_UP_S, 0.5)
+        eventually(
+            lambda: not any(self._behind(self._repartition)), "all of their words are committed", _CATCH_UP_S, 0.5
+        )
+
+    def _behind(self, topic: str) -> Iterable[int]:
+        """How far the application is behind, by partition: the last offset may be no record but a transaction's mark."""
+        address = self._kafka.address
+        committed = committed_offsets(address, _NAME, topic)
+        spare = 0 if topic == ORDERS else 1
+        for partition, end in end_offsets(address, topic).items():
+            yield max(0, end - max(committed[partition][0], 0) - spare)

@@ -1,0 +1,1 @@
+"""The application whose every record is checked, as an image."""

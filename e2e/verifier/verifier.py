@@ -1,0 +1,45 @@
+"""The versions of the application whose every record is checked; the image says which one it is.
+
+- `v1`, `v2`: the same application twice, as after a change that leaves its topology alone.
+- `v3`: a store has another name, so that its topology is another one.
+- `bad`: ends with an error before it starts.
+- `hang`: never comes to its start.
+- `failing`: starts, and fails at its first record.
+
+`VERIFIER_ORDERS` names another topic of orders.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import millpond as mp
+from tests.chaos import application
+
+VERSION = os.environ.get("VERIFIER_VERSION", "v1")
+
+application.ORDERS = os.environ.get("VERIFIER_ORDERS", application.ORDERS)
+
+if VERSION == "bad":
+    raise RuntimeError("this version of the verifier cannot start")
+if VERSION == "hang":
+    threading.Event().wait()
+
+
+class Failing(application.Journal):
+    """Cannot process anything."""
+
+    def process(self, record: mp.FixedKeyRecord[str, str]) -> Any:
+        """Fail."""
+        raise RuntimeError(f"this version of the verifier cannot process {record.key}")
+
+
+def topology() -> mp.Topology:
+    """The topology of this version."""
+    if VERSION == "v3":
+        application.JOURNAL = "ledger"
+    if VERSION == "failing":
+        application.Journal = Failing  # type: ignore[misc]
+    return application.topology()

@@ -1,0 +1,203 @@
+"""What there is of an application: its pods as the API server shows them, its workers as they show themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from millpond.protocol import Member, Role, TaskState, View
+
+from . import problems
+from .problems import Problem
+from .status import instant
+
+__all__ = ("Pod", "Tasks", "Worker", "ordinal_of", "pods_of", "tasks_of", "workers_of")
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_REVISION = "millpond.dev/revision"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod of the application."""
+
+    name: str
+    ordinal: int
+    revision: str
+    uid: str
+    resource_version: str = ""
+    ready: bool = False
+    ready_since: datetime = _EPOCH
+    terminating: bool = False
+    restarts: int = 0
+    problem: Problem | None = None
+    creating: bool = False
+    """Its containers were not made yet: why, only events tell."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The coordinator does not take the worker in."""
+
+    reason: str
+    message: str
+    revision: str = ""
+    """That it runs, as far as it says so."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker as the coordinator knows it."""
+
+    name: str
+    alive: bool
+    draining: bool = False
+    revision: str = ""
+    owned: int = 0
+    """Tasks that are its own in Kafka."""
+    active: int = 0
+    """Active tasks that it holds."""
+    running: int = 0
+    """Those of them that process."""
+    refused: Refused | None = None
+    problem: Problem | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing would stand still if it ended."""
+        return not self.alive or (self.owned == 0 and self.active == 0)
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The tasks of an application, counted."""
+
+    known: bool = False
+    """Whether a topology is known; nothing else counts when it is not."""
+    total: int = 0
+    running: int = 0
+    """Active and processing, on live workers."""
+    standbys: int = 0
+    """Copies that are placed."""
+    caught_up: int = 0
+    """Those of them that are within the acceptable lag."""
+    topology: str = ""
+    """The hash of the topology."""
+    standbys_wanted: int = 0
+    """Copies there should be, as far as there are workers for them."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All of it."""
+
+    pods: tuple[Pod, ...] = ()
+    workers: Mapping[str, Worker] = field(default_factory=dict)
+    tasks: Tasks = Tasks()
+
+
+def ordinal_of(name: str) -> int:
+    """The number at the end of a StatefulSet's pod's name; -1 when there is none."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else -1
+
+
+def pods_of(raw: Iterable[Mapping[str, Any]], told: Mapping[str, Problem]) -> tuple[Pod, ...]:
+    """Pods, lowest ordinal first.
+
+    Args:
+        raw: as the API server gives them.
+        told: what else is known to be wrong with pods, by name.
+    """
+    return tuple(sorted((_pod(each, told) for each in raw), key=lambda pod: pod.ordinal))
+
+
+def _pod(raw: Mapping[str, Any], told: Mapping[str, Problem]) -> Pod:
+    metadata, status = raw["metadata"], raw.get("status", {})
+    ready: Mapping[str, Any] = next((each for each in status.get("conditions", ()) if each.get("type") == "Ready"), {})
+    containers = status.get("containerStatuses", ())
+    name = metadata["name"]
+    return Pod(
+        name=name,
+        ordinal=ordinal_of(name),
+        revision=metadata.get("labels", {}).get(_REVISION, ""),
+        uid=metadata["uid"],
+        resource_version=metadata.get("resourceVersion", ""),
+        ready=ready.get("status") == "True" and "deletionTimestamp" not in metadata,
+        ready_since=instant(ready.get("lastTransitionTime") or "", _EPOCH),
+        terminating="deletionTimestamp" in metadata,
+        restarts=sum(int(each.get("restartCount", 0)) for each in containers),
+        problem=problems.of_pod(raw) or told.get(name),
+        creating=status.get("phase") == "Pending"
+        and all(
+            (each.get("state", {}).get("waiting") or {}).get("reason") == "ContainerCreating" for each in containers
+        ),
+    )
+
+
+def workers_of(view: View | None, refused: Mapping[str, Refused]) -> dict[str, Worker]:
+    """Workers by name.
+
+    Args:
+        view: of the coordinator, None when it does not serve the application.
+        refused: whom it does not take in, and why.
+    """
+    owned: dict[str, int] = {}
+    members: tuple[Member, ...] = ()
+    if view is not None:
+        members = view.members
+        for owner in view.owners.values():
+            owned[owner] = owned.get(owner, 0) + 1
+    found = {each.worker: _worker(each, owned.get(each.worker, 0), refused.get(each.worker)) for each in members}
+    for name, why in refused.items():
+        if name not in found:
+            found[name] = Worker(name, alive=False, refused=why)
+    return found
+
+
+def _worker(member: Member, owned: int, refused: Refused | None) -> Worker:
+    active = [report for report in member.tasks.values() if report.role is Role.ACTIVE]
+    trouble = member.trouble
+    return Worker(
+        name=member.worker,
+        alive=member.alive,
+        draining=member.draining,
+        revision=member.revision,
+        owned=owned,
+        active=len(active) if member.alive else 0,
+        running=sum(report.state is TaskState.RUNNING for report in active) if member.alive else 0,
+        refused=refused,
+        problem=None if trouble is None else problems.of_worker(member.worker, trouble.reason, trouble.message),
+    )
+
+
+def tasks_of(view: View | None, standby_replicas: int, acceptable_lag: int) -> Tasks:
+    """The tasks, counted.
+
+    Args:
+        view: of the coordinator, None when it does not serve the application.
+        standby_replicas: wanted of each stateful task.
+        acceptable_lag: in records.
+    """
+    if view is None or view.topology is None:
+        return Tasks()
+    total = sum(each.partitions for each in view.topology.subtopologies)
+    stateful = sum(each.partitions for each in view.topology.subtopologies if each.stateful)
+    reports = {member.worker: member.tasks for member in view.members if member.alive}
+    running = {
+        task
+        for tasks in reports.values()
+        for task, report in tasks.items()
+        if report.role is Role.ACTIVE and report.state is TaskState.RUNNING
+    }
+    standbys = caught_up = 0
+    for task, holders in view.standby.items():
+        for holder in holders:
+            standbys += 1
+            report = reports.get(holder, {}).get(task)
+            caught_up += report is not None and report.lag is not None and report.lag <= acceptable_lag
+    placeable = sum(member.alive and not member.draining for member in view.members)
+    wanted = stateful * max(min(standby_replicas, placeable - 1), 0)
+    return Tasks(True, total, len(running), standbys, caught_up, view.topology.hash, wanted)

@@ -1,0 +1,231 @@
+"""The operator as a program: stand by until the lease is this process's own, then lead until it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import signal
+import ssl
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+from millpond.errors import MillpondError
+from millpond_operator.kubernetes import Cache, Client, Connection, LeadershipLost, Object, kinds
+from millpond_operator.kubernetes.lease import Lease, LeaseOptions
+from millpond_operator.kubernetes.watching import Watching, WatchOptions
+from millpond_operator.resources import Surroundings
+
+from . import certificates
+from .hosting import Hosting
+from .liveness import HealthServer, stuck
+from .metrics import OperatorMetrics
+from .queue import WorkQueue
+from .reconciler import Key, Reconciler
+from .settings import Settings
+
+__all__ = ("operate",)
+
+log = logging.getLogger("millpond_operator")
+
+_SECRET = "millpond-coordinator-tls"  # noqa: S105 - the name of a Secret
+_SERVICE = "millpond-coordinator"
+_CONTROLLER = "streamapp"
+_CERTIFICATE_CHECKS = timedelta(hours=1)
+#: What the coordinator has to tell is collected for so long: a task that moves is several changes.
+_COALESCE = timedelta(milliseconds=200)
+_LONGEST_BACKOFF = timedelta(seconds=15)
+
+
+class Stopped(Exception):
+    """Somebody asked the process to end."""
+
+
+async def operate(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        LeadershipLost: another operator leads now, or may; the process should end and start anew.
+        MillpondError: it cannot work as it is set up.
+    """
+    connection = Connection.find(settings.kubeconfig or None)
+    settings = settings.within(connection.namespace)
+    metrics = OperatorMetrics()
+    timeout = settings.request_timeout
+    async with Client(connection, metrics=metrics, timeout=timeout) as client:
+        lease = Lease(
+            client,
+            settings.namespace,
+            f"{settings.pod_name}_{secrets.token_hex(4)}",
+            name=settings.lease_name,
+            options=LeaseOptions(settings.lease_duration, settings.lease_renew_deadline, settings.lease_retry_period),
+            on_change=lambda leads: metrics.leads(settings.lease_name, now=leads),
+        )
+        operator = _Operator(settings, connection, metrics, lease)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_until_stopped(), name="signals")
+                group.create_task(operator.run(), name="operator")
+        except* Stopped:
+            log.info("Ending in order.")
+        except* (MillpondError, OSError) as errors:
+            raise _first(errors) from errors
+        finally:
+            await lease.release()
+
+
+class _Operator:
+    def __init__(self, settings: Settings, connection: Connection, metrics: OperatorMetrics, lease: Lease) -> None:
+        self._settings = settings
+        self._connection = connection
+        self._metrics = metrics
+        self._lease = lease
+        figures = metrics.of_queue(_CONTROLLER)
+        self._queue: WorkQueue[Key] = WorkQueue(_CONTROLLER, metrics=figures, longest_backoff=_LONGEST_BACKOFF)
+        figures.watch(self._queue)
+        self._leading_since: float | None = None
+        self._synced = False
+        self._health = HealthServer(
+            metrics.exposed, alive=[stuck(self._queue, settings.longest_reconcile)], ready=[self._not_ready]
+        )
+
+    async def run(self) -> None:
+        settings = self._settings
+        await self._health.start(settings.http_host or "0.0.0.0", settings.http_port)  # noqa: S104 - probes and scrapes come from anywhere
+        log.info("/healthz, /readyz and /metrics are at port %d.", self._health.port)
+        try:
+            await self._lease.acquire()
+            self._leading_since = time.monotonic()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._lease.hold(), name="lease")
+                group.create_task(self._lead(), name="leading")
+        finally:
+            await self._health.stop()
+
+    async def _lead(self) -> None:
+        settings, lease = self._settings, self._lease
+        async with Client(
+            self._connection, guard=lease.check, metrics=self._metrics, timeout=settings.request_timeout
+        ) as client:
+            hosts = _hosts(settings.coordinator_host)
+            found = await certificates.ensured(client, settings.namespace, _SECRET, hosts)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            certificates.load(context, found)
+            cache = Cache()
+            watching = Watching(
+                client,
+                cache,
+                lambda namespace, name: self._queue.add((namespace, name)),
+                namespaces=settings.watch_namespaces,
+                options=WatchOptions(settings.resync_interval, settings.watch_patience),
+            )
+            async with self._hosting(client, cache, context) as hosting:
+                surroundings = Surroundings(
+                    f"https://{settings.coordinator_host}:{settings.coordinator_port}",
+                    found.ca,
+                    lease.epoch,
+                    settings.namespace,
+                )
+                reconciler = Reconciler(
+                    client, cache, hosting, surroundings, self._queue.add, instance=settings.pod_name
+                )
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(watching.run(), name="watching")
+                    group.create_task(self._reconcile(client, cache, watching, reconciler), name="reconciling")
+                    group.create_task(self._renew(client, context, hosts), name="certificates")
+
+    @contextlib.asynccontextmanager
+    async def _hosting(self, client: Client, cache: Cache, context: ssl.SSLContext) -> AsyncIterator[Hosting]:
+        hosting = Hosting(
+            client,
+            cache,
+            self._lease.epoch,
+            lambda namespace, name: self._queue.add_after((namespace, name), _COALESCE),
+        )
+        await hosting.start("0.0.0.0", self._settings.coordinator_port, context)  # noqa: S104 - workers come from anywhere; they show a token
+        try:
+            yield hosting
+        finally:
+            await hosting.stop()
+
+    async def _reconcile(self, client: Client, cache: Cache, watching: Watching, reconciler: Reconciler) -> None:
+        """Nothing is decided before everything was seen; workers are sent here when their applications are served."""
+        await watching.synced.wait()
+        for key in cache.keys(kinds.STREAM_APP):
+            self._queue.add((key.namespace, key.name))
+        self._synced = True
+        log.info("%d StreamApps are there.", cache.count(kinds.STREAM_APP))
+        if self._settings.pod_ip:
+            await client.apply(kinds.ENDPOINT_SLICE, _endpoint_slice(self._settings))
+        handle = self._metrics.measured(_CONTROLLER, reconciler)
+        await self._queue.run(handle, self._settings.concurrency)
+
+    async def _renew(self, client: Client, context: ssl.SSLContext, hosts: tuple[str, ...]) -> None:
+        while True:
+            await asyncio.sleep(_CERTIFICATE_CHECKS.total_seconds())
+            try:
+                certificates.load(context, await certificates.ensured(client, self._settings.namespace, _SECRET, hosts))
+            except LeadershipLost:
+                raise
+            except MillpondError as error:
+                log.warning("The coordinator's certificate could not be looked after; it is tried again: %s", error)
+
+    def _not_ready(self) -> str | None:
+        """A replica that stands by is ready: to lead."""
+        if self._leading_since is not None and not self._synced:
+            return "This operator leads, and has not seen everything yet."
+        return None
+
+
+def _hosts(host: str) -> tuple[str, ...]:
+    """The names that workers may know the coordinator by."""
+    names = [host]
+    if host.endswith(".svc"):
+        names += [f"{host}.cluster.local", host.removesuffix(".svc")]
+    return tuple(names)
+
+
+def _endpoint_slice(settings: Settings) -> Object:
+    """Where workers find the leader: the Service has no selector, so that they reach nobody else."""
+    return {
+        "apiVersion": kinds.ENDPOINT_SLICE.api_version,
+        "kind": kinds.ENDPOINT_SLICE.kind,
+        "metadata": {
+            "name": _SERVICE,
+            "namespace": settings.namespace,
+            "labels": {
+                "kubernetes.io/service-name": _SERVICE,
+                "endpointslice.kubernetes.io/managed-by": "millpond-operator",
+                "app.kubernetes.io/part-of": "millpond",
+            },
+        },
+        "addressType": "IPv6" if ":" in settings.pod_ip else "IPv4",
+        "endpoints": [{"addresses": [settings.pod_ip], "conditions": {"ready": True}}],
+        "ports": [{"name": "coordinator", "port": settings.coordinator_port, "protocol": "TCP"}],
+    }
+
+
+async def _until_stopped() -> None:
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, stopped.set)
+    await stopped.wait()
+    raise Stopped
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that says most: leadership lost is the cause of all that comes with it."""
+    flat: list[BaseException] = []
+
+    def collect(group: BaseExceptionGroup[BaseException]) -> None:
+        for error in group.exceptions:
+            if isinstance(error, BaseExceptionGroup):
+                collect(error)
+            else:
+                flat.append(error)
+
+    collect(errors)
+    return next((error for error in flat if isinstance(error, LeadershipLost)), flat[0])

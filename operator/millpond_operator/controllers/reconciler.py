@@ -1,0 +1,455 @@
+"""One pass over one StreamApp: look, decide, write the intent down, act.
+
+It is level-based: it needs to know nothing but what there is, may be interrupted after every write, and writes nothing
+when there is nothing to change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from millpond_operator.kubernetes import (
+    ApiError,
+    Cache,
+    Client,
+    Conflict,
+    Invalid,
+    LeadershipLost,
+    NotFound,
+    Object,
+    kinds,
+)
+from millpond_operator.resources import (
+    FINALIZER,
+    REVISION,
+    InvalidStreamApp,
+    StreamApp,
+    Surroundings,
+    cleanup_job,
+    cleanup_name,
+    owned_by,
+    parse,
+    pod_template,
+    revision_of,
+    selector,
+)
+
+from .applying import Applier, NameTaken
+from .claims import Claims
+from .conditions import Story, conditions, first_problem
+from .debounce import Debounce
+from .events import EventRecorder
+from .hosting import Hosting
+from .observation import Observed, pods_of, tasks_of, workers_of
+from .problems import Problem, mount_problem
+from .rollout import Decision, Existing, Wanted, decide
+from .status import Condition, ConditionType, Phase, Status, instant, timestamp
+
+__all__ = ("Reconciler",)
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+#: What lasts no longer than this is a task that moves, and no state worth writing down.
+_SETTLES_IN = timedelta(seconds=5)
+#: A pod whose containers take longer to be made has trouble that only events tell of.
+_CREATED_IN = timedelta(seconds=5)
+
+
+@dataclass
+class _Pass:
+    """What one pass works with."""
+
+    app: StreamApp
+    status: Status
+    now: datetime
+    template: Object = field(default_factory=dict)
+    revision: str = ""
+    observed: Observed = Observed()
+    problems: list[Problem] = field(default_factory=list)
+    again: timedelta | None = None
+
+    def come_again(self, after: timedelta) -> None:
+        self.again = after if self.again is None else min(self.again, after)
+
+
+class Reconciler:
+    """Reconciles StreamApps, one at a time per application.
+
+    Args:
+        client: to write with.
+        cache: what there is.
+        hosting: the coordinator.
+        surroundings: what manifests need to know.
+        enqueue: asks for another pass over an application.
+        clock: the time of day.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cache: Cache,
+        hosting: Hosting,
+        surroundings: Surroundings,
+        enqueue: Callable[[Key], None],
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        instance: str = "millpond-operator",
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._hosting = hosting
+        self._surroundings = surroundings
+        self._applier = Applier(client, cache, surroundings)
+        self._events = EventRecorder(client, instance)
+        self._claims = Claims(enqueue)
+        self._debounce = Debounce(_SETTLES_IN)
+        self._clock = clock
+
+    async def __call__(self, key: Key) -> timedelta | None:
+        """One pass.
+
+        Returns:
+            After which time to come again even though nothing is heard; None for never.
+
+        Raises:
+            ApiError, StoreError: something could not be written or read; come again later.
+            LeadershipLost: this operator does not lead any more.
+        """
+        raw = self._cache.get(kinds.STREAM_APP, *key)
+        if raw is None:
+            await self._forget(key)
+            return None
+        try:
+            app = parse(raw)
+        except InvalidStreamApp as error:
+            log.error("%s", error)
+            return None
+        if app.deleting and not app.has_finalizer:
+            await self._forget(key)
+            return None
+        if app.cleans_up_kafka != app.has_finalizer and not app.deleting:
+            app = await self._set_finalizer(app, raw, wanted=app.cleans_up_kafka)
+        work = _Pass(app, Status.of(app.status), self._clock())
+        if app.paused:
+            await self._paused(work)
+            return work.again
+        other = self._claims.taken_by(app, raw["metadata"].get("creationTimestamp", ""))
+        if other is not None:
+            await self._refuse(work, _taken(app, other))
+            return None
+        await self._pass(work)
+        return work.again
+
+    async def _pass(self, work: _Pass) -> None:
+        app = work.app
+        if not (app.spec.suspended and work.status.phase == Phase.SUSPENDED) or app.deleting:
+            await self._hosting.serve(app, pinned=_pinned(work.status))
+        work.template = pod_template(app, self._surroundings)
+        work.revision = revision_of(work.template)
+        existing = self._existing(app)
+        await self._look(work)
+        decision = decide(self._wanted(work), existing, work.observed, work.status, work.now)
+        # Tasks must not start on another topology before it may be another one, nor move back to whom is drained.
+        work.again = decision.again
+        await self._write_down(work, decision)
+        for event in decision.events:
+            await self._events.record(app, *event)
+        try:
+            await self._act(work, decision, existing)
+        except NameTaken as error:
+            if error.leaving:
+                work.come_again(timedelta(seconds=1))
+            await self._refuse(work, Problem("NameTaken", str(error), settled=True))
+
+    async def _act(self, work: _Pass, decision: Decision, existing: Existing | None) -> None:
+        app = work.app
+        self._hosting.pin(app, decision.pinned)
+        if app.deleting:
+            await self._stop_for_good(work, decision, existing)
+            return
+        await self._applier.children(app)
+        self._hosting.drain(app, decision.drain)
+        if not await self._applier.stateful_set(app, decision, work.template, work.revision):
+            work.come_again(timedelta(milliseconds=500))
+            return
+        await self._applier.delete(app, decision.delete)
+        await self._hosting.rewrite(app)
+        trouble = await self._applier.grow(app)
+        if trouble is not None:
+            await self._events.record(app, "Warning", trouble.reason, trouble.message)
+        if decision.status.rollout is None and decision.phase is Phase.RUNNING:
+            status = decision.status
+            keep = {status.current_revision, status.target_revision, status.failed.revision if status.failed else ""}
+            await self._applier.forget_revisions(app, frozenset(keep))
+
+    async def _stop_for_good(self, work: _Pass, decision: Decision, existing: Existing | None) -> None:
+        """Workers end, then a Job deletes what is in Kafka, then the finalizer goes."""
+        app = work.app
+        if existing is not None and existing.replicas:
+            await self._applier.stateful_set(app, decision, work.template, work.revision)
+        if work.observed.pods:
+            return
+        if app.cleans_up_kafka:
+            job = self._cache.get(kinds.JOB, app.namespace, cleanup_name(app))
+            if job is None:
+                await self._applier.apply(app, cleanup_job(app))
+                return
+            if not any(each.get("type") == "Complete" and each.get("status") == "True" for each in _conditions(job)):
+                return
+            await self._client.delete(
+                kinds.JOB, app.namespace, cleanup_name(app), uid=job["metadata"]["uid"], propagation="Background"
+            )
+        raw = self._cache.get(kinds.STREAM_APP, app.namespace, app.name)
+        if raw is not None:
+            await self._set_finalizer(app, raw, wanted=False)
+
+    # Looking.
+
+    def _existing(self, app: StreamApp) -> Existing | None:
+        found = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
+        if found is None or not owned_by(app, found):
+            return None
+        metadata = found["metadata"]
+        return Existing(
+            metadata.get("labels", {}).get(REVISION, ""),
+            found["spec"].get("replicas", 0),
+            found.get("status", {}).get("observedGeneration", 0) >= metadata.get("generation", 0),
+        )
+
+    async def _look(self, work: _Pass) -> None:
+        app, spec = work.app, work.app.spec
+        raw = [
+            pod
+            for pod in self._cache.of_app(kinds.POD, app.namespace, app.name)
+            if selector(app).items() <= (pod["metadata"].get("labels") or {}).items()
+        ]
+        told: dict[str, Problem] = {}
+        pods = pods_of(raw, told)
+        creating = {pod.name for pod in pods if pod.creating and not pod.terminating}
+        for pod in raw:
+            if pod["metadata"]["name"] in creating:
+                await self._ask_why(work, pod, told)
+        if told:
+            pods = pods_of(raw, told)
+        view = self._hosting.view(app)
+        work.observed = Observed(
+            pods,
+            workers_of(view, self._hosting.refused(app)),
+            tasks_of(view, spec.standby_replicas, spec.acceptable_recovery_lag),
+        )
+
+    async def _ask_why(self, work: _Pass, pod: Object, told: dict[str, Problem]) -> None:
+        """Why the containers of a pod are not made."""
+        metadata = pod["metadata"]
+        if work.now - instant(metadata.get("creationTimestamp", ""), work.now) < _CREATED_IN:
+            work.come_again(_CREATED_IN)
+            return
+        try:
+            events, _ = await self._client.list(
+                kinds.EVENT, metadata["namespace"], fields=f"involvedObject.uid={metadata['uid']},reason=FailedMount"
+            )
+        except ApiError as error:
+            log.info("Events of pod %s cannot be read: %s", metadata["name"], error)
+            return
+        problem = mount_problem(pod, events)
+        if problem is not None:
+            told[metadata["name"]] = problem
+        work.come_again(_CREATED_IN)
+
+    def _wanted(self, work: _Pass) -> Wanted:
+        app, rollout = work.app, work.app.spec.rollout
+        return Wanted(
+            revision=work.revision,
+            replicas=app.spec.replicas,
+            strategy=rollout.strategy,
+            min_ready=rollout.min_ready,
+            progress_deadline=rollout.progress_deadline,
+            auto_rollback=rollout.auto_rollback,
+            suspended=app.spec.suspended,
+            deleting=app.deleting,
+            kept=self._applier.kept(app) | {work.revision},
+        )
+
+    # The status.
+
+    async def _write_down(self, work: _Pass, decision: Decision) -> None:
+        """Bring the status up to date: what is about to be done, and what there is."""
+        app, observed = work.app, work.observed
+        key = f"{app.namespace}/{app.name}"
+        problem = self._problem(work, decision, key)
+        tasks = observed.tasks
+        standing = self._lasting(work, f"{key} tasks", condition=tasks.running < tasks.total)
+        lagging = self._lasting(work, f"{key} standbys", condition=tasks.caught_up < tasks.standbys_wanted)
+        story = Story(decision, observed, app.spec.replicas, problem, standing=standing, lagging=lagging)
+        ready = sum(pod.ready for pod in observed.pods)
+        running = tasks.running if standing or decision.phase is Phase.SUSPENDED else tasks.total
+        status = msgspec.structs.replace(
+            decision.status,
+            phase=decision.phase.value,
+            replicas=len(observed.pods),
+            ready_replicas=ready,
+            workers=f"{ready}/{app.spec.replicas}",
+            tasks=f"{running}/{tasks.total}" if tasks.known else "",
+            image=self._image(work, decision),
+            conditions=conditions(story, work.status, app.generation, work.now),
+        )
+        await self._save(work, status)
+
+    def _problem(self, work: _Pass, decision: Decision, key: str) -> Problem | None:
+        problem = first_problem(work.observed)
+        if work.app.deleting:
+            problem = self._cleanup_problem(work.app) or problem
+        if decision.phase in {Phase.SUSPENDING, Phase.SUSPENDED}:
+            problem = None
+        lasting = self._lasting(work, f"{key} problem", condition=problem is not None)
+        return problem if problem is not None and (problem.settled or lasting) else None
+
+    def _cleanup_problem(self, app: StreamApp) -> Problem | None:
+        job = self._cache.get(kinds.JOB, app.namespace, cleanup_name(app))
+        failed = next((each for each in _conditions(job or {}) if each.get("type") == "Failed"), None)
+        if failed is None or failed.get("status") != "True":
+            return None
+        return Problem(
+            "CleanupFailed",
+            f"Internal topics and the consumer group could not be deleted: see the log of Job '{cleanup_name(app)}', then "
+            "delete that Job to try again, or set spec.deletion.kafka to Retain to let them be.",
+            settled=True,
+        )
+
+    def _lasting(self, work: _Pass, what: str, *, condition: bool) -> bool:
+        lasting, again = self._debounce.lasting(what, work.now, condition=condition)
+        if again is not None:
+            work.come_again(again)
+        return lasting
+
+    def _image(self, work: _Pass, decision: Decision) -> str:
+        if decision.revision == work.revision:
+            return work.app.spec.image
+        return work.status.image or work.app.spec.image
+
+    async def _save(self, work: _Pass, status: Status) -> None:
+        """Write the status if it says anything new, and only over the one that was looked at."""
+        app = work.app
+        status = msgspec.structs.replace(
+            status,
+            observed_generation=app.generation,
+            selector=",".join(f"{key}={value}" for key, value in selector(app).items()),
+            leader_epoch=work.status.leader_epoch,
+        )
+        if status == work.status:
+            return
+        status = msgspec.structs.replace(status, leader_epoch=self._surroundings.leader_epoch)
+        object: Object = {
+            "apiVersion": kinds.STREAM_APP.api_version,
+            "kind": kinds.STREAM_APP.kind,
+            "metadata": {"namespace": app.namespace, "name": app.name, "resourceVersion": app.resource_version},
+            "status": status.as_object(),
+        }
+        try:
+            self._cache.put(kinds.STREAM_APP, await self._client.apply(kinds.STREAM_APP, object, subresource="status"))
+        except Invalid as error:
+            if any("leaderEpoch" in each for each in error.fields) or "leaderEpoch" in str(error):
+                raise LeadershipLost(f"A newer leader writes the status of {app.namespace}/{app.name}.") from error
+            raise
+        except (Conflict, NotFound):
+            await self._look_again(app)
+            raise
+        await self._tell_changes(app, work.status, status)
+        work.status = status
+
+    async def _tell_changes(self, app: StreamApp, before: Status, after: Status) -> None:
+        was, now = before.condition(ConditionType.DEGRADED), after.condition(ConditionType.DEGRADED)
+        if (
+            now is not None
+            and now.status == "True"
+            and (was is None or (was.status, was.reason) != (now.status, now.reason))
+        ):
+            await self._events.record(app, "Warning", now.reason, now.message)
+        ready, was_ready = after.condition(ConditionType.READY), before.is_true(ConditionType.READY)
+        if ready is not None and after.is_true(ConditionType.READY) and not was_ready:
+            await self._events.record(app, "Normal", ready.reason, ready.message)
+        if after.is_true(ConditionType.SUSPENDED) and not before.is_true(ConditionType.SUSPENDED):
+            await self._events.record(app, "Normal", "Suspended", "All workers have committed and ended.")
+
+    async def _look_again(self, app: StreamApp) -> None:
+        try:
+            self._cache.put(kinds.STREAM_APP, await self._client.get(kinds.STREAM_APP, app.namespace, app.name))
+        except NotFound:
+            known = self._cache.get(kinds.STREAM_APP, app.namespace, app.name)
+            if known is not None:
+                self._cache.gone(kinds.STREAM_APP, known)
+
+    async def _paused(self, work: _Pass) -> None:
+        """Somebody wants to be alone with the application: say so, and keep its coordinator going."""
+        if not work.app.deleting and work.status.phase not in {"", Phase.SUSPENDED}:
+            await self._hosting.serve(work.app, pinned=_pinned(work.status))
+        message = "Nothing is changed while the annotation millpond.dev/reconcile is 'paused': remove it to go on."
+        await self._save(work, _with(work.status, work, ConditionType.PROGRESSING, "False", "Paused", message))
+
+    async def _refuse(self, work: _Pass, problem: Problem) -> None:
+        """The application cannot be made as it is."""
+        status = msgspec.structs.replace(work.status, phase=work.status.phase or Phase.PENDING.value)
+        for type, value in ((ConditionType.READY, "False"), (ConditionType.DEGRADED, "True")):
+            status = _with(status, work, type, value, problem.reason, problem.message)
+        await self._save(work, status)
+
+    # Coming and going.
+
+    async def _set_finalizer(self, app: StreamApp, raw: Object, *, wanted: bool) -> StreamApp:
+        left = [each for each in raw["metadata"].get("finalizers") or () if each != FINALIZER]
+        patch: Object = {
+            "metadata": {
+                "finalizers": [*left, FINALIZER] if wanted else left,
+                "resourceVersion": raw["metadata"]["resourceVersion"],
+            }
+        }
+        try:
+            changed = await self._client.patch(kinds.STREAM_APP, app.namespace, app.name, patch)
+        except (Conflict, NotFound):
+            await self._look_again(app)
+            raise
+        self._cache.put(kinds.STREAM_APP, changed)
+        return parse(changed)
+
+    async def _forget(self, key: Key) -> None:
+        await self._hosting.forget(*key)
+        self._claims.release(key)
+        self._debounce.forget(f"{key[0]}/{key[1]} ")
+        self._events.forget(*key)
+
+
+def _pinned(status: Status) -> str:
+    """The topology that workers have to run, as far as the status tells, which is on the safe side."""
+    return status.topology if status.current_revision else ""
+
+
+def _taken(app: StreamApp, other: Key) -> Problem:
+    return Problem(
+        "ApplicationIdTaken",
+        f"StreamApp '{other[1]}' in namespace '{other[0]}' runs application '{app.application_id}' on the same Kafka: give "
+        "this one another spec.applicationId, which takes a new StreamApp, or delete one of them.",
+        settled=True,
+    )
+
+
+def _with(before: Status, work: _Pass, type: ConditionType, status: str, reason: str, message: str) -> Status:
+    """The status with one condition changed."""
+    last = before.condition(type)
+    since = last.last_transition_time if last is not None and last.status == status else timestamp(work.now)
+    changed = Condition(type.value, status, reason, message, since, work.app.generation)
+    others = tuple(each for each in before.conditions if each.type != type)
+    order = list(ConditionType)
+    return msgspec.structs.replace(
+        before,
+        conditions=tuple(sorted((*others, changed), key=lambda each: order.index(ConditionType(each.type)))),
+    )
+
+
+def _conditions(object: Object) -> list[Object]:
+    found: list[Object] = object.get("status", {}).get("conditions") or []
+    return found

@@ -1,0 +1,148 @@
+"""What the operator writes down of a StreamApp: its summary for people, and its intent for whoever leads next.
+
+The status is the write-ahead log of the life cycle: what is about to be done stands here before it is done, so that an
+operator that starts at any moment goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+__all__ = ("Condition", "ConditionType", "Failed", "Phase", "Rollout", "Scaling", "Status", "instant", "timestamp")
+
+
+class Phase(StrEnum):
+    """What the operator is about, in one word."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    ROLLING_OUT = "RollingOut"
+    ROLLING_BACK = "RollingBack"
+    SCALING = "Scaling"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    DEGRADED = "Degraded"
+    DELETING = "Deleting"
+
+
+class ConditionType(StrEnum):
+    """The conditions of a StreamApp."""
+
+    READY = "Ready"
+    PROGRESSING = "Progressing"
+    DEGRADED = "Degraded"
+    STANDBYS_CAUGHT_UP = "StandbysCaughtUp"
+    SUSPENDED = "Suspended"
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One condition, as Kubernetes has them."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+class Failed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A revision that made no progress: it is not tried again unless something about it changes."""
+
+    revision: str
+    strategy: str
+    reason: str
+    message: str
+
+
+class Rollout(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A rollout under way."""
+
+    revision: str
+    strategy: str
+    started_at: str
+    from_: str = msgspec.field(default="", name="from")
+    worker: str = ""
+    """Rolling: the worker in hand."""
+    worker_since: str = ""
+    """Since when it is in hand; Recreate: since when the new workers are let start."""
+    restarting: bool = False
+    """Rolling: the worker in hand was let go of, and comes back with the new revision."""
+    forced: bool = False
+    """Its strategy is what it is whatever the StreamApp says: it goes back from where the same strategy had led."""
+    stopped: bool = False
+    """Recreate: all workers of the old revision have ended."""
+
+
+class Scaling(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A scale-in under way: workers beyond `to` are drained first."""
+
+    to: int
+    since: str
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The status of a StreamApp."""
+
+    observed_generation: int = 0
+    leader_epoch: int = 0
+    phase: str = ""
+    selector: str = ""
+    replicas: int = 0
+    ready_replicas: int = 0
+    workers: str = ""
+    tasks: str = ""
+    image: str = ""
+    current_revision: str = ""
+    """The last revision that was seen to work; "" until one was."""
+    target_revision: str = ""
+    """The revision that should run now."""
+    topology: str = ""
+    """The hash of that revision's topology."""
+    failed: Failed | None = None
+    rollout: Rollout | None = None
+    scaling: Scaling | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any] | None) -> Status:
+        """The status of an object from the API server; an empty one when it has none or none that can be read."""
+        try:
+            return msgspec.convert(raw or {}, cls)
+        except msgspec.ValidationError:  # written by somebody else: everything in it can be found out again
+            return cls()
+
+    def as_object(self) -> dict[str, Any]:
+        """The status as the API server takes it."""
+        built: dict[str, Any] = msgspec.to_builtins(self)
+        # Shown to people even when they are zero.
+        built.setdefault("replicas", 0)
+        built.setdefault("readyReplicas", 0)
+        return built
+
+    def condition(self, type: ConditionType) -> Condition | None:
+        """The condition of this type."""
+        return next((each for each in self.conditions if each.type == type), None)
+
+    def is_true(self, type: ConditionType) -> bool:
+        """Whether the condition of this type is True."""
+        found = self.condition(type)
+        return found is not None and found.status == "True"
+
+
+def timestamp(now: datetime) -> str:
+    """A point in time as Kubernetes writes it: UTC, whole seconds."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def instant(text: str, default: datetime) -> datetime:
+    """A point in time read back; `default` when there is none."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return default

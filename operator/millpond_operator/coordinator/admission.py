@@ -1,0 +1,137 @@
+"""Who becomes a member, and who stands outside: workers that are refused, and workers that are about to start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from millpond.protocol import Heartbeat, Refusal, RefusalCode, TopologySummary, Trouble
+
+from . import refusals
+from .members import Membership
+from .topologies import differences
+
+__all__ = ("MOST_TASKS", "Admission", "Refused", "Starting")
+
+#: Beyond this a topology is taken for a mistake.
+MOST_TASKS = 1_000_000
+#: Who stands outside repeats itself every second; not to be heard of for so long is to be gone.
+_FORGOTTEN_MS = 5_000
+#: Refusals that stand until somebody changes what the worker runs.
+_LASTING = frozenset({RefusalCode.TOPOLOGY_MISMATCH, RefusalCode.UNSUPPORTED_VERSION})
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A worker that is not taken in, and why."""
+
+    incarnation: str
+    revision: str
+    """What it runs, as whoever started it calls that."""
+    code: RefusalCode
+    """`TOPOLOGY_MISMATCH` or `UNSUPPORTED_VERSION`."""
+    message: str
+    """One sentence with cause and cure."""
+    at_ms: int
+    """When it was refused first, on the engine's clock."""
+    differences: str = ""
+    """What tells its topology from that of the application, as a clause; "" where it did not say."""
+
+
+@dataclass(frozen=True)
+class Starting:
+    """A worker that does not know its tasks yet, because it waits for something."""
+
+    incarnation: str
+    revision: str
+    address: str | None
+    trouble: Trouble | None
+    """What it waits for."""
+
+
+class Admission:
+    """The door of one application.
+
+    Args:
+        pinned: see `pinned`.
+
+    Attributes:
+        pinned: the hash of the only topology that is let in; "" for none in particular.
+        refused: who is refused for what it runs, by worker.
+        starting: who is about to start, by worker.
+        changes: grows when either of them changes.
+    """
+
+    def __init__(self, *, pinned: str) -> None:
+        self.pinned = pinned
+        self.refused: dict[str, Refused] = {}
+        self.starting: dict[str, Starting] = {}
+        self.changes = 0
+        self._heard_ms: dict[str, int] = {}
+
+    def topology_refusal(
+        self, heartbeat: Heartbeat, ours: TopologySummary | None, members: Mapping[str, Membership]
+    ) -> Refusal | None:
+        """Hold a heartbeat's topology against what others run.
+
+        Returns:
+            Why it is refused; None when its topology is that of the application, or may become that.
+        """
+        theirs = heartbeat.topology
+        if theirs is not None and theirs.hash != heartbeat.topology_hash:
+            return refusals.two_topologies(heartbeat, theirs)
+        if self.pinned and heartbeat.topology_hash != self.pinned:
+            return refusals.not_the_pinned(heartbeat, self.pinned, ours)
+        if ours is not None and heartbeat.topology_hash == ours.hash and (theirs is None or theirs == ours):
+            return None
+        if ours is None and theirs is None:
+            return None  # the answer asks for it
+        others = [each.id for each in members.values() if each.alive and each.id != heartbeat.worker]
+        if ours is not None and (others or theirs is None):
+            return refusals.other_topology(heartbeat, ours, others)
+        if theirs is None or sum(each.partitions for each in theirs.subtopologies) > MOST_TASKS:
+            return refusals.too_many_tasks(MOST_TASKS)
+        return None
+
+    def refuses(self, heartbeat: Heartbeat, refusal: Refusal, ours: TopologySummary | None, now_ms: int) -> None:
+        """Remember a refusal, if it is one that stands."""
+        if refusal.code in _LASTING:
+            theirs = heartbeat.topology if refusal.code is RefusalCode.TOPOLOGY_MISMATCH else None
+            what = differences(ours, theirs) if ours is not None and theirs is not None else ""
+            refused = Refused(
+                heartbeat.incarnation, heartbeat.revision, refusal.code, refusal.message, now_ms, differences=what
+            )
+            self.note(heartbeat.worker, refused)
+
+    def note(self, worker: str, refused: Refused) -> None:
+        """Remember a refusal that stands."""
+        before = self.refused.get(worker)
+        self._heard_ms[worker] = refused.at_ms
+        if before is None or replace(refused, at_ms=before.at_ms) != before:
+            self.refused[worker] = refused
+            self.changes += 1
+        self.starting.pop(worker, None)
+
+    def starts(self, heartbeat: Heartbeat, now_ms: int) -> None:
+        """A worker is about to start."""
+        worker = heartbeat.worker
+        now = Starting(heartbeat.incarnation, heartbeat.revision, heartbeat.address, heartbeat.trouble)
+        self._heard_ms[worker] = now_ms
+        if self.starting.get(worker) != now:
+            self.starting[worker] = now
+            self.changes += 1
+        self.refused.pop(worker, None)
+
+    def left(self, worker: str) -> None:
+        """A worker does not stand outside any more: it was taken in, or has ended."""
+        if self._heard_ms.pop(worker, None) is not None:
+            self.refused.pop(worker, None)
+            self.starting.pop(worker, None)
+            self.changes += 1
+
+    def tick(self, now_ms: int, stalled_ms: int) -> None:
+        """Forget who has not been heard of for a while, unless nobody could be heard for so long."""
+        if stalled_ms:
+            self._heard_ms = {worker: heard + stalled_ms for worker, heard in self._heard_ms.items()}
+        for worker in [each for each, heard in self._heard_ms.items() if now_ms - heard > _FORGOTTEN_MS]:
+            self.left(worker)

@@ -1,0 +1,27 @@
+"""What an application's settings say about its coordination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from millpond_operator.assignment import Options
+
+__all__ = ("EngineOptions",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """What the application's settings say about its coordination."""
+
+    assignment: Options = Options()
+    session_timeout: timedelta = timedelta(seconds=6)
+    """A worker that is silent for longer counts as gone."""
+    reconnect_timeout: timedelta = timedelta(seconds=1)
+    """A worker whose connection broke counts as gone when it has not come back within this time: a process that was
+    killed shows so. Never longer than the session timeout; a network that is cut for longer moves tasks in vain."""
+    gathering: timedelta = timedelta(milliseconds=500)
+    """A new application waits so long for further workers before its first assignment, and four times that at most."""
+    pinned: str = ""
+    """The hash of the only topology that is let in, whatever others run or ran; "" lets in the one that others run, and
+    any one when nobody does."""

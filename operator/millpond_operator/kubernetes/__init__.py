@@ -1,0 +1,48 @@
+"""Talking to the API server: a client, a cache of what it said, the leader's lease, and watches."""
+
+from .cache import APP_LABEL, Cache, Key, key_of, version_of
+from .client import FIELD_MANAGER, Client, Object, RequestMetrics
+from .connection import Connection
+from .errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    LeadershipLost,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from .kinds import Kind
+from .lease import Lease, LeaseOptions, boottime
+
+__all__ = (
+    "APP_LABEL",
+    "FIELD_MANAGER",
+    "AlreadyExists",
+    "ApiError",
+    "Cache",
+    "Client",
+    "Conflict",
+    "Connection",
+    "Expired",
+    "Forbidden",
+    "Invalid",
+    "Key",
+    "Kind",
+    "LeadershipLost",
+    "Lease",
+    "LeaseOptions",
+    "NotFound",
+    "Object",
+    "RequestMetrics",
+    "TooManyRequests",
+    "Unauthorized",
+    "Unavailable",
+    "boottime",
+    "key_of",
+    "version_of",
+)

@@ -1,0 +1,427 @@
+"""A client of the API server: few verbs, JSON by msgspec, connections kept alive.
+
+Reading is repeated for a while when the API server is busy or away. Writing never is: a write that got no answer may
+have happened, and what has to be done next is decided by looking again, which is the work queue's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeAlias
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from .connection import Connection
+from .errors import Expired, NotFound, TooManyRequests, Unauthorized, Unavailable, error_of
+from .kinds import TOKEN_REVIEW, Kind
+
+__all__ = ("FIELD_MANAGER", "Client", "Object", "Page", "RequestMetrics", "decoded")
+
+log = logging.getLogger(__name__)
+
+Object: TypeAlias = dict[str, Any]
+"""A Kubernetes object as JSON has it."""
+_Objects: TypeAlias = list[Object]  # inside of Client, `list` is its method
+
+FIELD_MANAGER = "millpond-operator"
+_APPLY = "application/apply-patch+yaml"
+_MERGE_PATCH, _JSON_PATCH, _JSON = "application/merge-patch+json", "application/json-patch+json", "application/json"
+_PAGE = 500
+_READS_GIVE_UP_AFTER_S = 10.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_LISTS_MAY_TAKE_LONGER = 3
+_MOST_WARNINGS = 256
+
+
+class RequestMetrics(Protocol):
+    """Is told of every request."""
+
+    def requested(self, method: str, verb: str, code: str, seconds: float) -> None:
+        """A request ended.
+
+        Args:
+            method: of HTTP.
+            verb: `get`, `list`, `apply`, ...
+            code: the status, or `<error>` when there was no answer.
+            seconds: how long it took.
+        """
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    next: str = msgspec.field(name="continue", default="")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """A part of a list, its objects undecoded: most are known already, and a glance at their versions says so."""
+
+    items: Sequence[msgspec.Raw]
+    version: int
+    """The resource version of the whole list."""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode: Callable[[bytes], Object] = msgspec.json.Decoder(Object).decode
+_decode_list = msgspec.json.Decoder(_List).decode
+
+
+class Client:
+    """Speaks to the API server. Use it as an async context manager, within one event loop.
+
+    Args:
+        connection: where the API server is, and as whom to speak.
+        guard: is called before every write and raises `LeadershipLost` to prevent it.
+        metrics: is told of every request.
+        timeout: for one request. A page of a list may take three times as long.
+        concurrency: how many requests may be under way at once; more wait.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        guard: Callable[[], None] = lambda: None,
+        metrics: RequestMetrics | None = None,
+        timeout: timedelta = timedelta(seconds=10),
+        concurrency: int = 64,
+    ) -> None:
+        self.connection = connection
+        self._guard = guard
+        self._metrics = metrics
+        self._timeout = timeout
+        self._free = asyncio.Semaphore(concurrency)
+        self._session: aiohttp.ClientSession | None = None
+        self._warned: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        self._session = self.connection.session(self._timeout)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        """Read one object.
+
+        Raises:
+            NotFound: there is none of that name.
+            ApiError: it cannot be read, not even after a few tries.
+        """
+        return _decode(await self._read("get", kind.path(namespace, name)))
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, *, labels: str | None = None, fields: str | None = None
+    ) -> tuple[_Objects, str]:
+        """Read all objects of a kind, page by page, as they were at one moment.
+
+        Args:
+            kind: their kind.
+            namespace: None for all namespaces.
+            labels: a label selector.
+            fields: a field selector.
+
+        Returns:
+            The objects, and the resource version of the moment.
+
+        Raises:
+            ApiError: they cannot be read, not even after a few tries.
+        """
+        while True:
+            items: _Objects = []
+            version = 0
+            try:
+                async for page in self.pages(kind, namespace, labels=labels, fields=fields):
+                    items.extend(decoded(kind, item) for item in page.items)
+                    version = page.version
+            except Expired:  # the snapshot was compacted away between two pages
+                log.info("The list of %s took longer than the API server remembers; it is read again.", kind.plural)
+            else:
+                return items, str(version)
+
+    async def pages(
+        self, kind: Kind, namespace: str | None = None, *, labels: str | None = None, fields: str | None = None
+    ) -> AsyncIterator[Page]:
+        """Like `list`, one page after the other and undecoded, for long lists of which little is news.
+
+        Raises:
+            Expired: there is no next page of that moment any more.
+            ApiError: a page cannot be read, not even after a few tries.
+        """
+        path, query = kind.path(namespace), {"limit": str(_PAGE)}
+        if labels is not None:
+            query["labelSelector"] = labels
+        if fields is not None:
+            query["fieldSelector"] = fields
+        while True:
+            body = await self._read("list", f"{path}?{urlencode(query)}", patience=_LISTS_MAY_TAKE_LONGER)
+            page = _decode_list(body)
+            yield Page(page.items or (), int(page.metadata.resource_version or 0))
+            if not page.metadata.next:
+                return
+            query["continue"] = page.metadata.next
+
+    async def apply(
+        self,
+        kind: Kind,
+        object: Object,
+        *,
+        subresource: str | None = None,
+        force: bool = True,
+        field_manager: str = FIELD_MANAGER,
+    ) -> Object:
+        """Apply an object on the server's side: what it names becomes so, what it named before and no longer does goes.
+
+        Args:
+            kind: its kind.
+            object: what is wanted. With `metadata.resourceVersion` it is applied to that version only.
+            subresource: `status` or `scale`.
+            force: whether fields that another manager owns are taken from it.
+            field_manager: who applies.
+
+        Returns:
+            The object as it is now.
+
+        Raises:
+            Conflict: the object has another version, or another manager owns a field of it.
+            Invalid: it breaks a rule of its kind.
+            ApiError: anything else.
+        """
+        meta = object["metadata"]
+        path = kind.path(meta.get("namespace"), meta["name"], subresource)
+        query = {"fieldManager": field_manager, "force": "true" if force else "false"}
+        return _decode(await self._write("apply", "PATCH", path, _encode(object), _APPLY, query))
+
+    async def create(self, kind: Kind, object: Object) -> Object:
+        """Create an object.
+
+        Raises:
+            AlreadyExists: there is one of that name.
+            ApiError: anything else.
+        """
+        path = kind.path(object["metadata"].get("namespace"))
+        return _decode(await self._write("create", "POST", path, _encode(object), _JSON, _MANAGED))
+
+    async def replace(self, kind: Kind, object: Object, subresource: str | None = None) -> Object:
+        """Replace an object as a whole; with `metadata.resourceVersion`, that version only.
+
+        Raises:
+            NotFound: there is none of that name.
+            Conflict: it has another version.
+            ApiError: anything else.
+        """
+        meta = object["metadata"]
+        path = kind.path(meta.get("namespace"), meta["name"], subresource)
+        return _decode(await self._write("update", "PUT", path, _encode(object), _JSON, _MANAGED))
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        subresource: str | None = None,
+    ) -> Object:
+        """Change parts of an object.
+
+        Args:
+            kind: its kind.
+            namespace: None when it is in none.
+            name: its name.
+            patch: a merge patch, or a list of JSON patch operations.
+            subresource: `status` or `scale`.
+
+        Raises:
+            NotFound: there is none of that name.
+            ApiError: anything else.
+        """
+        content_type = _MERGE_PATCH if isinstance(patch, Mapping) else _JSON_PATCH
+        path = kind.path(namespace, name, subresource)
+        return _decode(await self._write("patch", "PATCH", path, _encode(patch), content_type, _MANAGED))
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: str | None = None,
+        grace_period_s: int | None = None,
+    ) -> Object | None:
+        """Ask for an object to be deleted. That there is none is no error.
+
+        Args:
+            kind: its kind.
+            namespace: None when it is in none.
+            name: its name.
+            uid: only the object with this uid.
+            resource_version: only this version of it.
+            propagation: `Foreground`, `Background` or `Orphan`.
+            grace_period_s: how long a pod gets to end by itself; 0 to forget it at once.
+
+        Returns:
+            The object, when it is still there and on its way; None when it is gone.
+
+        Raises:
+            Conflict: it has another uid or version.
+            ApiError: anything else.
+        """
+        conditions = {"uid": uid, "resourceVersion": resource_version}
+        options = {
+            "propagationPolicy": propagation,
+            "gracePeriodSeconds": grace_period_s,
+            "preconditions": {key: value for key, value in conditions.items() if value is not None} or None,
+        }
+        body = _encode({key: value for key, value in options.items() if value is not None})
+        try:
+            answer = _decode(await self._write("delete", "DELETE", kind.path(namespace, name), body, _JSON, {}))
+        except NotFound:
+            return None
+        return answer if "deletionTimestamp" in answer.get("metadata", {}) else None
+
+    async def review_token(self, token: str, audience: str) -> Object:
+        """Ask the API server whose a token is.
+
+        Returns:
+            The status of the TokenReview.
+
+        Raises:
+            ApiError: the API server cannot say.
+        """
+        review = {
+            "apiVersion": TOKEN_REVIEW.api_version,
+            "kind": TOKEN_REVIEW.kind,
+            "spec": {"token": token, "audiences": [audience]},
+        }
+        answer = _decode(await self._read("review", TOKEN_REVIEW.path(), "POST", _encode(review)))
+        status: Object = answer.get("status") or {}
+        return status
+
+    async def _read(
+        self, verb: str, path: str, method: str = "GET", body: bytes | None = None, patience: int = 1
+    ) -> bytes:
+        give_up = time.monotonic() + _READS_GIVE_UP_AFTER_S
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._request(verb, method, path, body, _JSON, patience)
+            except (Unavailable, TooManyRequests) as error:
+                wait = error.retry_after or pause * random.uniform(0.5, 1.0)
+                if time.monotonic() + wait >= give_up:
+                    raise
+                await asyncio.sleep(wait)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _write(
+        self, verb: str, method: str, path: str, body: bytes, content_type: str, query: Mapping[str, str]
+    ) -> bytes:
+        if query:
+            path = f"{path}?{urlencode(query)}"
+        return await self._request(verb, method, path, body, content_type, guard=self._guard)
+
+    async def _request(
+        self,
+        verb: str,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        patience: int = 1,
+        guard: Callable[[], None] = lambda: None,
+    ) -> bytes:
+        try:
+            return await self._once(verb, method, path, body, content_type, patience, guard)
+        except Unauthorized:
+            if self.connection.token_file is None:
+                raise
+            self.connection.token_file.again()  # it may have been replaced since it was read; nothing was done with it
+            return await self._once(verb, method, path, body, content_type, patience, guard)
+
+    async def _once(
+        self,
+        verb: str,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        patience: int,
+        guard: Callable[[], None],
+    ) -> bytes:
+        if self._session is None:
+            raise RuntimeError("A client is used as an async context manager: async with Client(...) as client.")
+        headers = {} if body is None else {"Content-Type": content_type}
+        async with self._free:
+            guard()  # as late as can be: a request may have waited for its turn
+            began = time.monotonic()
+            code = "<error>"
+            try:
+                async with self._session.request(
+                    method,
+                    URL(self.connection.server + path, encoded=True),
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(total=patience * self._timeout.total_seconds()),
+                ) as response:
+                    answer = await response.read()
+                    code = str(response.status)
+                    for warning in response.headers.getall("Warning", ()):
+                        self._warn(method, path, warning)
+            except TimeoutError as error:
+                raise Unavailable(
+                    f"The API server did not answer {method} {_bare(path)} within "
+                    f"{patience * self._timeout.total_seconds():g} s."
+                ) from error
+            except (aiohttp.ClientError, OSError) as error:
+                raise Unavailable(
+                    f"The API server at {self.connection.server} cannot be reached for {method} {_bare(path)}: "
+                    f"{str(error) or type(error).__name__}."
+                ) from error
+            finally:
+                if self._metrics is not None:
+                    self._metrics.requested(method, verb, code, time.monotonic() - began)
+        if response.status >= 300:
+            raise error_of(method, _bare(path), response.status, answer, response.headers.get("Retry-After"))
+        return answer
+
+    def _warn(self, method: str, path: str, warning: str) -> None:
+        """Pass on what the API server warns of, each text once."""
+        if warning not in self._warned and len(self._warned) < _MOST_WARNINGS:
+            self._warned.add(warning)
+            log.warning("The API server warned at %s %s: %s", method, _bare(path), warning)
+
+
+def decoded(kind: Kind, item: msgspec.Raw) -> Object:
+    """An object of a list. In lists of built-in kinds, objects do not say themselves what they are."""
+    object = _decode(item)
+    object["apiVersion"] = kind.api_version
+    object["kind"] = kind.kind
+    return object
+
+
+_MANAGED = {"fieldManager": FIELD_MANAGER}
+
+
+def _bare(path: str) -> str:
+    return path.partition("?")[0]

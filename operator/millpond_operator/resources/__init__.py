@@ -1,0 +1,96 @@
+"""From a StreamApp to what Kubernetes runs: pure functions that make manifests, and that tell whether one is applied.
+
+app = parse(object)
+template = pod_template(app, surroundings)
+revision = revision_of(template)
+wanted = [*children(app, surroundings), stateful_set(app, template, revision, replicas=app.spec.replicas)]
+for manifest in wanted:
+    if not same(manifest, observed(manifest)):
+        await client.apply(kind, finish(manifest, surroundings.leader_epoch))
+"""
+
+from .assignments import InvalidStreamAssignment, stream_assignment, view_of
+from .children import (
+    children,
+    coordinator_config_map,
+    network_policy,
+    pod_disruption_budget,
+    service,
+    service_account,
+)
+from .comparing import digest, finish, same
+from .durations import Duration
+from .names import (
+    APP,
+    APPLIED,
+    FIELD_MANAGER,
+    FINALIZER,
+    LEADER_EPOCH,
+    RECONCILE,
+    RESTARTED_AT,
+    REVISION,
+    Object,
+    Surroundings,
+    cleanup_name,
+    coordinator_config_name,
+    labels,
+    owned_by,
+    revision_name,
+    selector,
+)
+from .pods import TOKEN_AUDIENCE, pod_template, revision_of
+from .spec import StreamAppSpec
+from .streamapp import InvalidStreamApp, StreamApp, parse
+from .workloads import (
+    claim_growth,
+    cleanup_job,
+    controller_revision,
+    must_be_made_anew,
+    stateful_set,
+    template_of,
+)
+
+__all__ = (
+    "APP",
+    "APPLIED",
+    "FIELD_MANAGER",
+    "FINALIZER",
+    "LEADER_EPOCH",
+    "RECONCILE",
+    "RESTARTED_AT",
+    "REVISION",
+    "TOKEN_AUDIENCE",
+    "Duration",
+    "InvalidStreamApp",
+    "InvalidStreamAssignment",
+    "Object",
+    "StreamApp",
+    "StreamAppSpec",
+    "Surroundings",
+    "children",
+    "claim_growth",
+    "cleanup_job",
+    "cleanup_name",
+    "controller_revision",
+    "coordinator_config_map",
+    "coordinator_config_name",
+    "digest",
+    "finish",
+    "labels",
+    "must_be_made_anew",
+    "network_policy",
+    "owned_by",
+    "parse",
+    "pod_disruption_budget",
+    "pod_template",
+    "revision_name",
+    "revision_of",
+    "same",
+    "selector",
+    "service",
+    "service_account",
+    "stateful_set",
+    "stream_assignment",
+    "template_of",
+    "view_of",
+)

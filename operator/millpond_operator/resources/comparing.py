@@ -1,0 +1,131 @@
+"""Whether applying a manifest would change anything, from what was last read of the object.
+
+Two things have to be seen: that somebody changed what the operator wants, and that the operator wants something else
+than before, be it less. The first is found leaf by leaf; the second by a digest of the manifest, which is applied with
+it as an annotation, since a field that is no longer wanted is in the object and in no manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from .names import APPLIED, LEADER_EPOCH, Object
+
+__all__ = ("amount", "digest", "finish", "same", "within")
+
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "conditions": ("type",),
+    "containers": ("name",),
+    "env": ("name",),
+    "imagePullSecrets": ("name",),
+    "initContainers": ("name",),
+    "ownerReferences": ("uid",),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "volumeMounts": ("mountPath",),
+    "volumes": ("name",),
+}
+"""Lists into which others may put more, by the fields that tell their items apart."""
+
+_SETS = frozenset({"finalizers"})
+_AMOUNTS = frozenset({"requests", "limits", "capacity", "sizeLimit"})
+"""Where the API server writes amounts its own way: ``1024Mi`` as ``1Gi``."""
+
+_SUFFIXES = {
+    suffix: factor
+    for power, names in enumerate(
+        (("", ""), ("Ki", "k"), ("Mi", "M"), ("Gi", "G"), ("Ti", "T"), ("Pi", "P"), ("Ei", "E"))
+    )
+    for suffix, factor in zip(names, (Decimal(1024) ** power, Decimal(1000) ** power), strict=True)
+} | {"m": Decimal("1e-3"), "u": Decimal("1e-6"), "n": Decimal("1e-9")}
+
+
+def digest(value: Any) -> str:
+    """A digest of JSON, the same whatever the order of keys and in whichever process."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def finish(object: Object, leader_epoch: int) -> Object:
+    """The last step before a manifest is applied: it says who applies it, and carries its digest."""
+    bare = _bare(object)
+    metadata = bare["metadata"]
+    own = {APPLIED: digest(bare), LEADER_EPOCH: str(leader_epoch)}
+    return bare | {"metadata": metadata | {"annotations": metadata.get("annotations", {}) | own}}
+
+
+def same(desired: Object, observed: Mapping[str, Any]) -> bool:
+    """Whether applying a manifest, finished or not, would leave the object as it is.
+
+    Which leader applied it last is no difference.
+    """
+    bare = _bare(desired)
+    annotations = observed.get("metadata", {}).get("annotations") or {}
+    return annotations.get(APPLIED) == digest(bare) and LEADER_EPOCH in annotations and within(bare, observed)
+
+
+def amount(text: str | float) -> Decimal:
+    """What a quantity of Kubernetes amounts to: ``500m``, ``1Gi``, ``1e3``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    written = str(text).strip()
+    number = written.rstrip("KMGTPEiknum")
+    # An exponent's letter is no suffix: 1E is 10^18, 1E3 is 1000.
+    try:
+        return Decimal(number) * _SUFFIXES[written[len(number) :]]
+    except (InvalidOperation, KeyError):
+        raise ValueError(f"'{text}' is no amount: write a number with a unit, such as 500m, 2, or 20Gi") from None
+
+
+def _bare(object: Object) -> Object:
+    """Without what `finish` adds."""
+    metadata = dict(object["metadata"])
+    annotations = {key: value for key, value in metadata.pop("annotations", {}).items() if key not in _OWN}
+    if annotations:
+        metadata["annotations"] = annotations
+    return object | {"metadata": metadata}
+
+
+_OWN = frozenset({APPLIED, LEADER_EPOCH})
+
+
+def within(desired: Any, observed: Any, field: str = "", *, amounts: bool = False) -> bool:
+    """Whether all of `desired` is in `observed`; `field` is the name of the field that both are the value of."""
+    if isinstance(desired, Mapping):
+        return isinstance(observed, Mapping) and all(
+            key in observed and within(value, observed[key], key, amounts=amounts or key in _AMOUNTS)
+            for key, value in desired.items()
+        )
+    if isinstance(desired, Sequence) and not isinstance(desired, str):
+        return (
+            isinstance(observed, Sequence) and not isinstance(observed, str) and _list_within(desired, observed, field)
+        )
+    if amounts and _is_amount(desired) and _is_amount(observed):
+        return _equal_amounts(desired, observed)
+    return type(desired) is type(observed) and bool(desired == observed)
+
+
+def _list_within(desired: Sequence[Any], observed: Sequence[Any], field: str) -> bool:
+    if field in _SETS:
+        return set(desired) <= set(observed)
+    keys = _KEYS.get(field)
+    if keys is None:
+        return len(desired) == len(observed) and all(map(within, desired, observed))
+    found = {tuple(item.get(key) for key in keys): item for item in observed}
+    return all((key := tuple(item.get(key) for key in keys)) in found and within(item, found[key]) for item in desired)
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, (str, int)) and not isinstance(value, bool)
+
+
+def _equal_amounts(one: str | int, other: str | int) -> bool:
+    try:
+        return amount(one) == amount(other)
+    except ValueError:
+        return one == other

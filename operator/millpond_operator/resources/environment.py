@@ -1,0 +1,101 @@
+"""The environment of a worker: how the fields of a StreamApp become millpond's settings."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+from .durations import Duration
+from .names import REVISION, Object, Surroundings
+from .spec import EnvSource, EnvVariable, KeyReference
+from .streamapp import StreamApp
+
+__all__ = (
+    "COORDINATOR_DIRECTORY",
+    "CREDENTIALS_DIRECTORY",
+    "HTTP_PORT",
+    "STATE_DIRECTORY",
+    "cleanup_environment",
+    "worker_environment",
+)
+
+HTTP_PORT = 8080
+STATE_DIRECTORY = "/var/lib/millpond"
+COORDINATOR_DIRECTORY = "/var/run/millpond"
+CREDENTIALS_DIRECTORY = "/etc/millpond/credentials"
+
+_RESERVE = timedelta(seconds=10)
+"""Of the grace period, for what comes before and after the last commit."""
+
+
+def worker_environment(app: StreamApp, surroundings: Surroundings) -> list[Object]:
+    """All variables of a worker, those that others refer to first."""
+    grace = timedelta(seconds=app.spec.pod.termination_grace_period_seconds)
+    here = f"{app.name}.{app.namespace}.svc"
+    return [
+        {"name": "MILLPOND_WORKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "MILLPOND_REVISION", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{REVISION}']"}}},
+        *_client(app),
+        _variable("MILLPOND_HTTP_HOST", "0.0.0.0"),  # noqa: S104 - a pod's address is not known beforehand
+        _variable("MILLPOND_HTTP_PORT", str(HTTP_PORT)),
+        {"name": "MILLPOND_APPLICATION_SERVER", "value": f"http://$(MILLPOND_WORKER_ID).{here}:{HTTP_PORT}"},
+        _variable("MILLPOND_COORDINATOR_URL", f"{surroundings.coordinator_url_base}/namespaces/{app.namespace}"),
+        _variable("MILLPOND_COORDINATOR_TOKEN_FILE", f"{COORDINATOR_DIRECTORY}/token"),
+        _variable("MILLPOND_COORDINATOR_CA_FILE", f"{COORDINATOR_DIRECTORY}/ca.crt"),
+        _variable("MILLPOND_COORDINATOR_SESSION_TIMEOUT", str(app.spec.session_timeout)),
+        _variable("MILLPOND_SHUTDOWN_TIMEOUT", str(Duration.of(max(grace - _RESERVE, grace / 2)))),
+        *_own(app),
+    ]
+
+
+def cleanup_environment(app: StreamApp) -> list[Object]:
+    """All variables of a pod that works on the application's Kafka without being one of its workers."""
+    return [*_client(app), *_own(app)]
+
+
+def _client(app: StreamApp) -> list[Object]:
+    spec = app.spec
+    variables = [
+        _variable("MILLPOND_APPLICATION_ID", app.application_id),
+        _variable("MILLPOND_BOOTSTRAP_SERVERS", spec.kafka.bootstrap_servers),
+        _variable("MILLPOND_PROCESSING_GUARANTEE", spec.processing_guarantee),
+        _variable("MILLPOND_STATE_DIR", STATE_DIRECTORY),
+        _variable("MILLPOND_TERMINATION_LOG", "/dev/termination-log"),
+    ]
+    if spec.commit_interval is not None:
+        variables.append(_variable("MILLPOND_COMMIT_INTERVAL", str(spec.commit_interval)))
+    if spec.kafka.credentials_secret is not None:
+        variables.append(_variable("MILLPOND_CREDENTIALS_DIR", CREDENTIALS_DIRECTORY))
+    if spec.config:
+        inline = json.dumps(spec.config, sort_keys=True, ensure_ascii=False)
+        variables.append(_variable("MILLPOND_CONFIG_INLINE", inline))
+    return variables
+
+
+def _variable(name: str, value: str) -> Object:
+    """A variable whose value is meant as it stands: Kubernetes would replace ``$(NAME)`` and shorten ``$$``."""
+    return {"name": name, "value": value.replace("$", "$$")}
+
+
+def _own(app: StreamApp) -> list[Object]:
+    """The person's variables, with Kubernetes' own meaning of ``$(NAME)``."""
+    return [_given(each) for each in app.spec.env]
+
+
+def _given(variable: EnvVariable) -> Object:
+    if variable.value_from is not None:
+        return {"name": variable.name, "valueFrom": _source(variable.value_from)}
+    # The API server drops an empty value.
+    return {"name": variable.name} | ({"value": variable.value} if variable.value else {})
+
+
+def _source(source: EnvSource) -> Object:
+    found = {"secretKeyRef": source.secret_key_ref, "configMapKeyRef": source.config_map_key_ref}
+    return {kind: _reference(reference) for kind, reference in found.items() if reference is not None}
+
+
+def _reference(reference: KeyReference) -> Object:
+    made: Object = {"name": reference.name, "key": reference.key}
+    if reference.optional is not None:
+        made["optional"] = reference.optional
+    return made

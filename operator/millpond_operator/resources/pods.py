@@ -1,0 +1,196 @@
+"""The pod of a worker, and the revision that tells one pod template from another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .comparing import digest
+from .environment import (
+    COORDINATOR_DIRECTORY,
+    CREDENTIALS_DIRECTORY,
+    HTTP_PORT,
+    STATE_DIRECTORY,
+    cleanup_environment,
+    worker_environment,
+)
+from .names import (
+    RESTARTED_AT,
+    REVISION,
+    Object,
+    Surroundings,
+    coordinator_config_name,
+    labels,
+    selector,
+)
+from .streamapp import StreamApp
+
+__all__ = ("TOKEN_AUDIENCE", "cleanup_template", "pod_template", "revision_of", "with_revision")
+
+TOKEN_AUDIENCE = "millpond-coordinator"  # noqa: S105 - whom a token is for is no secret
+"""Tokens of workers are good for this audience and no other."""
+_TOKEN_SECONDS = 3600
+_READ_ONLY = 0o440
+_USER = 65532
+"""Nobody's number on any machine."""
+
+
+def pod_template(app: StreamApp, surroundings: Surroundings) -> Object:
+    """What a worker's pod looks like, but for the label with its own revision."""
+    pod = app.spec.pod
+    annotations = dict(pod.annotations)
+    if app.restarted_at is not None:
+        annotations[RESTARTED_AT] = app.restarted_at
+    metadata: Object = {"labels": pod.labels | labels(app)}
+    if annotations:
+        metadata["annotations"] = annotations
+    container = _container(app, worker_environment(app, surroundings)) | {
+        "command": ["millpond", "run", app.spec.topology],
+        "ports": [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],
+        # Importing an application and opening its state takes its time; from then on the loop has to turn.
+        "startupProbe": _probe("/healthz", period=1, timeout=5, failures=300),
+        "livenessProbe": _probe("/healthz", period=10, timeout=5, failures=6),
+        "readinessProbe": _probe("/readyz", period=2, timeout=2, failures=2),
+    }
+    spec = _pod(app, container) | {
+        "serviceAccountName": app.name,
+        "terminationGracePeriodSeconds": pod.termination_grace_period_seconds,
+        "topologySpreadConstraints": _spread(app),
+    }
+    spec["volumes"] += [_token_volume(app), *_mounted_volumes(app)]
+    container["volumeMounts"] += [
+        {"name": "coordinator", "mountPath": COORDINATOR_DIRECTORY, "readOnly": True},
+        *({"name": f"mount-{each.name}", "mountPath": each.path, "readOnly": True} for each in pod.mounts),
+    ]
+    if app.spec.state.ephemeral:
+        spec["volumes"].append({"name": "state", "emptyDir": {"sizeLimit": app.spec.state.size}})
+    return {"metadata": metadata, "spec": spec}
+
+
+def revision_of(template: Object) -> str:
+    """What tells this pod template from others: ten hexadecimal digits, the same in every process."""
+    return digest(template)[:10]
+
+
+def with_revision(template: Object, revision: str) -> Object:
+    """The template whose pods say of which revision they are."""
+    metadata = template["metadata"]
+    return template | {"metadata": metadata | {"labels": metadata["labels"] | {REVISION: revision}}}
+
+
+def cleanup_template(app: StreamApp) -> Object:
+    """A pod that deletes what the application keeps in Kafka.
+
+    It needs nothing that the operator made: when an application is deleted, that may be gone already.
+    """
+    container = _container(app, cleanup_environment(app)) | {
+        "name": "cleanup",
+        "command": ["millpond", "reset", app.spec.topology, "--delete", "--yes"],
+    }
+    spec = _pod(app, container) | {"restartPolicy": "Never"}
+    spec["volumes"] += [*_mounted_volumes(app), {"name": "state", "emptyDir": {}}]
+    container["volumeMounts"] += [
+        {"name": f"mount-{each.name}", "mountPath": each.path, "readOnly": True} for each in app.spec.pod.mounts
+    ]
+    return {"metadata": {"labels": app.spec.pod.labels | labels(app, "cleanup")}, "spec": spec}
+
+
+def _pod(app: StreamApp, container: Object) -> Object:
+    """What every pod of the application has in common, as restricted as pods can be."""
+    spec, pod = app.spec, app.spec.pod
+    made: Object = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    if spec.kafka.credentials_secret is not None:
+        source = {"secretName": spec.kafka.credentials_secret, "defaultMode": _READ_ONLY}
+        made["volumes"].append({"name": "credentials", "secret": source})
+    if spec.image_pull_secrets:
+        made["imagePullSecrets"] = [{"name": each.name} for each in spec.image_pull_secrets]
+    if pod.node_selector:
+        made["nodeSelector"] = dict(pod.node_selector)
+    if pod.tolerations:
+        made["tolerations"] = [msgspec.to_builtins(each) for each in pod.tolerations]
+    if pod.priority_class_name is not None:
+        made["priorityClassName"] = pod.priority_class_name
+    return made
+
+
+def _container(app: StreamApp, environment: list[Object]) -> Object:
+    spec = app.spec
+    made: Object = {
+        "name": "worker",
+        "image": spec.image,
+        "env": environment,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - of the pod alone
+            {"name": "state", "mountPath": STATE_DIRECTORY},
+        ],
+    }
+    if spec.kafka.credentials_secret is not None:
+        made["volumeMounts"].append({"name": "credentials", "mountPath": CREDENTIALS_DIRECTORY, "readOnly": True})
+    if spec.image_pull_policy is not None:
+        made["imagePullPolicy"] = spec.image_pull_policy
+    amounts: dict[str, Any] = {"requests": spec.resources.requests, "limits": spec.resources.limits}
+    if given := {kind: dict(amount) for kind, amount in amounts.items() if amount}:
+        made["resources"] = given
+    return made
+
+
+def _probe(path: str, *, period: int, timeout: int, failures: int) -> Object:
+    return {
+        "httpGet": {"path": path, "port": "http"},
+        "periodSeconds": period,
+        "timeoutSeconds": timeout,
+        "failureThreshold": failures,
+    }
+
+
+def _token_volume(app: StreamApp) -> Object:
+    """The worker's token for the coordinator, and how to know the coordinator."""
+    token = {"audience": TOKEN_AUDIENCE, "expirationSeconds": _TOKEN_SECONDS, "path": "token"}
+    authority = {"name": coordinator_config_name(app), "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    sources = [{"serviceAccountToken": token}, {"configMap": authority}]
+    return {"name": "coordinator", "projected": {"sources": sources, "defaultMode": _READ_ONLY}}
+
+
+def _mounted_volumes(app: StreamApp) -> list[Object]:
+    return [
+        {"name": f"mount-{each.name}", "secret": {"secretName": each.secret, "defaultMode": _READ_ONLY}}
+        if each.secret is not None
+        else {"name": f"mount-{each.name}", "configMap": {"name": each.config_map}}
+        for each in app.spec.pod.mounts
+    ]
+
+
+def _spread(app: StreamApp) -> list[Object]:
+    """Workers on as many nodes as there are, unless the person says otherwise."""
+    chosen = [
+        (each.topology_key, each.max_skew, each.when_unsatisfiable) for each in app.spec.pod.topology_spread_constraints
+    ] or [("kubernetes.io/hostname", 1, "ScheduleAnyway")]
+    return [
+        {
+            "topologyKey": key,
+            "maxSkew": skew,
+            "whenUnsatisfiable": otherwise,
+            "labelSelector": {"matchLabels": selector(app)},
+        }
+        for key, skew, otherwise in chosen
+    ]

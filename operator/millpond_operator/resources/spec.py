@@ -1,0 +1,191 @@
+"""The specification of a StreamApp as types: what `crds/streamapps.yaml` lets through, with the same defaults.
+
+Fields that a newer CRD knows and this version does not are passed over: the operator may be older than the CRD while
+both are upgraded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+import msgspec
+
+from .durations import Duration
+
+__all__ = (
+    "Deletion",
+    "EnvSource",
+    "EnvVariable",
+    "Kafka",
+    "KeyReference",
+    "Mount",
+    "Name",
+    "Pod",
+    "Quantity",
+    "Requirements",
+    "RetentionPolicy",
+    "Rollout",
+    "State",
+    "StreamAppSpec",
+    "Toleration",
+    "TopologySpread",
+    "decode_hook",
+)
+
+Quantity = int | str
+"""As Kubernetes writes amounts: ``1``, ``500m``, ``20Gi``."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of the specification."""
+
+
+class Name(_Part, frozen=True):
+    """An object in the same namespace."""
+
+    name: str
+
+
+class Kafka(_Part, frozen=True):
+    """How workers reach Kafka."""
+
+    bootstrap_servers: str
+    credentials_secret: str | None = None
+
+
+class KeyReference(_Part, frozen=True):
+    """One key of a Secret or a ConfigMap."""
+
+    name: str
+    key: str
+    optional: bool | None = None
+
+
+class EnvSource(_Part, frozen=True):
+    """Where the value of a variable comes from."""
+
+    secret_key_ref: KeyReference | None = None
+    config_map_key_ref: KeyReference | None = None
+
+
+class EnvVariable(_Part, frozen=True):
+    """A variable of the workers' environment."""
+
+    name: str
+    value: str | None = None
+    value_from: EnvSource | None = None
+
+
+class RetentionPolicy(_Part, frozen=True):
+    """What becomes of volumes whose worker is gone for good."""
+
+    when_deleted: Literal["Delete", "Retain"] = "Delete"
+    when_scaled: Literal["Delete", "Retain"] = "Delete"
+
+
+class State(_Part, frozen=True):
+    """Where a worker keeps its local state."""
+
+    size: Quantity = "1Gi"
+    storage_class_name: str | None = None
+    ephemeral: bool = False
+    retention_policy: RetentionPolicy = RetentionPolicy()
+
+
+class Requirements(_Part, frozen=True):
+    """Computing resources of a worker."""
+
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+
+
+class Toleration(_Part, frozen=True, omit_defaults=True):
+    """A taint that workers tolerate."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class TopologySpread(_Part, frozen=True):
+    """How workers are spread."""
+
+    topology_key: str
+    max_skew: int = 1
+    when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = "ScheduleAnyway"
+
+
+class Mount(_Part, frozen=True):
+    """Files from a Secret or a ConfigMap."""
+
+    name: str
+    path: str
+    secret: str | None = None
+    config_map: str | None = None
+
+
+class Pod(_Part, frozen=True):
+    """What a person may say about the workers' pods; all else is the operator's."""
+
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class_name: str | None = None
+    topology_spread_constraints: tuple[TopologySpread, ...] = ()
+    termination_grace_period_seconds: int = 60
+    mounts: tuple[Mount, ...] = ()
+
+
+class Rollout(_Part, frozen=True):
+    """How a change reaches the workers."""
+
+    strategy: Literal["Rolling", "Recreate"] = "Rolling"
+    progress_deadline: Duration = Duration(minutes=5)
+    min_ready: Duration = Duration(seconds=10)
+    auto_rollback: bool = True
+
+
+class Deletion(_Part, frozen=True):
+    """What is deleted with the application besides what the operator made."""
+
+    kafka: Literal["Retain", "Delete"] = "Retain"
+
+
+class StreamAppSpec(_Part, frozen=True):
+    """What a person wants; the fields are described in ``docs/reference/streamapps.md``."""
+
+    image: str
+    topology: str
+    kafka: Kafka
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    image_pull_secrets: tuple[Name, ...] = ()
+    application_id: str | None = None
+    processing_guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    replicas: int = 1
+    standby_replicas: int = 0
+    max_warmup_replicas: int = 2
+    acceptable_recovery_lag: int = 10_000
+    commit_interval: Duration | None = None
+    session_timeout: Duration = Duration(seconds=6)
+    config: dict[str, str] = {}
+    env: tuple[EnvVariable, ...] = ()
+    state: State = State()
+    resources: Requirements = Requirements()
+    pod: Pod = Pod()
+    rollout: Rollout = Rollout()
+    suspended: bool = False
+    deletion: Deletion = Deletion()
+
+
+def decode_hook(kind: type[Any], value: Any) -> Any:
+    """How msgspec reads what it does not know by itself."""
+    if kind is Duration:
+        return Duration.parse(value)
+    raise NotImplementedError(kind)

@@ -1,0 +1,96 @@
+"""A StreamApp as it was read: the typed specification beside the parts of the object that others need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from millpond.errors import MillpondError
+
+from .names import FINALIZER, RECONCILE, RESTARTED_AT
+from .spec import StreamAppSpec, decode_hook
+
+__all__ = ("InvalidStreamApp", "StreamApp", "parse")
+
+
+class InvalidStreamApp(MillpondError):
+    """The object is not what the CRD would let through: an older or a newer CRD is installed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamApp:
+    """One application on Kubernetes.
+
+    Attributes:
+        generation: grows with every change of the specification.
+        spec: with all defaults filled in.
+        status: as it was last written, untyped.
+        deleting: somebody deleted it, and a finalizer holds it.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    resource_version: str
+    annotations: Mapping[str, str]
+    finalizers: tuple[str, ...]
+    spec: StreamAppSpec
+    status: Mapping[str, Any]
+    deleting: bool
+
+    @property
+    def application_id(self) -> str:
+        """The application's id in Kafka."""
+        return self.spec.application_id or self.name
+
+    @property
+    def paused(self) -> bool:
+        """Nothing of it is to be changed for now."""
+        return self.annotations.get(RECONCILE) == "paused"
+
+    @property
+    def restarted_at(self) -> str | None:
+        """A new value of this restarts the workers."""
+        return self.annotations.get(RESTARTED_AT)
+
+    @property
+    def cleans_up_kafka(self) -> bool:
+        """Deleting it deletes its internal topics and its consumer group: it needs the finalizer until that is done."""
+        return self.spec.deletion.kafka == "Delete"
+
+    @property
+    def has_finalizer(self) -> bool:
+        """Its deletion waits for the operator."""
+        return FINALIZER in self.finalizers
+
+
+def parse(object: Mapping[str, Any]) -> StreamApp:
+    """From what the API server gave.
+
+    Raises:
+        InvalidStreamApp: it does not follow the CRD that this operator knows.
+    """
+    metadata = object["metadata"]
+    try:
+        spec = msgspec.convert(object.get("spec", {}), StreamAppSpec, dec_hook=decode_hook)
+    except msgspec.ValidationError as error:
+        raise InvalidStreamApp(
+            f"StreamApp '{metadata['namespace']}/{metadata['name']}' cannot be read ({error}): install the CRDs that "
+            "come with this operator, then apply the StreamApp again."
+        ) from error
+    return StreamApp(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        generation=metadata.get("generation", 0),
+        resource_version=metadata.get("resourceVersion", ""),
+        annotations=metadata.get("annotations") or {},
+        finalizers=tuple(metadata.get("finalizers") or ()),
+        spec=spec,
+        status=object.get("status") or {},
+        deleting="deletionTimestamp" in metadata,
+    )

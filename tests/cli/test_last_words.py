@@ -1,0 +1,94 @@
+"""What a command leaves behind for whoever started it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Application, Millpond
+
+FLAGS = ("--application-id", "a", "--bootstrap-servers", "127.0.0.1:1")
+PASSWORD = "hunter2-swordfish"
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the last words go."""
+    path = tmp_path / "termination-log"
+    path.touch()
+    monkeypatch.setenv("MILLPOND_TERMINATION_LOG", str(path))
+    return path
+
+
+def said(log: Path) -> dict[str, str]:
+    raw = log.read_bytes()
+    assert len(raw) <= 4096
+    assert raw.count(b"\n") == 1
+    return json.loads(raw)
+
+
+def test_an_application_that_cannot_be_imported_is_named(millpond: Millpond, log: Path) -> None:
+    """The kind of error, and the sentence that the command prints too."""
+    ended = millpond("run", "no_such_module:build", *FLAGS)
+    words = said(log)
+    assert words["reason"] == "ApplicationError"
+    assert "no_such_module" in words["message"]
+    assert words["message"] in ended.err
+
+
+def test_a_wrong_setting_is_said_without_its_value(
+    millpond: Millpond, application: Application, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be a secret that slipped."""
+    target = application("import millpond as mp\ndef build():\n    return mp.StreamsBuilder().build()\n")
+    monkeypatch.setenv("MILLPOND_SASL_PASWORD", PASSWORD)
+    millpond("run", f"{target}:build", *FLAGS)
+    words = said(log)
+    assert words["reason"] == "ConfigError"
+    assert "MILLPOND_SASL_PASWORD" in words["message"]
+    assert PASSWORD not in words["message"]
+
+
+def test_what_nothing_foresaw_is_said_without_its_text(
+    millpond: Millpond, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text may have data of the application in it; the log has the traceback."""
+
+    def fail(_target: str) -> None:
+        raise RuntimeError(PASSWORD)
+
+    monkeypatch.setattr("millpond.cli.run.load_topology", fail)
+    assert millpond("run", "app:build", *FLAGS).status == 70
+    words = said(log)
+    assert words["reason"] == "Unforeseen"
+    assert "RuntimeError in test_last_words.py" in words["message"]
+    assert PASSWORD not in words["message"]
+
+
+def test_a_long_story_is_cut_to_what_is_kept(log: Path) -> None:
+    """A line that was cut in its middle would be no JSON."""
+    from millpond.cli.last_words import last_words
+
+    for text in ("x" * 10_000, "é\n" * 5_000, "\x01" * 9_000, "\U0001f41f" * 3_000, "\udc80" * 5_000):
+        last_words("StateError", text)
+        assert said(log)["message"].endswith("…")
+        assert len(log.read_bytes()) > 3_900
+
+
+def test_nothing_is_written_when_nobody_asks_or_the_file_cannot_be_written(
+    millpond: Millpond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command ends as it would have."""
+    before = set(tmp_path.iterdir())
+    assert millpond("run", "no_such_module:build", *FLAGS).status == 2
+    assert set(tmp_path.iterdir()) == before
+    monkeypatch.setenv("MILLPOND_TERMINATION_LOG", str(tmp_path / "missing" / "log"))
+    assert millpond("run", "no_such_module:build", *FLAGS).status == 2
+
+
+def test_a_command_that_succeeds_says_nothing(millpond: Millpond, log: Path) -> None:
+    """There is no failure to tell of."""
+    assert millpond("settings", "commit").status == 0
+    assert log.read_bytes() == b""

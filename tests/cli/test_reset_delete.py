@@ -1,0 +1,115 @@
+"""`millpond reset --delete`: an application goes from Kafka, with its topics and its group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from tests.cli.conftest import COUNT, Application, Millpond
+from tests.cli.test_reset import Scene
+from tests.conftest import CreateTopic
+from tests.support import kafka
+from tests.support.broker import Broker
+
+
+@pytest.fixture
+def scene(
+    broker: Broker, millpond: Millpond, app_id: str, create_topic: CreateTopic, tmp_path: Path
+) -> Iterator[Scene]:
+    """An application that has run, with input and output."""
+    topic = create_topic("input", partitions=2)
+    yield Scene(broker, millpond, app_id, topic, tmp_path / "state")
+
+
+def delete(scene: Scene, *more: object):
+    return scene.millpond(
+        "reset", *more, "--delete", "--application-id", scene.app_id, "--bootstrap-servers", scene.broker,
+        "--state-dir", scene.directory.parent.parent,
+    )  # fmt: skip
+
+
+def groups(scene: Scene) -> set[str]:
+    listed = kafka.admin(scene.broker).list_consumer_groups().result(30)
+    return {each.group_id for each in listed.valid}
+
+
+def test_internal_topics_and_the_group_go_and_nothing_else(scene: Scene) -> None:
+    """Inputs stay, and so does local state: it goes with its volume."""
+    ended = delete(scene, "--yes")
+    assert ended.status == 0, ended.err
+    assert "is gone from Kafka" in ended.out
+    assert not scene.internal()
+    assert scene.app_id not in groups(scene)
+    assert scene.topic in kafka.topic_names(scene.broker, prefix=scene.topic)
+    assert (scene.directory / "data").exists()
+
+
+def test_doing_it_again_finds_nothing(scene: Scene) -> None:
+    """A job that is started twice ends well twice."""
+    assert delete(scene, "--yes").status == 0
+    again = delete(scene, "--yes")
+    assert again.status == 0
+    assert "Nothing to do" in again.out
+
+
+def test_what_an_interrupted_deletion_left_goes_the_next_time(scene: Scene) -> None:
+    """Topics may be gone while the group is still there."""
+    kafka.delete_topics(scene.broker, sorted(scene.internal()))
+    assert delete(scene, "--yes").status == 0
+    assert scene.app_id not in groups(scene)
+
+
+def test_with_the_topology_other_topics_of_the_same_prefix_stay(scene: Scene, application: Application) -> None:
+    """They are another application's, or nobody knows whose; missing inputs do not matter."""
+    kafka.create_topic(scene.broker, f"{scene.app_id}-counts-changelog")
+    ended = delete(scene, f"{application(COUNT)}:count", "--yes")
+    assert ended.status == 0, ended.err
+    assert scene.internal() == {f"{scene.app_id}-store-changelog", f"{scene.app_id}-by-repartition"}
+    assert "keep topic" in ended.out
+
+
+def test_a_worker_that_still_runs_somewhere_cannot_commit_any_more(scene: Scene) -> None:
+    """Its node is lost, and it does not know that its application is no more."""
+    producer = Producer(
+        {
+            "bootstrap.servers": scene.broker,
+            "transactional.id": f"{scene.app_id}-w0",
+            "transaction.timeout.ms": 10_000,
+        }
+    )
+    producer.init_transactions(30)
+    assert delete(scene, "--yes").status == 0
+    with pytest.raises(KafkaException):
+        producer.begin_transaction()
+        producer.produce(scene.topic, b"x")
+        producer.commit_transaction(30)
+
+
+def test_a_dry_run_deletes_nothing(scene: Scene) -> None:
+    """It names what would go."""
+    before = scene.internal()
+    ended = delete(scene, "--dry-run")
+    assert ended.status == 0
+    for topic in before:
+        assert f"delete topic {topic}" in ended.out
+    assert f"delete consumer group {scene.app_id}" in ended.out
+    assert scene.internal() == before
+    assert scene.app_id in groups(scene)
+
+
+def test_it_asks_first(scene: Scene) -> None:
+    """Without --yes, and with nobody to answer, nothing happens."""
+    before = scene.internal()
+    assert delete(scene).status != 0
+    assert scene.internal() == before
+
+
+def test_deleting_and_starting_over_are_two_things(scene: Scene) -> None:
+    """There are no offsets left to set."""
+    ended = delete(scene, "--to-latest", "--yes")
+    assert ended.status == 2
+    assert "--delete" in ended.err
+    assert scene.internal()

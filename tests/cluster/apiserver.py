@@ -1,0 +1,285 @@
+"""A real Kubernetes API server with etcd, and the controllers that need no nodes: one for a whole test run.
+
+    with ApiServer() as server:
+        ...  # server.admin is access with all rights, Api(server.admin) a client
+
+Users are client certificates (`ApiServer.user`) and service accounts (TokenRequest and TokenReview work); what they may do
+is RBAC's decision. The controller manager makes pods of StatefulSets and Jobs, service accounts and slices of endpoints,
+and collects garbage. There is no scheduler and no kubelet: `tests.cluster.kubelets` plays them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import urlsplit
+
+from millpond.broker import watchdog
+from millpond.errors import MillpondError
+from tests.cluster import binaries
+from tests.cluster.certificates import Access, Authority, service_account_key
+
+__all__ = ("ApiServer", "SharedApiServer", "shared_api_server")
+
+HOST = "127.0.0.1"
+ISSUER = "https://kubernetes.default.svc"
+CONTROLLERS = (
+    "statefulset-controller",
+    "job-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",
+    "endpointslice-controller",
+    "disruption-controller",
+    "clusterrole-aggregation-controller",
+    "persistentvolumeclaim-protection-controller",
+)
+_POLL_S = 0.02
+_ATTEMPTS = 3  # another program may take a free port before the API server binds it
+_LOG_LINES = 5
+
+
+class ApiServerError(MillpondError):
+    """The API server did not start."""
+
+
+class SharedApiServer:
+    """An API server that tests may use but must not stop.
+
+    Attributes:
+        url: of the API server.
+        directory: where its certificates and logs are.
+        authority: which its certificates, and those of its users, are from.
+        admin: access with all rights.
+    """
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self.url = url
+        self.directory = directory
+        self.authority = Authority(directory)
+        self.admin = self.user("admin", "system:masters")
+
+    def user(self, name: str, group: str | None = None) -> Access:
+        """Access of a user, who may do what RBAC lets them."""
+        return Access(self.url, self.authority.ca_file, self.authority.client(name, group))
+
+    def service_account(self, token: str) -> Access:
+        """Access with a token that TokenRequest gave."""
+        return Access(self.url, self.authority.ca_file, token=token)
+
+
+class ApiServer:
+    """etcd, kube-apiserver and kube-controller-manager, which live as long as the `with` block.
+
+    They end with the process they serve, even when that one is killed with SIGKILL.
+
+    Args:
+        controllers: whether there is a controller manager.
+        start_timeout_s: how long a start may take.
+        owner_pid: the process whose end ends them; this one by default.
+
+    Raises:
+        BinariesMissing: their programs are nowhere.
+        ApiServerError: one of them does not start.
+    """
+
+    def __init__(
+        self, *, controllers: bool = True, start_timeout_s: float = 60.0, owner_pid: int | None = None
+    ) -> None:
+        self._controllers = controllers
+        self._start_timeout_s = start_timeout_s
+        self._owner_pid = owner_pid if owner_pid is not None else os.getpid()
+        self._programs = binaries.find()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._watchdogs: list[subprocess.Popen[bytes]] = []
+        self._directory: Path | None = None
+
+    def __enter__(self) -> SharedApiServer:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def start(self) -> SharedApiServer:
+        """Start all of them, and wait until they answer."""
+        for attempt in range(_ATTEMPTS):
+            self._directory = Path(tempfile.mkdtemp(prefix="millpond-apiserver-"))
+            try:
+                return self._start(self._directory)
+            except ApiServerError:
+                self.close()
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except BaseException:
+                self.close()
+                raise
+        raise AssertionError
+
+    def close(self) -> None:
+        """End all of them, and forget what they held."""
+        for process in self._processes.values():
+            process.kill()  # nothing that they hold matters any more
+        for process in [*self._processes.values(), *self._watchdogs]:
+            process.wait()
+        self._processes, self._watchdogs = {}, []
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def detach(self) -> None:
+        """Leave them to the watchdogs: they end with their owner."""
+        for process in [*self._processes.values(), *self._watchdogs]:
+            process.returncode = 0  # or Popen complains that it is still running when it is collected
+        self._processes, self._watchdogs, self._directory = {}, [], None
+
+    @contextlib.contextmanager
+    def frozen(self, name: str = binaries.API_SERVER) -> Iterator[None]:
+        """Stop a process for a while, as a machine that hangs does."""
+        process = self._processes[name]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    def pid(self, name: str = binaries.API_SERVER) -> int:
+        """Of one of the processes, to measure it."""
+        return self._processes[name].pid
+
+    def _start(self, directory: Path) -> SharedApiServer:
+        authority = Authority(directory)
+        certificate = authority.server("kube-apiserver", HOST, "localhost", "kubernetes.default.svc")
+        key = service_account_key(directory / "service-accounts.key")
+        etcd_port, port = _free_port(), _free_port()
+        server = SharedApiServer(directory, f"https://{HOST}:{port}")
+        deadline = time.monotonic() + self._start_timeout_s
+        etcd = f"http://{HOST}:{etcd_port}"
+        self._run(
+            binaries.ETCD,
+            f"--data-dir={directory / 'etcd'}",
+            "--unsafe-no-fsync",
+            f"--listen-client-urls={etcd}",
+            f"--advertise-client-urls={etcd}",
+            f"--listen-peer-urls=http://{HOST}:0",
+            "--log-level=error",
+        )
+        self._run(
+            binaries.API_SERVER,
+            f"--etcd-servers={etcd}",
+            f"--bind-address={HOST}",
+            f"--secure-port={port}",
+            f"--tls-cert-file={certificate}",
+            f"--tls-private-key-file={certificate}",
+            f"--client-ca-file={authority.ca_file}",
+            f"--service-account-issuer={ISSUER}",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.0.0.0/16",
+            "--endpoint-reconciler-type=none",
+            "--profiling=false",
+        )
+        self._await_ready(server, deadline)
+        if self._controllers:
+            self._run(
+                binaries.CONTROLLER_MANAGER,
+                f"--kubeconfig={server.admin.write_kubeconfig(directory / 'controllers.kubeconfig')}",
+                f"--controllers={','.join(CONTROLLERS)}",
+                f"--root-ca-file={authority.ca_file}",
+                f"--service-account-private-key-file={key}",
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--kube-api-qps=1000",  # they are no part of what is measured
+                "--kube-api-burst=2000",
+                "--profiling=false",
+            )
+        return server
+
+    def _run(self, name: str, *arguments: str) -> None:
+        assert self._directory is not None
+        with (self._directory / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [self._programs[name], *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._directory,
+                start_new_session=True,
+            )
+        self._processes[name] = process
+        guarded = [str(self._owner_pid), str(process.pid), *([str(self._directory)] if name == binaries.ETCD else [])]
+        self._watchdogs.append(
+            subprocess.Popen(
+                [sys.executable, "-I", "-S", watchdog.__file__, *guarded],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        )
+
+    def _await_ready(self, server: SharedApiServer, deadline: float) -> None:
+        address = urlsplit(server.url)
+        tls = server.admin.ssl_context()
+        while True:
+            for name, process in self._processes.items():
+                if process.poll() is not None:
+                    raise ApiServerError(f"{name} ended while it was starting; the end of its log:\n{self._end(name)}")
+            if time.monotonic() > deadline:
+                raise ApiServerError(
+                    f"kube-apiserver was not ready within {self._start_timeout_s:g} s; the end of its log:\n"
+                    f"{self._end(binaries.API_SERVER)}"
+                )
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPSConnection(address.netloc, timeout=5, context=tls)
+                try:
+                    connection.request("GET", "/readyz")
+                    if connection.getresponse().status == http.HTTPStatus.OK:
+                        return
+                finally:
+                    connection.close()
+            time.sleep(_POLL_S)
+
+    def _end(self, name: str) -> str:
+        assert self._directory is not None
+        lines = (self._directory / f"{name}.log").read_text(errors="replace").splitlines()
+        return "\n".join(f"    {line}" for line in lines[-_LOG_LINES:])
+
+
+def shared_api_server(directory: Path) -> SharedApiServer:
+    """The API server of the run that `directory` belongs to, started by whichever process asks first.
+
+    Raises:
+        BinariesMissing: its programs are nowhere.
+        ApiServerError: it does not start.
+    """
+    known = directory / "api-server.json"
+    with (directory / "api-server.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not known.exists():
+            starting = ApiServer(owner_pid=int((directory / "owner").read_text()))
+            server = starting.start()
+            known.write_text(json.dumps([str(server.directory), server.url]))
+            starting.detach()
+            return server
+    path, url = json.loads(known.read_text())
+    return SharedApiServer(Path(path), url)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,49 @@
+"""An event loop in a thread beside the test: what serves and simulates runs there, tests stay as plain as they like."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+__all__ = ("Background",)
+
+_TIMEOUT_S = 60.0
+T = TypeVar("T")
+
+
+class Background:
+    """An event loop that runs in a thread of its own, as long as the `with` block."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="background", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.call(_cancel_all())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin something there."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call(self, work: Coroutine[Any, Any, T], timeout_s: float = _TIMEOUT_S) -> T:
+        """Do something there, and wait for what comes of it."""
+        assert threading.current_thread() is not self._thread, "the loop would wait for itself"
+        return self.submit(work).result(timeout_s)
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

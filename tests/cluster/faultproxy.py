@@ -1,0 +1,502 @@
+"""A proxy before the API server that records what a client writes, and does to it what networks and servers do.
+
+    with FaultProxy(background, api_server.admin, api_server.authority) as proxy:
+        proxy.access.write_kubeconfig(path)           # for the client under test
+        proxy.answer(409, times=3, match=on("statefulsets", "write"))
+        proxy.silence_watches()
+
+Faults last until `mend()`, or for as many requests as was said. Of several that match a request the first one is done.
+All methods may be called from any thread but the background's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import json
+import ssl
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Protocol, Self
+from urllib.parse import urlencode
+
+import aiohttp
+from aiohttp import web
+
+from tests.cluster import calls
+from tests.cluster.background import Background
+from tests.cluster.calls import Call, Match, anything, is_write, on
+from tests.cluster.certificates import Access, Authority
+
+__all__ = ("FaultProxy", "Held", "WatchEnd", "on")
+
+_HOST = "127.0.0.1"
+_HOP = frozenset(
+    {"connection", "keep-alive", "transfer-encoding", "host", "content-length", "upgrade", "te", "trailer"}
+)
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+
+class Forward(Protocol):
+    """Ask the API server after all."""
+
+    async def __call__(self, as_of: str | None = None) -> web.StreamResponse:
+        """The answer, or what it would have been at a resource version."""
+
+
+class WatchEnd(enum.StrEnum):
+    """How a watch ends."""
+
+    RESET = "reset"
+    """The connection breaks."""
+    CLOSE = "close"
+    """As the API server itself ends watches every now and then."""
+    EXPIRED = "expired"
+    """With an error of status 410: the client has to list anew."""
+
+
+class Held:
+    """A request that is on its way and does not arrive, until it is let go.
+
+    Attributes:
+        arrived: set when the request came.
+        call: the request; None before it came.
+    """
+
+    def __init__(self, background: Background) -> None:
+        self.arrived = threading.Event()
+        self.call: Call | None = None
+        self._go = asyncio.Event()
+        self._background = background
+
+    def release(self) -> None:
+        """Let it go to the API server now."""
+        self._background.loop.call_soon_threadsafe(self._go.set)
+
+
+@dataclass
+class _Fault:
+    match: Match
+    left: int | None
+    """Requests that it is still for; None for all."""
+    act: Callable[[Call, Forward], Awaitable[web.StreamResponse]]
+
+
+class _Down:
+    """Nothing gets through for a while."""
+
+    def __init__(self, hangs: bool) -> None:
+        self.hangs = hangs
+        self.over = asyncio.Event()
+
+
+class _Watch:
+    """A watch under way."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.open = asyncio.Event()
+        self.open.set()
+        self.silent = False
+        self.end: asyncio.Future[WatchEnd] = asyncio.get_running_loop().create_future()
+
+    def finish(self, how: WatchEnd) -> None:
+        if not self.end.done():
+            self.end.set_result(how)
+
+
+class _Abort(Exception):
+    """Break the connection."""
+
+
+class FaultProxy:
+    """The proxy; it serves as long as the `with` block.
+
+    Args:
+        background: where it runs.
+        upstream: the API server, and the user as whom it is asked, unless the client shows a token.
+        authority: of the API server's certificate; the proxy's own is from it too.
+
+    Attributes:
+        access: for the client.
+        calls: all requests that came, oldest first.
+        halted: set when `halt_after` has come to its end.
+    """
+
+    def __init__(self, background: Background, upstream: Access, authority: Authority) -> None:
+        self.calls: list[Call] = []
+        self.halted = threading.Event()
+        self._background = background
+        self._upstream = upstream
+        self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._tls.load_cert_chain(authority.server("proxy", _HOST, "localhost"))
+        self._faults: list[_Fault] = []
+        self._watches: set[_Watch] = set()
+        self._silence: list[Match] = []
+        self._holding = False
+        self._down: _Down | None = None
+        self._writes_left: int | None = None
+        self._then: Callable[[], object] | None = None
+        self._one_write = asyncio.Lock()
+        self._runner: web.AppRunner | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self.access = upstream
+
+    def __enter__(self) -> Self:
+        self._background.call(self._start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._background.call(self._stop())
+
+    # What was asked for.
+
+    def writes(self, match: Match = anything) -> list[Call]:
+        """The writes that the API server took, oldest first."""
+        return [call for call in list(self.calls) if is_write(call) and 0 < call.status < 400 and match(call)]
+
+    def forget(self) -> None:
+        """Record from here on."""
+        self.calls = []
+
+    # Faults.
+
+    def mend(self) -> None:
+        """End all faults. Watches that were silent end: their clients have missed something."""
+        self._background.call(self._mend())
+
+    def halt_after(self, writes: int, then: Callable[[], object] | None = None) -> None:
+        """Let so many writes through from now on and then nothing more, not even the answer to the last one.
+
+        Writes go one by one meanwhile, so that it is the same one each time. `halted` is set then; `resume` ends it.
+
+        Args:
+            writes: how many, at least one.
+            then: called in a thread, e.g. to kill the client.
+        """
+        assert writes > 0
+        self.halted.clear()
+        self._then = then
+        self._writes_left = writes
+
+    def resume(self) -> None:
+        """Let everything through again that `halt_after` stopped, or would have."""
+        self._writes_left, self._then = None, None
+        self.halted.clear()
+
+    def answer(
+        self,
+        status: int,
+        *,
+        times: int | None = 1,
+        match: Match = is_write,
+        retry_after: int | None = None,
+        applied: bool = False,
+    ) -> None:
+        """Answer requests with an error.
+
+        Args:
+            status: of the answer.
+            times: for how many requests; None for all until `mend`.
+            match: which.
+            retry_after: seconds, as a header.
+            applied: the API server gets the request all the same, so that the client does not know what came of it.
+        """
+
+        async def act(call: Call, forward: Forward) -> web.StreamResponse:
+            if applied:
+                await forward()
+            headers = {"Retry-After": str(retry_after)} if retry_after is not None else {}
+            return web.json_response(_status(status, call), status=status, headers=headers)
+
+        self._faults.append(_Fault(match, times, act))
+
+    def lose_answers(self, *, times: int | None = 1, match: Match = is_write) -> None:
+        """Let requests through and break the connection instead of answering."""
+
+        async def act(call: Call, forward: Forward) -> web.StreamResponse:
+            await forward()
+            raise _Abort
+
+        self._faults.append(_Fault(match, times, act))
+
+    def delay(self, seconds: float, *, times: int | None = None, match: Match = anything) -> None:
+        """Let requests take longer."""
+
+        async def act(call: Call, forward: Forward) -> web.StreamResponse:
+            await asyncio.sleep(seconds)
+            return await forward()
+
+        self._faults.append(_Fault(match, times, act))
+
+    def hold(self, match: Match = is_write) -> Held:
+        """Hold the next such request back until it is released, whatever its client does meanwhile."""
+        held = Held(self._background)
+
+        async def act(call: Call, forward: Forward) -> web.StreamResponse:
+            held.call = call
+            held.arrived.set()
+            await held._go.wait()
+            return await forward()
+
+        self._faults.append(_Fault(match, 1, act))
+        return held
+
+    def stale_lists(self, version: str, match: Match = anything) -> None:
+        """Answer lists and reads of objects as they were at a resource version, as an API server that lags does.
+
+        Versions are kept for about five minutes.
+        """
+
+        async def act(call: Call, forward: Forward) -> web.StreamResponse:
+            return await forward(version)
+
+        def read(call: Call) -> bool:
+            whole = call.verb == "list" and "continue" not in call.query
+            return bool(call.resource) and (whole or (call.verb == "get" and not call.subresource)) and match(call)
+
+        self._faults.append(_Fault(read, None, act))
+
+    @contextlib.contextmanager
+    def unreachable(self, *, hangs: bool = False) -> Iterator[None]:
+        """Break all connections, and new ones too; or let them hang, and everything arrive late."""
+        down = _Down(hangs)
+        self._down = down
+        if hangs:
+            self.hold_watches()
+        else:
+            self.end_watches(WatchEnd.RESET)
+        try:
+            yield
+        finally:
+            self._down = None
+            self._background.loop.call_soon_threadsafe(down.over.set)
+            if hangs:
+                self.release_watches()
+
+    # Watches.
+
+    def watches(self, match: Match = anything) -> int:
+        """How many are under way."""
+        return sum(match(watch.call) for watch in list(self._watches))
+
+    def end_watches(self, how: WatchEnd = WatchEnd.RESET, match: Match = anything) -> None:
+        """End those under way. Clients may begin new ones."""
+
+        async def end() -> None:
+            for watch in list(self._watches):
+                if match(watch.call):
+                    watch.finish(how)
+
+        self._background.call(end())
+
+    def silence_watches(self, match: Match = anything, *, new: bool = True) -> None:
+        """Keep watches open, and let nothing come any more; `new` for those too that begin before `mend`."""
+
+        async def silence() -> None:
+            for watch in self._watches:
+                watch.silent = watch.silent or match(watch.call)
+            if new:
+                self._silence.append(match)
+
+        self._background.call(silence())
+
+    def hold_watches(self) -> None:
+        """Keep back what watches would tell, new ones too, until `release_watches`."""
+        self._background.call(self._open_watches(opened=False))
+
+    def release_watches(self) -> None:
+        """Tell what was kept back."""
+        self._background.call(self._open_watches(opened=True))
+
+    async def _open_watches(self, *, opened: bool) -> None:
+        self._holding = not opened
+        for watch in self._watches:
+            watch.open.set() if opened else watch.open.clear()
+
+    async def _mend(self) -> None:
+        self._faults, self._silence = [], []
+        self.resume()
+        await self._open_watches(opened=True)
+        for watch in self._watches:
+            if watch.silent:
+                watch.finish(WatchEnd.RESET)
+
+    # Serving.
+
+    async def _start(self) -> None:
+        connector = aiohttp.TCPConnector(ssl=self._upstream.ssl_context(), limit=0)
+        self._session = aiohttp.ClientSession(
+            self._upstream.url, connector=connector, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)
+        )
+        app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, _HOST, 0, ssl_context=self._tls).start()
+        self.access = self._upstream.at(f"https://{_HOST}:{self._runner.addresses[0][1]}")
+
+    async def _stop(self) -> None:
+        for watch in self._watches:
+            watch.finish(WatchEnd.RESET)
+        assert self._runner is not None and self._session is not None
+        await self._runner.cleanup()
+        await self._session.close()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return await self._handle(request)
+        except (_Abort, aiohttp.ClientError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+            raise asyncio.CancelledError from None  # nobody is there to be answered
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        agent = request.headers.get("User-Agent", "")
+        call = calls.read(request.method, request.path, request.query, body, agent, time.monotonic())
+        self.calls.append(call)
+        if self._down is not None and self._down.hangs:
+            await self._down.over.wait()
+        if self._down is not None or self.halted.is_set():
+            raise _Abort
+
+        async def forward(as_of: str | None = None) -> web.StreamResponse:
+            if as_of is not None:
+                return await self._as_of(as_of, request, call)
+            if call.verb == "watch":
+                return await self._watch(request, call)
+            if is_write(call) and self._writes_left is not None:
+                async with self._one_write:
+                    return await self._counted(request, call, body)
+            return await self._forward(request, call, body)
+
+        for fault in self._faults:
+            if fault.left != 0 and fault.match(call):
+                if fault.left is not None:
+                    fault.left -= 1
+                return await fault.act(call, forward)
+        return await forward()
+
+    async def _counted(self, request: web.Request, call: Call, body: bytes) -> web.StreamResponse:
+        if self.halted.is_set():
+            raise _Abort
+        response = await self._forward(request, call, body)
+        if self._writes_left is not None and call.status < HTTPStatus.BAD_REQUEST:
+            self._writes_left -= 1
+            if self._writes_left == 0:
+                self.halted.set()
+                for watch in self._watches:
+                    watch.finish(WatchEnd.RESET)
+                if self._then is not None:
+                    self._background.loop.run_in_executor(None, self._then)
+                raise _Abort
+        return response
+
+    def _headers(self, request: web.Request) -> dict[str, str]:
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
+        if self._upstream.token is not None:
+            headers.setdefault("Authorization", f"Bearer {self._upstream.token}")
+        return headers
+
+    async def _forward(self, request: web.Request, call: Call, body: bytes) -> web.Response:
+        assert self._session is not None
+        # Shielded: a request that has left is not called back when its client is killed.
+        return await asyncio.shield(self._ask(request.method, request.raw_path, call, body, self._headers(request)))
+
+    async def _ask(self, method: str, path: str, call: Call, body: bytes, headers: dict[str, str]) -> web.Response:
+        assert self._session is not None
+        async with self._session.request(method, path, data=body or None, headers=headers) as response:
+            raw = await response.read()
+            call.status = response.status
+            given = {name: value for name, value in response.headers.items() if name.lower() not in _HOP}
+            return web.Response(body=raw, status=response.status, headers=given)
+
+    async def _watch(self, request: web.Request, call: Call) -> web.StreamResponse:
+        assert self._session is not None
+        async with self._session.get(request.raw_path, headers=self._headers(request)) as upstream:
+            call.status = upstream.status
+            given = {name: value for name, value in upstream.headers.items() if name.lower() not in _HOP}
+            if upstream.status != HTTPStatus.OK:
+                return web.Response(body=await upstream.read(), status=upstream.status, headers=given)
+            response = web.StreamResponse(headers=given)
+            response.enable_chunked_encoding()
+            await response.prepare(request)
+            watch = _Watch(call)
+            watch.silent = any(match(call) for match in self._silence)
+            if self._holding:
+                watch.open.clear()
+            self._watches.add(watch)
+            passing = asyncio.create_task(_pass(watch, upstream, response))
+            try:
+                await asyncio.wait([passing, watch.end], return_when=asyncio.FIRST_COMPLETED)
+                how = watch.end.result() if watch.end.done() else WatchEnd.CLOSE
+                if how is WatchEnd.RESET:
+                    raise _Abort
+                if how is WatchEnd.EXPIRED:
+                    expired = {"type": "ERROR", "object": _status(410, call)}
+                    await response.write(json.dumps(expired).encode() + b"\n")
+                await response.write_eof()
+                return response
+            finally:
+                self._watches.discard(watch)
+                passing.cancel()
+                await asyncio.gather(passing, return_exceptions=True)
+
+    async def _as_of(self, version: str, request: web.Request, call: Call) -> web.Response:
+        """A list as of a version; of single objects the API server itself has no history, but of a list of one it has."""
+        query = {name: value for name, value in call.query.items() if not name.startswith("resourceVersion")}
+        query |= {"resourceVersion": version, "resourceVersionMatch": "Exact"}
+        path = request.path
+        if call.name:
+            path = path.rpartition("/")[0]
+            query["fieldSelector"] = f"metadata.name={call.name}"
+        response = await self._ask("GET", f"{path}?{urlencode(query)}", call, b"", self._headers(request))
+        if not call.name or call.status != HTTPStatus.OK:
+            return response
+        assert isinstance(response.body, bytes)
+        found = json.loads(response.body)
+        if not found["items"]:
+            return web.json_response(_status(404, call), status=404)
+        kind = {"kind": found["kind"].removesuffix("List"), "apiVersion": found["apiVersion"]}
+        return web.json_response({**kind, **found["items"][0]})
+
+
+async def _pass(watch: _Watch, upstream: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+    """Line by line, from the API server to its client."""
+    buffered = b""
+    async for chunk in upstream.content.iter_any():
+        *lines, buffered = (buffered + chunk).split(b"\n")
+        await watch.open.wait()
+        if lines and not watch.silent:
+            await response.write(b"\n".join(lines) + b"\n")
+    if watch.silent:
+        await asyncio.Event().wait()  # its end would be news, too
+
+
+def _status(status: int, call: Call) -> dict[str, Any]:
+    """An error as the API server says it."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": _REASONS.get(status, "Unknown"),
+        "message": f"A fault of the test: {call.verb} {call.resource} {call.name}.",
+        "code": status,
+    }

@@ -1,0 +1,70 @@
+"""Fixtures for tests against a real API server. A run has one, as it has one broker; each test has its own namespace."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cluster.api import Api
+    from tests.cluster.apiserver import SharedApiServer
+    from tests.cluster.background import Background
+
+__all__ = ("api", "api_server", "background", "crds", "namespace")
+
+_CRDS = Path(__file__).parents[2] / "crds"
+
+
+@pytest.fixture(scope="session")
+def api_server(run_directory: Path) -> SharedApiServer:
+    """The API server that all tests share; without programs for one, tests that need it are skipped."""
+    from tests.cluster import apiserver, binaries
+
+    try:
+        return apiserver.shared_api_server(run_directory)
+    except binaries.BinariesMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def background() -> Iterator[Background]:
+    """An event loop beside the tests."""
+    from tests.cluster.background import Background
+
+    with Background() as loop:
+        yield loop
+
+
+@pytest.fixture(scope="session")
+def api(api_server: SharedApiServer, background: Background) -> Iterator[Api]:
+    """A client with all rights."""
+    from tests.cluster.api import Api
+
+    with Api(background, api_server.admin) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def crds(api: Api, run_directory: Path) -> None:
+    """The project's custom resource definitions, served."""
+    from tests.cluster.installing import install_crds
+
+    with (run_directory / "crds.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        install_crds(api, _CRDS)
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest, api: Api) -> Iterator[str]:
+    """A namespace that no other test has; it goes, with all that is in it, after the test."""
+    stem = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].rstrip("-")
+    name = f"{stem}-{uuid.uuid4().hex[:8]}"
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    api.delete("Namespace", None, name)

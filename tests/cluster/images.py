@@ -1,0 +1,43 @@
+"""What is in an image, as far as a simulated worker goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.protocol import SubtopologySummary, TopologySummary
+
+__all__ = ("Image", "topology")
+
+
+def topology(
+    partitions: int = 4, *, hash: str = "h1", stateful: bool = True, store: str = "counts", source: str = "flights"
+) -> TopologySummary:
+    """An application with one sub-topology."""
+    stores = (store,) if stateful else ()
+    return TopologySummary(hash, (SubtopologySummary(0, partitions, stateful, stores, {source: partitions}),))
+
+
+@dataclass(frozen=True)
+class Image:
+    """How a container of this image behaves. Durations are in seconds."""
+
+    topology: TopologySummary = topology()
+    pull_error: str | None = None
+    """Why it cannot be pulled."""
+    create_error: str | None = None
+    """Why its container cannot be made, e.g. because it has no such command."""
+    starts_after: float = 0.05
+    """Until the worker's first heartbeat."""
+    crash: tuple[str, str] | None = None
+    """Its worker ends instead, or `crash_after` later: class and sentence of the error it writes down."""
+    crash_after: float = 0.0
+    exit_code: int = 1
+    """Of a worker that crashes, and of a clean-up."""
+    trouble: tuple[str, str] | None = None
+    """Its worker waits instead, for ever: class and sentence of the error that it tells the coordinator."""
+    restores_for: float = 0.2
+    """To restore a task's state from nothing."""
+    processes: bool = True
+    """Whether its active tasks ever begin to process."""
+    takes_over_after: float = 0.05
+    """To take tasks over from another owner."""

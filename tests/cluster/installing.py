@@ -1,0 +1,41 @@
+"""What tests put into a cluster before they begin."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import yaml
+
+from tests.cluster.api import Api, Object
+from tests.support.kafka import eventually
+
+__all__ = ("install_crds", "manifests")
+
+
+def manifests(directory: Path) -> list[Object]:
+    """All objects in the YAML files of a directory, file by file."""
+    files = sorted(directory.glob("*.yaml"))
+    return [each for file in files for each in yaml.safe_load_all(file.read_text()) if each]
+
+
+def install_crds(api: Api, directory: Path) -> None:
+    """Install custom resource definitions, and wait until the API server serves them."""
+    for manifest in manifests(directory):
+        if manifest["kind"] == "CustomResourceDefinition":
+            api.apply(manifest)
+            name = manifest["metadata"]["name"]
+            eventually(functools.partial(_served, api, name), f"{name} is served")
+
+
+def _served(api: Api, name: str) -> bool:
+    found = api.get("CustomResourceDefinition", None, name)
+    conditions = {each["type"]: each["status"] for each in found.get("status", {}).get("conditions") or ()}
+    if conditions.get("Established") != "True":
+        return False
+    group, plural = found["spec"]["group"], found["spec"]["names"]["plural"]
+    versions = [each["name"] for each in found["spec"]["versions"] if each["served"]]
+    return all(
+        any(each["name"] == plural for each in api.request("GET", f"/apis/{group}/{version}")["resources"])
+        for version in versions
+    )

@@ -1,0 +1,330 @@
+"""Nodes without machines: pods of a real API server are scheduled, run simulated workers, fail, are lost and deleted.
+
+    with Kubelets(background, api_server.admin, namespace, operator_namespace=namespace) as kubelets:
+        kubelets.images["delays:1"] = Image(topology(partitions=8))
+        ...
+        assert not kubelets.violations()
+
+What applications have in Kafka outlives their pods here as it does there: `streams` has it. All methods may be called from
+any thread but the background's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import functools
+import ipaddress
+import shutil
+import tempfile
+import uuid
+import zlib
+from pathlib import Path
+from typing import Self
+
+from tests.cluster import containers
+from tests.cluster.api import ApiFailure, AsyncApi, Object, path_of
+from tests.cluster.background import Background
+from tests.cluster.certificates import Access
+from tests.cluster.images import Image
+from tests.cluster.network import Network
+from tests.cluster.pods import PodLife
+from tests.cluster.streams import Streams
+from tests.cluster.workers import Worker
+
+__all__ = ("Image", "Kubelets", "Node")
+
+STORAGE_CLASS = "standard"
+_ADDRESSES = ipaddress.ip_network("10.128.0.0/10")
+
+
+class Node:
+    """A node.
+
+    Attributes:
+        up: whether anything is heard of it.
+    """
+
+    def __init__(self, name: str, labels: dict[str, str]) -> None:
+        self.name = name
+        self.labels = labels
+        self.up = asyncio.Event()
+        self.up.set()
+
+
+class Kubelets:
+    """Scheduler, kubelets and volumes of a cluster, as long as the `with` block.
+
+    Args:
+        background: where they run.
+        access: to the API server, with all rights.
+        namespace: whose pods they care for; None for all.
+        operator_namespace: where the coordinator's Service is.
+        coordinator_port: where the coordinator is, if nobody writes an EndpointSlice.
+        nodes: how many.
+        default: image behind names that `images` does not know; None for none, so that they cannot be pulled.
+        workers: whether workers run in the pods. Without, pods are just ready: for many of them.
+        tick_s: how often a worker looks for news.
+
+    Attributes:
+        images: by name; may be changed at any time.
+        nodes: by name.
+        directory: of the pods' volumes.
+    """
+
+    def __init__(
+        self,
+        background: Background,
+        access: Access,
+        namespace: str | None,
+        *,
+        operator_namespace: str,
+        coordinator_port: int | None = None,
+        nodes: int = 3,
+        default: Image | None = None,
+        workers: bool = True,
+        tick_s: float = 0.02,
+    ) -> None:
+        self.images: dict[str, Image] = {}
+        self.nodes: dict[str, Node] = {}
+        self.directory = Path(tempfile.mkdtemp(prefix="millpond-kubelets-"))
+        self.api = AsyncApi(access, agent="kubelets")
+        self.network = Network(self.api, operator_namespace, coordinator_port)
+        self.workers_run = workers
+        self.tick_s = tick_s
+        self.probe_s = max(tick_s, 0.05)
+        self._default = default
+        self._background = background
+        self._namespace = namespace
+        self._count = nodes
+        self._lives: dict[str, PodLife] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._claims: dict[tuple[str, str], str] = {}
+        self._disks: dict[str, dict[str, float]] = {}
+        self._streams: dict[tuple[str, str], Streams] = collections.defaultdict(Streams)
+        self._following: list[asyncio.Task[None]] = []
+        self._failures: list[BaseException] = []
+
+    def __enter__(self) -> Self:
+        self._background.call(self._start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._background.call(self._stop())
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # What there is.
+
+    def streams(self, namespace: str, application: str) -> Streams:
+        """What an application has in Kafka."""
+        return self._streams[namespace, application]
+
+    def workers(self, namespace: str) -> dict[str, Worker]:
+        """The workers that run, by the names of their pods."""
+        return {
+            life.name: life.worker
+            for life in list(self._lives.values())
+            if life.namespace == namespace and life.worker is not None
+        }
+
+    def violations(self) -> list[str]:
+        """What must never be, of all applications; and how the simulation itself failed, if it did."""
+        found = [each for streams in list(self._streams.values()) for each in streams.violations]
+        return found + [repr(failure) for failure in self._failures]
+
+    # What happens to it.
+
+    def kill(self, namespace: str, pod: str) -> None:
+        """Kill a worker; its container starts again."""
+        self._background.loop.call_soon_threadsafe(self._life(namespace, pod).kill)
+
+    def freeze(self, namespace: str, pod: str) -> None:
+        """Stop a worker in the middle of what it does."""
+        self._freeze(self._life(namespace, pod), frozen=True)
+
+    def thaw(self, namespace: str, pod: str) -> None:
+        """Let it go on as if nothing had been."""
+        self._freeze(self._life(namespace, pod), frozen=False)
+
+    def node_of(self, namespace: str, pod: str) -> str:
+        """Where a pod is."""
+        node = self._life(namespace, pod).node
+        assert node is not None
+        return node.name
+
+    def lose(self, node: str) -> None:
+        """Lose a node: nothing is heard of it or of its pods any more; the cluster notices at once.
+
+        Its pods are not ready; who deletes them will see them stay, unless that is by force.
+        """
+        self._background.call(self._lose(self.nodes[node]))
+
+    def evict(self, node: str) -> None:
+        """Delete the pods of a node, as the cluster does after some minutes without it."""
+        self._background.call(self._evict(self.nodes[node]))
+
+    def recover(self, node: str) -> None:
+        """The node is back: its pods go on where they were, or end if they were deleted meanwhile."""
+        self._background.call(self._recover(self.nodes[node]))
+
+    # For pods' lives.
+
+    def image(self, name: str) -> Image | None:
+        """What is behind a name."""
+        return self.images.get(name, self._default)
+
+    def node(self, name: str) -> Node | None:
+        return self.nodes.get(name)
+
+    def fitting(self, pod: Object) -> Node | None:
+        """The node with the fewest pods of those that are up and have what the pod selects."""
+        wanted = pod["spec"].get("nodeSelector", {}).items()
+        fits = [each for each in self.nodes.values() if each.up.is_set() and wanted <= each.labels.items()]
+        load = collections.Counter(life.node for life in self._lives.values())
+        return min(fits, key=lambda node: load[node], default=None)
+
+    def disk(self, pod: Object) -> dict[str, float]:
+        """The state on the pod's volume."""
+        metadata = pod["metadata"]
+        for volume in pod["spec"].get("volumes", ()):
+            claim = volume.get("persistentVolumeClaim")
+            if claim is not None:
+                uid = self._claims.get((metadata["namespace"], claim["claimName"]), metadata["uid"])
+                return self._disks.setdefault(uid, {})
+        return {}
+
+    @staticmethod
+    def address(pod: Object) -> str:
+        """An address that no other pod is likely to have."""
+        return str(_ADDRESSES[zlib.crc32(pod["metadata"]["uid"].encode()) % _ADDRESSES.num_addresses])
+
+    # Inside.
+
+    def _life(self, namespace: str, pod: str) -> PodLife:
+        for life in list(self._lives.values()):
+            if (life.namespace, life.name) == (namespace, pod):
+                return life
+        raise LookupError(f"there is no pod {namespace}/{pod}")
+
+    def _freeze(self, life: PodLife, *, frozen: bool) -> None:
+        async def freeze() -> None:
+            life.freeze(frozen=frozen)
+
+        self._background.call(freeze())
+
+    async def _start(self) -> None:
+        await self.api.__aenter__()
+        await self.network.start()
+        await self.api.apply(_storage_class())
+        prefix = f"node-{uuid.uuid4().hex[:6]}"
+        for number in range(self._count):
+            name = f"{prefix}-{number}"
+            labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"zone-{number}"}
+            self.nodes[name] = Node(name, labels)
+            await self.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+            await self._mark(self.nodes[name], up=True)
+        self._following = [
+            asyncio.create_task(self.api.follow("PersistentVolumeClaim", self._claim_seen, self._namespace)),
+            asyncio.create_task(self.api.follow("Pod", self._pod_seen, self._namespace)),
+        ]
+
+    async def _stop(self) -> None:
+        tasks = [*self._following, *self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for name in self.nodes:
+            await self.api.delete("Node", None, name)
+        await self.network.stop()
+        await self.api.__aexit__()
+
+    async def _pod_seen(self, change: str, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        life = self._lives.get(uid)
+        if change == "DELETED":
+            if life is not None:
+                life.gone()
+        elif life is not None:
+            life.seen(pod)
+        else:
+            life = self._lives[uid] = PodLife(self, pod)
+            self._tasks[uid] = asyncio.create_task(life.run())
+            self._tasks[uid].add_done_callback(functools.partial(self._over, uid))
+
+    def _over(self, uid: str, task: asyncio.Task[None]) -> None:
+        self._lives.pop(uid, None)
+        self._tasks.pop(uid, None)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._failures.append(failure)
+
+    async def _claim_seen(self, change: str, claim: Object) -> None:
+        """Give a volume its place and its size."""
+        metadata = claim["metadata"]
+        if change == "DELETED":
+            self._disks.pop(metadata["uid"], None)
+            return
+        self._claims[metadata["namespace"], metadata["name"]] = metadata["uid"]
+        wanted = claim["spec"]["resources"]["requests"]
+        if claim["status"].get("capacity") == wanted or "deletionTimestamp" in metadata:
+            return
+        status = {"phase": "Bound", "accessModes": claim["spec"]["accessModes"], "capacity": wanted}
+        with contextlib.suppress(ApiFailure):  # gone, or changed again: that will be seen
+            await self.api.patch(
+                "PersistentVolumeClaim",
+                metadata["namespace"],
+                metadata["name"],
+                {"metadata": {"uid": metadata["uid"]}, "status": status},
+                subresource="status",
+            )
+
+    async def _mark(self, node: Node, *, up: bool) -> None:
+        """What the node controller writes."""
+        condition = {"type": "Ready", "status": "True" if up else "Unknown", "reason": "KubeletReady"}
+        if not up:
+            condition |= {"reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
+        condition |= {"lastTransitionTime": containers.now(), "lastHeartbeatTime": containers.now()}
+        await self.api.patch("Node", None, node.name, {"status": {"conditions": [condition]}}, subresource="status")
+        effects = () if up else ("NoSchedule", "NoExecute")
+        taints = [{"key": "node.kubernetes.io/unreachable", "effect": effect} for effect in effects]
+        await self.api.patch("Node", None, node.name, {"spec": {"taints": taints}})
+
+    async def _lose(self, node: Node) -> None:
+        node.up.clear()
+        there = [life for life in self._lives.values() if life.node is node]
+        for life in there:
+            life.freeze(frozen=True)
+        await self._mark(node, up=False)
+        for life in there:
+            unready = containers.conditions(life.pod.get("status", {}), ready=False, reason="NodeStatusUnknown")
+            with contextlib.suppress(ApiFailure):
+                await self.api.request(
+                    "PATCH",
+                    path_of("Pod", life.namespace, life.name, "status"),
+                    {"metadata": {"uid": life.pod["metadata"]["uid"]}, "status": {"conditions": unready}},
+                    content="application/merge-patch+json",
+                )
+
+    async def _evict(self, node: Node) -> None:
+        for life in list(self._lives.values()):
+            if life.node is node:
+                await self.api.delete("Pod", life.namespace, life.name)
+
+    async def _recover(self, node: Node) -> None:
+        await self._mark(node, up=True)
+        for life in self._lives.values():
+            if life.node is node:
+                life.freeze(frozen=False)
+        node.up.set()
+
+
+def _storage_class() -> Object:
+    """One whose volumes may grow."""
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": STORAGE_CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "provisioner": "simulated.test/volumes",
+        "allowVolumeExpansion": True,
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }

@@ -1,0 +1,97 @@
+"""What workers reach a Service by: the cluster's DNS, and a connection of each pod's own that can be cut.
+
+Names that end in `.svc` are pods' ways to the coordinator. They lead to whoever the operator's EndpointSlice names: its
+port, on this machine, whatever the address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import socket
+from typing import Any
+
+from tests.chaos.proxying import Proxy
+from tests.cluster.api import AsyncApi, Object
+
+__all__ = ("Network", "Route")
+
+SERVICE = "millpond-coordinator"
+_HERE: contextvars.ContextVar[Route | None] = contextvars.ContextVar("_HERE", default=None)
+
+
+class Route:
+    """A pod's way to the coordinator."""
+
+    def __init__(self, network: Network) -> None:
+        self.proxy = Proxy(asyncio.get_running_loop(), network.port)
+
+    async def open(self) -> None:
+        """From here on; the current task and those that it starts go this way."""
+        await self.proxy.start()
+        _HERE.set(self)
+
+    def close(self) -> None:
+        self.proxy.stop()
+
+
+class Network:
+    """DNS and Services of a cluster, in the background's event loop.
+
+    Args:
+        api: to read EndpointSlices with.
+        namespace: of the coordinator's Service.
+        fixed_port: where the coordinator is, if nobody writes an EndpointSlice.
+    """
+
+    def __init__(self, api: AsyncApi, namespace: str, fixed_port: int | None = None) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._fixed_port = fixed_port
+        self._slices: dict[str, Object] = {}
+        self._following: asyncio.Task[None] | None = None
+        self._plain: Any = None
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._plain = loop.getaddrinfo
+        loop.getaddrinfo = self._getaddrinfo  # type: ignore[method-assign]
+        selector = f"kubernetes.io/service-name={SERVICE}"
+        self._following = asyncio.create_task(
+            self._api.follow("EndpointSlice", self._seen, self._namespace, labelSelector=selector)
+        )
+
+    async def stop(self) -> None:
+        asyncio.get_running_loop().getaddrinfo = self._plain  # type: ignore[method-assign]
+        assert self._following is not None
+        self._following.cancel()
+        await asyncio.gather(self._following, return_exceptions=True)
+
+    def port(self) -> int:
+        """Where the coordinator is now.
+
+        Raises:
+            ConnectionRefusedError: nowhere.
+        """
+        for each in self._slices.values():
+            ready = [one for one in each.get("endpoints") or () if one.get("conditions", {}).get("ready") is not False]
+            if ready and each.get("ports"):
+                return int(each["ports"][0]["port"])
+        if self._fixed_port is None:
+            raise ConnectionRefusedError(f"the Service {SERVICE} in {self._namespace} has no endpoint")
+        return self._fixed_port
+
+    async def _seen(self, change: str, item: Object) -> None:
+        name = item["metadata"]["name"]
+        if change == "DELETED":
+            self._slices.pop(name, None)
+        else:
+            self._slices[name] = item
+
+    async def _getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        route = _HERE.get()
+        if isinstance(host, str) and host.endswith((".svc", ".svc.cluster.local")):
+            if route is None:
+                raise socket.gaierror(socket.EAI_NONAME, f"'{host}' is known in pods only")
+            return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", route.proxy.port))]
+        return await self._plain(host, port, **options)

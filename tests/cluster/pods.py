@@ -1,0 +1,370 @@
+"""The life of one pod, as scheduler and kubelet give it: it waits, it runs, it fails and starts again, it ends in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import shutil
+import tempfile
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.chaos.proxying import Cut
+from tests.cluster import containers
+from tests.cluster.api import ApiFailure, Object
+from tests.cluster.containers import ContainerProblem, VolumeProblem
+from tests.cluster.images import Image
+from tests.cluster.network import Route
+from tests.cluster.workers import Exit, Worker
+
+if TYPE_CHECKING:
+    from tests.cluster.kubelets import Kubelets, Node
+
+__all__ = ("PodLife",)
+
+_RETRY_S = 0.25
+_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.3, 3.0
+_KILLED = Exit(137)
+
+
+class _Gone(Exception):
+    """The pod's object is not there any more."""
+
+
+class PodLife:
+    """One pod.
+
+    Attributes:
+        pod: as the API server has it.
+        worker: the process that runs in it, if one does.
+        node: where it is; None before it is anywhere.
+    """
+
+    def __init__(self, kubelets: Kubelets, pod: Object) -> None:
+        self.pod = pod
+        self.worker: Worker | None = None
+        self.node: Node | None = None
+        self.frozen = False
+        self._kubelets = kubelets
+        self._restarts = 0
+        self._last: Object = {}
+        self._started_at = ""
+        self._deleting = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._route: Route | None = None
+        self._process: asyncio.Task[Exit] | None = None
+        self._files = Path(tempfile.mkdtemp(prefix="pod-", dir=kubelets.directory))
+
+    @property
+    def name(self) -> str:
+        return str(self.pod["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.pod["metadata"]["namespace"])
+
+    def seen(self, pod: Object) -> None:
+        """The API server has it like this now."""
+        self.pod = pod
+        if "deletionTimestamp" in pod["metadata"]:
+            self._deleting.set()
+
+    def gone(self) -> None:
+        """The API server has it no more."""
+        self._gone.set()
+        self._deleting.set()
+
+    def kill(self) -> None:
+        """As SIGKILL: the process is gone, the pod is not."""
+        if self._process is not None:
+            self._process.cancel()
+
+    def freeze(self, *, frozen: bool) -> None:
+        """As SIGSTOP, or as a node that is lost: nothing is done and nothing said, but no connection breaks."""
+        self.frozen = frozen
+        if self._route is not None:
+            self._route.proxy._cut(Cut.BOTH if frozen else None)
+        if self.worker is not None:
+            self.worker.freeze(frozen=frozen)
+
+    async def run(self) -> None:
+        """All of it."""
+        self._route = Route(self._kubelets.network)
+        await self._route.open()
+        self.seen(self.pod)
+        try:
+            await self._live()
+            await self._bury()
+        except _Gone:
+            pass
+        finally:
+            await self._end_process()
+            self._route.close()
+            shutil.rmtree(self._files, ignore_errors=True)
+
+    async def _live(self) -> None:
+        await self._schedule()
+        again = self.pod["spec"].get("restartPolicy", "Always") == "Always"
+        backoff_s = _FIRST_BACKOFF_S
+        while not self._deleting.is_set():
+            image = await self._prepared()
+            if image is None:
+                return
+            exit = await self._execute(image)
+            if self._deleting.is_set():
+                return
+            state = containers.terminated(exit, self._started_at)
+            if not again:
+                await self._patch(state, phase="Failed" if exit.code else "Succeeded")
+                await self._deleting.wait()
+                return
+            self._restarts += 1
+            self._last = state
+            await self._patch(state)
+            if self._restarts == 1:
+                continue  # the first time there is no waiting
+            sentence = f"back-off {backoff_s}s restarting failed container=worker pod={self.name}"
+            await self._patch(containers.waiting("CrashLoopBackOff", sentence))
+            await self._pause(backoff_s)
+            backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
+
+    # Before it runs.
+
+    async def _schedule(self) -> None:
+        kubelets, told = self._kubelets, False
+        while not self._deleting.is_set():
+            bound = self.pod["spec"].get("nodeName")
+            self.node = kubelets.node(bound) if bound else kubelets.fitting(self.pod)
+            if self.node is not None:
+                if not bound:
+                    await self._bind(self.node)
+                return
+            if not told:
+                told = True
+                sentence = f"0/{len(kubelets.nodes)} nodes are available: none fits the pod's node selector."
+                unfit = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": sentence}
+                unfit["lastTransitionTime"] = containers.now()
+                await self._patch_status({"phase": "Pending", "conditions": [unfit]})
+            await self._pause(_RETRY_S)
+
+    async def _bind(self, node: Node) -> None:
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}/binding"
+        metadata = {"name": self.name, "namespace": self.namespace, "uid": self.pod["metadata"]["uid"]}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata}
+        await self._asking(
+            self._kubelets.api.request(
+                "POST", path, {**body, "target": {"apiVersion": "v1", "kind": "Node", "name": node.name}}
+            )
+        )
+
+    async def _prepared(self) -> Image | None:
+        """Wait until the container can start; what is in its image. None when the pod is deleted before."""
+        shown: tuple[str, str] | None = None
+        while not self._deleting.is_set():
+            await self._node_up()
+            name = self.pod["spec"]["containers"][0]["image"]
+            image = self._kubelets.image(name)
+            problem: tuple[str, str] | None = None
+            if image is None or image.pull_error:
+                error = image.pull_error if image is not None else "not found"
+                tried = shown is not None and shown[0] in {"ErrImagePull", "ImagePullBackOff"}
+                problem = (
+                    ("ImagePullBackOff", f'Back-off pulling image "{name}": {error}')
+                    if tried
+                    else ("ErrImagePull", f'failed to pull and unpack image "{name}": {error}')
+                )
+            else:
+                try:
+                    await containers.mount(self._kubelets.api, self.pod, self._files)
+                    await containers.environment_of(self._kubelets.api, self.pod)
+                    if image.create_error:
+                        problem = ("RunContainerError", image.create_error)
+                except VolumeProblem as error:
+                    problem = ("ContainerCreating", "")
+                    if shown != problem:
+                        await self._event("FailedMount", str(error))
+                except ContainerProblem as error:
+                    problem = ("CreateContainerConfigError", str(error))
+                except ApiFailure as failure:  # its service account, or the pod, is gone
+                    problem = ("ContainerCreating", "")
+                    if failure.status != HTTPStatus.NOT_FOUND:
+                        raise
+            if problem is None:
+                return image
+            if problem != shown:
+                shown = problem
+                await self._patch(containers.waiting(*problem), phase="Pending")
+            await self._pause(_RETRY_S)
+        return None
+
+    # While it runs.
+
+    async def _execute(self, image: Image) -> Exit:
+        """Run the container until it ends, or until it was ended because the pod is deleted."""
+        command = self.pod["spec"]["containers"][0].get("command", [])
+        environment = await containers.environment_of(self._kubelets.api, self.pod)
+        if "reset" in command:
+            work = self._clean_up(image, environment)
+        elif self._kubelets.workers_run:
+            streams = self._kubelets.streams(self.namespace, environment["MILLPOND_APPLICATION_ID"])
+            disk, tick_s = self._kubelets.disk(self.pod), self._kubelets.tick_s
+            self.worker = Worker(self.name, environment, self._files, image, streams, disk, tick_s)
+            self.worker.freeze(frozen=self.frozen)
+            work = self.worker.run()
+        else:
+            work = _idle()
+        self._process = asyncio.create_task(work)
+        self._started_at = containers.now()
+        await self._patch(containers.running(), started=True)
+        try:
+            shown = False
+            while not self._process.done() and not self._deleting.is_set():
+                ready = self.worker.ready if self.worker is not None else True
+                if ready != shown and self._node_is_up():
+                    shown = ready
+                    await self._patch(containers.running(), started=True, ready=ready)
+                await asyncio.wait({self._process}, timeout=self._kubelets.probe_s)
+            return await self._ended()
+        finally:
+            await self._end_process()
+
+    async def _ended(self) -> Exit:
+        """How the process ended; if it did not, it is told to, and killed when its time is over."""
+        process = self._process
+        assert process is not None
+        await self._node_up()
+        if not process.done() and not self._gone.is_set():
+            if self.worker is not None:
+                self.worker.terminate()
+            grace_s = self.pod["metadata"].get("deletionGracePeriodSeconds", 30)
+            done = asyncio.create_task(self._gone.wait())
+            await asyncio.wait({process, done}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+            done.cancel()
+        await self._node_up()
+        if not process.done() or process.cancelled():
+            return _KILLED
+        return process.result()
+
+    async def _clean_up(self, image: Image, environment: dict[str, str]) -> Exit:
+        await asyncio.sleep(image.starts_after)
+        if image.crash is not None:
+            return Exit(image.exit_code, json.dumps(dict(zip(("reason", "message"), image.crash, strict=True))))
+        self._kubelets.streams(self.namespace, environment["MILLPOND_APPLICATION_ID"]).clean_up()
+        return Exit(0)
+
+    async def _end_process(self) -> None:
+        if self._process is not None:
+            self._process.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._process
+        self._process = self.worker = None
+
+    # Afterwards.
+
+    async def _bury(self) -> None:
+        await self._node_up()
+        if self._gone.is_set():
+            return
+        preconditions = {"uid": self.pod["metadata"]["uid"]}
+        api = self._kubelets.api
+        await self._asking(
+            api.delete("Pod", self.namespace, self.name, gracePeriodSeconds=0, preconditions=preconditions)
+        )
+
+    # Words.
+
+    def _node_is_up(self) -> bool:
+        return self.node is None or self.node.up.is_set()
+
+    async def _node_up(self) -> None:
+        if self.node is not None:
+            await self.node.up.wait()
+        if self._gone.is_set():
+            raise _Gone
+
+    async def _pause(self, seconds: float) -> None:
+        """Let time pass, unless the pod is deleted."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._deleting.wait(), seconds * random.uniform(0.9, 1.1))
+
+    async def _patch(
+        self, state: Object, *, phase: str = "Running", started: bool = False, ready: bool = False
+    ) -> None:
+        container = self.pod["spec"]["containers"][0]
+        status = {
+            "name": container["name"],
+            "image": container["image"],
+            "imageID": "",
+            "ready": ready,
+            "started": started,
+            "restartCount": self._restarts,
+            "state": {each: state.get(each) for each in ("waiting", "running", "terminated")},
+            "lastState": self._last,
+        }
+        if started:
+            status["containerID"] = f"simulated://{self.worker.incarnation if self.worker else self.name}"
+        if "running" in state:
+            status["state"]["running"]["startedAt"] = self._started_at
+        reason = "PodCompleted" if phase == "Succeeded" else "ContainersNotReady"
+        await self._patch_status(
+            {
+                "phase": phase,
+                "conditions": containers.conditions(self.pod.get("status", {}), ready=ready, reason=reason),
+                "containerStatuses": [status],
+                "podIP": self._kubelets.address(self.pod),
+                "hostIP": "10.0.0.1",
+                "startTime": self.pod.get("status", {}).get("startTime") or containers.now(),
+            }
+        )
+
+    async def _patch_status(self, status: Object) -> None:
+        await self._node_up()
+        body = {"metadata": {"uid": self.pod["metadata"]["uid"]}, "status": status}
+        api = self._kubelets.api
+        newest = await self._asking(api.patch("Pod", self.namespace, self.name, body, subresource="status"))
+        if newest is not None:
+            self.pod["status"] = newest["status"]
+
+    async def _event(self, reason: str, message: str) -> None:
+        metadata = self.pod["metadata"]
+        involved = {"kind": "Pod", "apiVersion": "v1", "name": self.name, "namespace": self.namespace}
+        await self._asking(
+            self._kubelets.api.create(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Event",
+                    "metadata": {"generateName": f"{self.name}.", "namespace": self.namespace},
+                    "involvedObject": {**involved, "uid": metadata["uid"]},
+                    "type": "Warning",
+                    "reason": reason,
+                    "message": message,
+                    "source": {"component": "kubelet"},
+                    "firstTimestamp": containers.now(),
+                    "lastTimestamp": containers.now(),
+                    "count": 1,
+                }
+            )
+        )
+
+    async def _asking(self, request):
+        """An answer of the API server.
+
+        Raises:
+            _Gone: this pod is not there any more.
+        """
+        try:
+            return await request
+        except ApiFailure as failure:
+            if failure.status in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+                if self._gone.is_set() or failure.status == HTTPStatus.NOT_FOUND:
+                    raise _Gone from failure
+                return None
+            raise
+
+
+async def _idle() -> Exit:
+    await asyncio.Event().wait()
+    return Exit(0)

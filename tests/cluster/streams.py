@@ -1,0 +1,112 @@
+"""What Kafka would know of one application: who owns each task, and when somebody processed it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+__all__ = ("Pause", "Streams")
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A time in which nobody processed a task that had been processed before."""
+
+    task: str
+    began: float
+    """Monotonic, in seconds."""
+    seconds: float
+    why: str
+    """How it began: the task was `released`, its worker `ended`, `died` or froze, or was `fenced`."""
+    before: str
+    """Who processed it, and who did next."""
+    after: str
+
+
+@dataclass(frozen=True)
+class _Run:
+    worker: str
+    incarnation: str
+
+
+@dataclass(frozen=True)
+class _Stop:
+    worker: str
+    at: float
+    why: str
+
+
+class Streams:
+    """Owners of tasks, changed by compare-and-swap as offset metadata is, and what the workers did with them.
+
+    Attributes:
+        owners: now; tasks that nobody owned yet are missing.
+        pauses: that are over, oldest first; tests may clear it.
+        fenced: tasks that were taken from a worker that processed them, and that worker. An operator that moves tasks
+            in order never has that.
+        violations: what must never be: one sentence each.
+        cleaned_up: how often everything was deleted.
+    """
+
+    def __init__(self) -> None:
+        self.owners: dict[str, str] = {}
+        self.pauses: list[Pause] = []
+        self.fenced: list[tuple[str, str]] = []
+        self.violations: list[str] = []
+        self.cleaned_up = 0
+        self._running: dict[str, _Run] = {}
+        self._stopped: dict[str, _Stop] = {}
+
+    def running(self) -> dict[str, str]:
+        """Who processes each task now."""
+        return {task: run.worker for task, run in list(self._running.items())}
+
+    def standing_still(self) -> dict[str, float]:
+        """Tasks that were processed once and are not now: for how long, in seconds."""
+        now = time.monotonic()
+        return {task: now - stop.at for task, stop in list(self._stopped.items())}
+
+    def move(self, task: str, previous: str | None, owner: str, by: str) -> str:
+        """Compare and swap; the owner afterwards."""
+        if self.owners.get(task) == previous:
+            self.owners[task] = owner
+            run = self._running.get(task)
+            if run is not None and run.worker == previous and previous not in {by, owner}:
+                self.fenced.append((task, run.worker))
+                self._stop(task, "fenced")
+        return self.owners[task]
+
+    def begin(self, task: str, worker: str, incarnation: str) -> None:
+        """A worker processes a task from now on."""
+        if self.owners.get(task) != worker:
+            self.violations.append(f"{worker} processes {task}, which is {self.owners.get(task)}'s.")
+        run = self._running.get(task)
+        if run is not None and run.incarnation != incarnation:
+            if run.worker != worker:
+                self.violations.append(f"{worker} processes {task} while {run.worker} does.")
+            else:  # a new process with the name of the old one, whose transactions are fenced now
+                self.fenced.append((task, worker))
+            self._stop(task, "fenced")
+        self._running[task] = _Run(worker, incarnation)
+        stopped = self._stopped.pop(task, None)
+        if stopped is not None:
+            seconds = time.monotonic() - stopped.at
+            self.pauses.append(Pause(task, stopped.at, seconds, stopped.why, stopped.worker, worker))
+
+    def end(self, task: str, incarnation: str, why: str) -> None:
+        """A worker does not process a task any more; nothing when it did not."""
+        run = self._running.get(task)
+        if run is not None and run.incarnation == incarnation:
+            self._stop(task, why)
+
+    def clean_up(self) -> None:
+        """Delete everything, as a reset of the application does."""
+        if self._running:
+            self.violations.append(f"{sorted(self._running)} were processed when everything was deleted.")
+        self.owners.clear()
+        self._stopped.clear()
+        self.cleaned_up += 1
+
+    def _stop(self, task: str, why: str) -> None:
+        run = self._running.pop(task)
+        self._stopped[task] = _Stop(run.worker, time.monotonic(), why)

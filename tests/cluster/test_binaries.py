@@ -1,0 +1,35 @@
+"""Where the programs of a control plane come from."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster import binaries
+
+
+def programs(directory, *names):
+    directory.mkdir(parents=True)
+    for name in names:
+        (directory / name).touch(mode=0o755)
+
+
+def test_programs_are_all_from_one_directory_the_named_one_alone_if_one_is_named(tmp_path, monkeypatch):
+    """A directory that lacks one of them is no use; a directory that the user names is not guessed around."""
+    monkeypatch.delenv("MILLPOND_KUBE_BIN", raising=False)
+    monkeypatch.setenv("KIND_HOME", str(tmp_path / "kind"))
+    monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path / "cache"))
+    programs(tmp_path / "kind/bin", "etcd")
+    programs(binaries.build_directory(), *binaries.PROGRAMS)
+    assert {path.parent for path in binaries.find().values()} == {binaries.build_directory()}
+    assert binaries.find(["etcd"])["etcd"].parent == tmp_path / "kind/bin"
+    monkeypatch.setenv("MILLPOND_KUBE_BIN", str(tmp_path / "kind/bin"))
+    with pytest.raises(binaries.BinariesMissing, match=r"python -m tests\.cluster\.binaries"):
+        binaries.find()
+
+
+def test_without_go_and_without_programs_one_sentence_says_what_to_do(tmp_path, monkeypatch):
+    """Which is what a skipped test shows."""
+    monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path))
+    monkeypatch.setattr(binaries.shutil, "which", lambda name, path: None)
+    with pytest.raises(binaries.BinariesMissing, match="needs Go"):
+        binaries.build()

@@ -1,0 +1,197 @@
+"""The proxy that makes trouble between a client and the API server."""
+
+from __future__ import annotations
+
+import threading
+from http import HTTPStatus
+
+import aiohttp
+import pytest
+
+from tests.cluster.api import Api, ApiFailure, AsyncApi
+from tests.cluster.calls import on
+from tests.cluster.faultproxy import FaultProxy, WatchEnd
+from tests.support.kafka import eventually
+
+
+@pytest.fixture
+def proxy(background, api_server):
+    with FaultProxy(background, api_server.admin, api_server.authority) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def client(background, proxy):
+    with Api(background, proxy.access, agent="client") as client:
+        yield client
+
+
+def config_map(namespace, name="settings", **data):
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": data,
+    }
+
+
+def names(client, namespace):
+    return {each["metadata"]["name"] for each in client.list("ConfigMap", namespace)} - {"kube-root-ca.crt"}
+
+
+def test_it_is_the_api_server_and_knows_what_was_written(client, proxy, namespace):
+    """Reads are no writes; what was refused is none either."""
+    client.apply(config_map(namespace, a="1"))
+    client.list("ConfigMap", namespace)
+    with pytest.raises(ApiFailure):
+        client.create(config_map(namespace))
+    client.delete("ConfigMap", namespace, "settings")
+    assert [(call.verb, call.resource, call.name) for call in proxy.writes()] == [
+        ("patch", "configmaps", "settings"),
+        ("delete", "configmaps", "settings"),
+    ]
+    assert proxy.writes()[0].body["data"] == {"a": "1"}
+    proxy.forget()
+    assert not proxy.writes()
+
+
+def test_nothing_gets_through_after_the_write_it_was_told_of(client, proxy, api, namespace):
+    """The write is done, its client does not learn of it, and whatever it does then is in vain."""
+    killed = threading.Event()
+    proxy.halt_after(2, killed.set)
+    client.apply(config_map(namespace, "one"))
+    for name in ("two", "three"):
+        with pytest.raises(aiohttp.ClientError):
+            client.apply(config_map(namespace, name))
+    assert proxy.halted.is_set()
+    assert killed.wait(5)
+    assert names(api, namespace) == {"one", "two"}
+    proxy.resume()
+    client.apply(config_map(namespace, "three"))
+
+
+def test_requests_are_answered_with_errors_as_often_as_wanted(client, proxy, api, namespace):
+    """Only those that match; an error may also be the answer to what was done all the same."""
+    proxy.answer(409, times=2, match=on("configmaps", "write", name="one"))
+    client.apply(config_map(namespace, "two"))
+    for _ in range(2):
+        with pytest.raises(ApiFailure) as failure:
+            client.apply(config_map(namespace, "one"))
+        assert (failure.value.status, failure.value.reason) == (HTTPStatus.CONFLICT, "Conflict")
+    client.apply(config_map(namespace, "one"))
+    proxy.answer(500, applied=True)
+    with pytest.raises(ApiFailure):
+        client.apply(config_map(namespace, "three"))
+    proxy.lose_answers()
+    with pytest.raises(aiohttp.ClientError):
+        client.apply(config_map(namespace, "four"))
+    assert names(api, namespace) == {"one", "two", "three", "four"}
+
+
+def test_a_write_can_be_held_back_while_others_pass(client, proxy, api, background, namespace):
+    """As that of a leader that is frozen in the middle of it."""
+    held = proxy.hold(on("configmaps", "write"))
+    writing = background.submit(client._api.apply(config_map(namespace, "late")))
+    assert held.arrived.wait(5)
+    client.apply(config_map(namespace, "early"))
+    assert names(api, namespace) == {"early"}
+    held.release()
+    writing.result(5)
+    assert names(api, namespace) == {"early", "late"}
+
+
+def test_lists_and_objects_can_be_as_they_were(client, proxy, api, namespace):
+    """An API server may be behind, and everything that is read from it then is consistent and old."""
+    before = api.apply(config_map(namespace, "old", a="1"))["metadata"]["resourceVersion"]
+    api.apply(config_map(namespace, "old", a="2"))
+    api.apply(config_map(namespace, "new"))
+    proxy.stale_lists(before)
+    assert names(client, namespace) == {"old"}
+    assert client.get("ConfigMap", namespace, "old")["data"] == {"a": "1"}
+    assert client.find("ConfigMap", namespace, "new") is None
+    proxy.mend()
+    assert names(client, namespace) == {"old", "new"}
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_an_unreachable_api_server_breaks_connections_or_lets_them_hang(hangs, client, proxy, background, namespace):
+    """Requests fail, or arrive when it is over."""
+    with proxy.unreachable(hangs=hangs):
+        waiting = background.submit(client._api.apply(config_map(namespace)))
+        with pytest.raises((aiohttp.ClientError, TimeoutError)):
+            waiting.result(0.3)
+    if hangs:
+        waiting.result(5)
+    assert client.apply(config_map(namespace))
+
+
+class Watching:
+    """Names that a watch told, and how often it had to begin anew."""
+
+    def __init__(self, access, namespace):
+        self.seen = []
+        self.ends = []
+        self._access = access
+        self._namespace = namespace
+
+    async def run(self):
+        async with AsyncApi(self._access) as api:
+            _, version = await api.page("ConfigMap", self._namespace)
+            while True:
+                try:
+                    async for change, item in api.watch("ConfigMap", version, self._namespace):
+                        version = item["metadata"]["resourceVersion"]
+                        if change != "BOOKMARK":
+                            self.seen.append(item["metadata"]["name"])
+                    self.ends.append("close")
+                except aiohttp.ClientError:
+                    self.ends.append("reset")
+                except ApiFailure as failure:
+                    self.ends.append(failure.reason)
+
+
+@pytest.fixture
+def watching(proxy, background, namespace, api):
+    eventually(lambda: api.find("ConfigMap", namespace, "kube-root-ca.crt"), "the namespace is complete")
+    watching = Watching(proxy.access, namespace)
+    future = background.submit(watching.run())
+    eventually(lambda: proxy.watches() == 1, "the watch is under way")
+    yield watching
+    future.cancel()
+
+
+def test_watches_end_in_every_way(watching, proxy, api, namespace):
+    """With a broken connection, with their regular end, and for being too old."""
+    for number, (how, seen) in enumerate({"reset": "reset", "close": "close", "expired": "Expired"}.items()):
+        proxy.end_watches(WatchEnd(how))
+        eventually(lambda seen=seen: watching.ends[-1:] == [seen], f"the watch ended: {how}")
+        eventually(lambda: proxy.watches() == 1, "a new watch is under way")
+        api.apply(config_map(namespace, f"c{number}"))
+        eventually(lambda number=number: watching.seen[-1:] == [f"c{number}"], "the new watch tells")
+
+
+def test_a_silent_watch_stays_open_and_tells_nothing(watching, proxy, api, namespace):
+    """Until everything is mended; what happened meanwhile the client finds by watching anew."""
+    api.apply(config_map(namespace, "before"))
+    eventually(lambda: watching.seen == ["before"], "the watch tells")
+    proxy.silence_watches()
+    api.apply(config_map(namespace, "unheard"))
+    with pytest.raises(AssertionError):
+        eventually(lambda: len(watching.seen) > 1, "the watch tells", timeout_s=0.5)
+    assert proxy.watches() == 1
+    assert not watching.ends
+    proxy.mend()
+    eventually(lambda: watching.seen == ["before", "unheard"], "the new watch tells")
+    assert watching.ends == ["reset"]
+
+
+def test_a_watch_that_is_held_back_tells_late(watching, proxy, api, namespace):
+    """In order, and everything."""
+    proxy.hold_watches()
+    for name in ("one", "two"):
+        api.apply(config_map(namespace, name))
+    with pytest.raises(AssertionError):
+        eventually(lambda: watching.seen, "the watch tells", timeout_s=0.3)
+    proxy.release_watches()
+    eventually(lambda: watching.seen == ["one", "two"], "the watch tells")
+    assert not watching.ends

@@ -1,0 +1,341 @@
+"""A worker as the control plane sees it: the coordinator's protocol in earnest, everything behind it simulated.
+
+It is `millpond.protocol.client` that speaks. What an answer says is carried out at once but for what takes time in
+earnest: taking over, and restoring state that is not on the pod's disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from millpond.protocol import (
+    Answer,
+    Epoch,
+    Heartbeat,
+    RefusalCode,
+    Role,
+    TaskReport,
+    TaskState,
+    Trouble,
+)
+from millpond.protocol.client import CoordinatorClient
+from tests.cluster.images import Image
+from tests.cluster.streams import Streams
+
+__all__ = ("Exit", "Worker")
+
+END = 20_000
+"""Records in each task's changelogs."""
+_REPORT_S = 0.5
+
+
+class Exit(NamedTuple):
+    """How a container ended."""
+
+    code: int
+    message: str = ""
+    """What it wrote into its termination log."""
+    reason: str = "Error"
+
+
+@dataclass
+class _Held:
+    role: Role
+    offset: float = 0.0
+    running: bool = False
+
+
+class Worker:
+    """One process of an application.
+
+    Args:
+        name: its id, which is its pod's name.
+        environment: of its container.
+        files: where its volumes are: `token` and `ca.crt`.
+        image: what it runs.
+        streams: the application in Kafka.
+        disk: offsets of the state it has, by task; kept for the next one with this volume.
+        tick_s: how often it looks for news.
+
+    Attributes:
+        incarnation: different for each start.
+        answer: the last one.
+        refusal: why the coordinator refuses it, if it does.
+        started: whether it has begun to work.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        environment: Mapping[str, str],
+        files: Path,
+        image: Image,
+        streams: Streams,
+        disk: dict[str, float],
+        tick_s: float = 0.02,
+    ) -> None:
+        self.name = name
+        self.image = image
+        self.incarnation = uuid.uuid4().hex
+        self.answer: Answer | None = None
+        self.started = False
+        self.frozen = False
+        self._streams = streams
+        self._disk = disk
+        self._tick_s = tick_s
+        self._held: dict[str, _Held] = {}
+        self._found: dict[str, str] = {}
+        self._taking: dict[str, tuple[str | None, str, float]] = {}
+        self._leaving = False
+        self._patience_s = _seconds(environment.get("MILLPOND_SHUTDOWN_TIMEOUT", "20s"))
+        self._reported_at = self._progressed_at = 0.0
+        self._settled = False
+        self._urgent = False
+        self._environment = environment
+        self._files = files
+        self._client: CoordinatorClient | None = None
+        if "MILLPOND_COORDINATOR_URL" in environment:
+            self._client = self._new_client(self._heartbeat(image.topology.hash if image.trouble is None else ""))
+
+    @property
+    def refusal(self) -> RefusalCode | None:
+        refusal = self._client.refusal if self._client is not None else None
+        return None if refusal is None else refusal.code
+
+    @property
+    def ready(self) -> bool:
+        """What /readyz would say."""
+        shut_out = self.refusal is not None and self._client is not None and self._client.connected_at is None
+        return self._settled and not shut_out
+
+    @property
+    def tasks(self) -> dict[str, Role]:
+        """What it holds."""
+        return {task: held.role for task, held in list(self._held.items())}
+
+    def terminate(self) -> None:
+        """As SIGTERM: it hands its tasks over, as long as somebody is there to take them, and ends."""
+        self._leaving = self._urgent = True
+
+    def freeze(self, *, frozen: bool) -> None:
+        """As SIGSTOP and SIGCONT; its connections are its network's business."""
+        self.frozen = frozen
+        self._progressed_at = 0.0
+        if frozen:
+            self._stop_all("froze")
+
+    async def run(self) -> Exit:
+        """Until it ends; cancelled, it dies without a word."""
+        try:
+            await asyncio.sleep(self.image.starts_after)
+            if self.image.crash is not None and not self.image.crash_after:
+                return _crash(self.image)
+            if self.image.trouble is not None:
+                return await self._wait_for_ever()
+            return await self._work()
+        finally:
+            self._stop_all("died")
+
+    async def _wait_for_ever(self) -> Exit:
+        while not self._leaving:
+            if self._client is not None and not self.frozen:
+                await self._client.once()
+            await asyncio.sleep(_REPORT_S)
+        return Exit(0, reason="Completed")
+
+    async def _work(self) -> Exit:
+        self.started = True
+        began = time.monotonic()
+        heartbeats = asyncio.create_task(self._client.run()) if self._client is not None else None
+        try:
+            for task, owner in list(self._streams.owners.items()):
+                if owner == self.name:  # Kafka says so: nobody else has to
+                    self._hold(task, Role.ACTIVE)
+            while not (self._leaving and self._may_leave()):
+                if not self.frozen:
+                    if self.image.crash is not None and time.monotonic() - began >= self.image.crash_after:
+                        return _crash(self.image)
+                    if self.refusal is RefusalCode.REPLACED:
+                        return Exit(1, '{"reason": "OwnershipError", "message": "A newer process has this name."}')
+                    self._turn()
+                    if self._leaving:
+                        self._patience_s -= self._tick_s
+                await asyncio.sleep(self._tick_s)
+            self._stop_all("ended")
+        finally:
+            if heartbeats is not None:
+                heartbeats.cancel()
+                await asyncio.gather(heartbeats, return_exceptions=True)
+        if self._client is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._client.goodbye(), 1)
+        return Exit(0, reason="Completed")
+
+    def _may_leave(self) -> bool:
+        if self._client is None or self._client.refusal is not None or self._patience_s <= 0:
+            return True
+        at, answer = self._client.connected_at, self.answer
+        if at is None or answer is None or time.monotonic() - at > answer.session_timeout_ms / 1000:
+            return True
+        return answer.may_leave or not any(each.role is Role.ACTIVE for each in self._held.values())
+
+    # One turn.
+
+    def _turn(self) -> None:
+        before = self._standing()
+        answer = self._client.news() if self._client is not None else None
+        if answer is not None:
+            self.answer = answer
+            self._follow(answer)
+        self._take_over()
+        self._progress()
+        self._urgent = self._urgent or self._standing() != before
+        now = time.monotonic()
+        if self._urgent or now - self._reported_at > _REPORT_S:
+            self._report(urgent=self._urgent)
+            self._reported_at, self._urgent = now, False
+
+    def _standing(self) -> tuple[int, dict[str, bool]]:
+        return len(self._found), {task: held.running for task, held in self._held.items()}
+
+    def _follow(self, answer: Answer) -> None:
+        streams = self._streams
+        for order in answer.take_over:
+            for task, owner in order.owners.items():
+                if self._taking.get(task, (None, None))[:2] != (order.previous, owner):
+                    due = time.monotonic() + self.image.takes_over_after
+                    self._taking[task] = (order.previous, owner, due)
+        for task, owner in answer.release.items():
+            held = self._held.get(task)
+            if held is not None and held.role is Role.ACTIVE and streams.owners.get(task) == self.name:
+                streams.end(task, self.incarnation, "released")
+                self._found[task] = streams.move(task, self.name, owner, self.name)
+                self._drop(task)
+        for task, role in answer.tasks.items():
+            if role is not Role.ACTIVE:
+                if task not in self._held:
+                    self._hold(task, role)
+                elif self._held[task].role is not Role.ACTIVE:
+                    self._held[task].role = role
+            elif streams.owners.get(task) == self.name:
+                self._hold(task, Role.ACTIVE)
+            elif (found := streams.owners.get(task)) is not None:
+                self._found[task] = found
+        for task, held in list(self._held.items()):
+            if held.role is not Role.ACTIVE and task not in answer.tasks:
+                self._drop(task)
+
+    def _take_over(self) -> None:
+        now = time.monotonic()
+        for task, (previous, owner, due) in list(self._taking.items()):
+            if now >= due:
+                del self._taking[task]
+                self._found[task] = self._streams.move(task, previous, owner, self.name)
+                if self._found[task] == self.name:
+                    self._hold(task, Role.ACTIVE)
+
+    def _progress(self) -> None:
+        """Restore a little, notice who was fenced, and begin with what is complete."""
+        now = time.monotonic()
+        passed, self._progressed_at = now - (self._progressed_at or now), now
+        rate = END / self.image.restores_for if self.image.restores_for else END * 1e6
+        for task, held in list(self._held.items()):
+            if held.role is Role.ACTIVE and self._streams.owners.get(task) != self.name:
+                self._found[task] = self._streams.owners.get(task, "")
+                self._drop(task)
+                continue
+            held.offset = min(held.offset + rate * passed, END)
+            if not held.running and held.offset >= END and (held.role is not Role.ACTIVE or self.image.processes):
+                held.running = True
+                if held.role is Role.ACTIVE:
+                    self._streams.begin(task, self.name, self.incarnation)
+        active = [held for held in self._held.values() if held.role is Role.ACTIVE]
+        self._settled = self._settled or all(held.running for held in active)
+
+    def _hold(self, task: str, role: Role) -> None:
+        held = self._held.get(task)
+        if held is None:
+            self._held[task] = _Held(role, self._disk.pop(task, 0.0) if self._stateful(task) else END)
+        elif held.role is not role:
+            held.role, held.running = role, False
+
+    def _stateful(self, task: str) -> bool:
+        number = int(task.partition("_")[0])
+        return any(each.id == number and each.stateful for each in self.image.topology.subtopologies)
+
+    def _drop(self, task: str) -> None:
+        held = self._held.pop(task)
+        if self._stateful(task):
+            self._disk[task] = held.offset
+
+    def _stop_all(self, why: str) -> None:
+        for task, held in self._held.items():
+            if held.role is Role.ACTIVE:
+                self._streams.end(task, self.incarnation, why)
+            held.running = False
+            if self._stateful(task):
+                self._disk[task] = held.offset
+
+    # Words.
+
+    def _report(self, *, urgent: bool) -> None:
+        if self._client is None:
+            return
+        reports = {task: self._described(held) for task, held in self._held.items()}
+        on_disk = {task: int(offset) for task, offset in self._disk.items() if task not in self._held}
+        epoch = self.answer.epoch if self.answer is not None else Epoch()
+        self._client.report(reports, on_disk, self._found, epoch, self._leaving, urgent=urgent)
+        self._found = {}
+
+    @staticmethod
+    def _described(held: _Held) -> TaskReport:
+        state = TaskState.RUNNING if held.running else TaskState.RESTORING
+        return TaskReport(held.role, state, int(END - held.offset), int(held.offset))
+
+    def _heartbeat(self, topology_hash: str) -> Heartbeat:
+        environment = self._environment
+        return Heartbeat(
+            application=environment["MILLPOND_APPLICATION_ID"],
+            worker=self.name,
+            incarnation=self.incarnation,
+            sequence=0,
+            topology_hash=topology_hash,
+            address=environment.get("MILLPOND_APPLICATION_SERVER"),
+            revision=environment.get("MILLPOND_REVISION", ""),
+        )
+
+    def _new_client(self, base: Heartbeat) -> CoordinatorClient:
+        files = {"MILLPOND_COORDINATOR_TOKEN_FILE": "token", "MILLPOND_COORDINATOR_CA_FILE": "ca.crt"}
+        token, ca = (self._files / name if variable in self._environment else None for variable, name in files.items())
+        trouble = Trouble(*self.image.trouble) if self.image.trouble is not None else None
+        return CoordinatorClient(
+            self._environment["MILLPOND_COORDINATOR_URL"],
+            base,
+            self.image.topology if trouble is None else None,
+            token_file=token,
+            ca_file=ca,
+            trouble=lambda: trouble,
+        )
+
+
+def _crash(image: Image) -> Exit:
+    assert image.crash is not None
+    reason, sentence = image.crash
+    if reason == "OOMKilled":
+        return Exit(137, "", reason)
+    return Exit(image.exit_code, json.dumps({"reason": reason, "message": sentence}))
+
+
+def _seconds(text: str) -> float:
+    for unit, size in (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)):
+        if text.endswith(unit):
+            return float(text.removesuffix(unit)) * size
+    return float(text)

@@ -1,0 +1,159 @@
+"""Credentials in a directory, as a mounted Secret has them, and settings in one variable of the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millpond.errors import ConfigError
+from millpond.runtime.config import Config, Secret
+
+PASSWORD = "hunter2-swordfish"
+NEEDED = {"MILLPOND_APPLICATION_ID": "a", "MILLPOND_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Path:
+    """A Secret as the kubelet mounts it: files are links into a hidden directory that is a link itself."""
+    data = tmp_path / "..2026_11_21"
+    data.mkdir()
+    (tmp_path / "..data").symlink_to(data.name)
+    secret = {"sasl.username": "alice\n", "sasl.password": f"{PASSWORD}\n", "security.protocol": "SASL_SSL"}
+    for name, text in secret.items():
+        (data / name).write_text(text)
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    return tmp_path
+
+
+def load(directory: Path, environ: dict[str, str] | None = None, flags: dict[str, object] | None = None) -> Config:
+    return Config.load(None, {**NEEDED, "MILLPOND_CREDENTIALS_DIR": str(directory), **(environ or {})}, flags)
+
+
+def test_a_mounted_secret_goes_to_all_clients(mounted: Path) -> None:
+    """Each file is a property; a newline at its end is the editor's."""
+    config = load(mounted)
+    for settings in (config.consumer_settings(), config.producer_settings(), config.admin_settings()):
+        assert settings["sasl.username"] == "alice"
+        assert settings["sasl.password"] == PASSWORD
+        assert settings["security.protocol"] == "sasl_ssl" or settings["security.protocol"] == "SASL_SSL"
+
+
+def test_only_one_newline_is_taken_off_and_blanks_stay(tmp_path: Path) -> None:
+    """Passwords may begin and end with anything."""
+    (tmp_path / "sasl.password").write_bytes(b" x \n\n")
+    (tmp_path / "sasl.username").write_bytes(b"bob\r\n")
+    settings = load(tmp_path).consumer_settings()
+    assert settings["sasl.password"] == " x \n"
+    assert settings["sasl.username"] == "bob"
+
+
+def test_nothing_of_it_is_shown(mounted: Path) -> None:
+    """Not even names of users: who puts them into a Secret has reasons."""
+    config = load(mounted)
+    shown = repr(config) + str(config.as_mapping()) + repr(config.consumer_settings())
+    assert PASSWORD not in shown
+    assert "alice" not in repr(config) + str(config.as_mapping())
+    assert isinstance(config.consumer["sasl.username"], Secret)
+
+
+def test_files_for_properties_to_point_at_may_lie_there_too(tmp_path: Path) -> None:
+    """Certificates are mounted with the Secret that has the rest; keystores are no text."""
+    (tmp_path / "ca.crt").write_text("-----BEGIN CERTIFICATE-----")
+    (tmp_path / "user.p12").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "ssl.ca.location").write_text(str(tmp_path / "ca.crt"))
+    config = load(tmp_path)
+    assert set(config.consumer) == {"ssl.ca.location"}
+
+
+def test_credentials_win_over_the_environment_and_flags_over_them(mounted: Path) -> None:
+    """A Secret that is rotated is not hidden by what was set when the pod was written."""
+    environ = {"MILLPOND_SASL_USERNAME": "eve"}
+    assert load(mounted, environ).consumer_settings()["sasl.username"] == "alice"
+    assert load(mounted, environ, {"sasl.username": "carol"}).consumer_settings()["sasl.username"] == "carol"
+
+
+def test_a_program_may_name_the_directory(mounted: Path) -> None:
+    """`Config.of` reads it as well, and what is given in code wins."""
+    config = Config.of(application_id="a", bootstrap_servers="b:1", credentials_dir=mounted, sasl_username="dora")
+    settings = config.admin_settings()
+    assert (settings["sasl.username"], settings["sasl.password"]) == ("dora", PASSWORD)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("sasl.pasword", PASSWORD, ["sasl.pasword", "sasl.password"]),
+        ("commit.interval.ms", "100", ["commit.interval.ms", "no property of Kafka clients"]),
+        ("DB_URL", PASSWORD, ["DB_URL", "no property of Kafka clients"]),
+        ("security.protocol", PASSWORD, ["security.protocol", "expected one of"]),
+        ("group.id", "g", ["group.id", "cannot be set"]),
+    ],
+)
+def test_what_cannot_be_a_credential_is_refused_without_being_shown(
+    tmp_path: Path, name: str, text: str, words: list[str]
+) -> None:
+    """The file is named and the nearest right name; its content is not."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path)
+    assert all(word in str(caught.value) for word in words)
+    assert str(tmp_path) in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """The Secret was not mounted."""
+    with pytest.raises(ConfigError, match=r"credentials\.dir.*mount"):
+        load(tmp_path / "missing")
+
+
+def test_binary_credentials_are_refused(tmp_path: Path) -> None:
+    """A property's value is text."""
+    (tmp_path / "sasl.password").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load(tmp_path)
+
+
+def test_settings_may_come_as_json_in_one_variable(tmp_path: Path) -> None:
+    """Every key can be spelled there; the other variables win, and the file does not."""
+    file = tmp_path / "millpond.toml"
+    file.write_text('"commit.interval.ms" = 1\n"poll.ms" = 7\n')
+    inline = (
+        '{"commit.interval": "200ms", "http.port": "9", "consumer": {"fetch.min.bytes": 2}, "topic.retention.ms": "5"}'
+    )
+    config = Config.load(file, {**NEEDED, "MILLPOND_HTTP_PORT": "8", "MILLPOND_CONFIG_INLINE": inline})
+    assert (config.commit_interval_ms, config.poll_ms, config.http_port) == (200, 7, 8)
+    assert config.consumer["fetch.min.bytes"] == 2
+    assert config.topic == {"retention.ms": "5"}
+    assert config.origins["commit.interval.ms"] == "in MILLPOND_CONFIG_INLINE"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f'{{"sasl.password": "{PASSWORD}"', "valid JSON"),
+        (f'["{PASSWORD}"]', "JSON object"),
+        ('{"comit.interval": "1s"}', "commit.interval"),
+        ('{"http.port": null}', "http.port"),
+    ],
+)
+def test_json_that_cannot_be_settings_is_refused(text: str, words: str) -> None:
+    """The variable is named; its content is not."""
+    with pytest.raises(ConfigError) as caught:
+        Config.load(None, {**NEEDED, "MILLPOND_CONFIG_INLINE": text})
+    assert "MILLPOND_CONFIG_INLINE" in str(caught.value)
+    assert words in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+    assert caught.value.__cause__ is None or PASSWORD not in repr(caught.value.__cause__)
+
+
+def test_other_variables_of_millpond_are_no_settings() -> None:
+    """Where to write the last words is for the program, before it has a configuration."""
+    assert Config.load(None, {**NEEDED, "MILLPOND_TERMINATION_LOG": "/dev/null"}).application_id == "a"
+
+
+def test_what_a_worker_runs_has_a_name() -> None:
+    """Whoever starts it gives it."""
+    assert Config.load(None, {**NEEDED, "MILLPOND_REVISION": "7d4f0c2a91"}).revision == "7d4f0c2a91"

@@ -1,0 +1,206 @@
+"""Workers that are no members: refused for what they run, or about to start; and topologies that are pinned."""
+
+from __future__ import annotations
+
+from millpond.protocol import Heartbeat, RefusalCode, Role, TaskReport, Trouble
+from tests.coordinator.simulation import Driver, Kafka, Worker, code, fleet, settled
+from tests.coordinator.support import APP, topology
+
+TROUBLE = Trouble("BrokerError", "no answer from Kafka at 'kafka:9092': check that it runs.")
+
+
+def starting(worker: str = "w0", incarnation: str = "w0-2", **fields: object) -> Heartbeat:
+    """A heartbeat of a worker that does not know its tasks yet."""
+    return Heartbeat(APP, worker, incarnation, 1, "", **{"trouble": TROUBLE, "revision": "r2", **fields})
+
+
+def test_a_refused_worker_is_remembered_with_what_it_runs_and_what_differs() -> None:
+    """Whoever rolls out a new topology learns why it is not taken in."""
+    driver, kafka = Driver(), Kafka()
+    settled(driver, fleet(kafka, 1))
+    before = driver.engine.changes
+    outcome = driver.beat(Worker("w1", kafka, topology(hash="h2", store="sums")), revision="r2")
+    refused = driver.engine.refused["w1"]
+    assert refused.code is code(outcome) is RefusalCode.TOPOLOGY_MISMATCH
+    assert (refused.incarnation, refused.revision, refused.message) == ("w1-1", "r2", outcome.message)
+    assert "'sums'" in refused.differences
+    assert refused.differences in refused.message
+    assert driver.engine.changes == before + 1
+
+
+def test_a_refusal_that_repeats_itself_is_no_news_and_keeps_its_time() -> None:
+    """Refused workers ask again every second."""
+    driver, kafka = Driver(), Kafka()
+    settled(driver, fleet(kafka, 1))
+    other = Worker("w1", kafka, topology(hash="h2"))
+    driver.beat(other)
+    refused, before = driver.engine.refused["w1"], driver.engine.changes
+    driver.now_ms += 1_000
+    driver.beat(other)
+    assert driver.engine.refused["w1"] == refused
+    assert driver.engine.changes == before
+
+
+def test_a_refused_worker_of_another_version_is_remembered_too() -> None:
+    """Its version is what is wrong with it."""
+    driver, kafka = Driver(), Kafka()
+    driver.beat(Worker("w0", kafka, topology()), version=9)
+    assert driver.engine.refused["w0"].code is RefusalCode.UNSUPPORTED_VERSION
+
+
+def test_refusals_for_other_reasons_are_not_kept() -> None:
+    """A process that was replaced says nothing about what the application runs."""
+    driver, kafka = Driver(), Kafka()
+    old = Worker("w0", kafka, topology())
+    settled(driver, [old])
+    settled(driver, [Worker("w0", kafka, topology(), start=2)])
+    assert code(driver.beat(old)) is RefusalCode.REPLACED
+    assert not driver.engine.refused
+
+
+def test_a_refusal_is_forgotten_when_its_worker_is_taken_in_gone_ended_or_silent() -> None:
+    """It stands as long as the worker stands outside."""
+    driver, kafka = Driver(), Kafka()
+    members = fleet(kafka, 1)
+    settled(driver, members)
+
+    def refused() -> Worker:
+        other = Worker("w1", kafka, topology(hash="h2"))
+        driver.beat(other)
+        assert "w1" in driver.engine.refused
+        return other
+
+    refused()
+    driver.beat(Worker("w1", kafka, topology(), start=2))
+    assert not driver.engine.refused
+    driver.engine.gone("w1", driver.now_ms)
+
+    driver.pass_time(2_000)
+    driver.beat(members[0])
+    refused()
+    driver.engine.gone("w1", driver.now_ms)
+    assert not driver.engine.refused
+
+    other = refused()
+    driver.beat(other, ended=True)
+    assert not driver.engine.refused
+
+    refused()
+    driver.pass_time(6_000)
+    assert not driver.engine.refused
+
+
+def test_a_pinned_topology_is_kept_when_nobody_runs_it_any_more() -> None:
+    """The only worker comes back with another one: it waits until somebody allows it."""
+    driver, kafka = Driver(), Kafka()
+    settled(driver, fleet(kafka, 1))
+    driver.engine.pin("h1")
+    again = Worker("w0", Kafka(), topology(hash="h2"), start=2)
+    outcome = driver.beat(again)
+    assert code(outcome) is RefusalCode.TOPOLOGY_MISMATCH
+    assert "Allow the application to change its topology" in outcome.message
+    assert driver.engine.topology.hash == "h1"
+    driver.engine.pin("")
+    assert code(driver.beat(again)) is None
+    assert driver.engine.topology.hash == "h2"
+    assert not driver.engine.refused
+
+
+def test_a_pinned_topology_outlives_the_coordinator() -> None:
+    """What was written down counts, not only what live workers say."""
+    driver, kafka = Driver(), Kafka()
+    settled(driver, fleet(kafka, 1))
+    later = Driver(2, "c2", driver.store)
+    later.engine.pin("h1")
+    later.pass_time(5_000)
+    assert code(later.beat(Worker("w0", Kafka(), topology(hash="h2"), start=2))) is RefusalCode.TOPOLOGY_MISMATCH
+    assert code(later.beat(Worker("w0", kafka, topology(), start=3))) is None
+
+
+def test_a_pinned_application_without_a_topology_takes_the_first_one() -> None:
+    """There is nothing to keep yet."""
+    driver = Driver()
+    driver.engine.pin("h1")
+    settled(driver, fleet(Kafka(), 1))
+    assert driver.engine.topology.hash == "h1"
+
+
+def test_a_worker_that_is_about_to_start_is_seen_and_gets_nothing() -> None:
+    """It is no member: nothing is placed on it, and what its last process had goes on to others."""
+    driver, kafka = Driver(), Kafka()
+    workers = fleet(kafka, 2)
+    settled(driver, workers)
+    driver.engine.gone("w0", driver.now_ms)
+    assert driver.engine.heartbeat(starting(), driver.now_ms) is None
+    settled(driver, workers[1:])
+    assert set(kafka.owners.values()) == {"w1"}
+    shown = next(each for each in driver.engine.view(driver.now_ms).members if each.worker == "w0")
+    assert (shown.alive, shown.incarnation, shown.revision, shown.trouble) == (False, "w0-2", "r2", TROUBLE)
+    assert driver.engine.starting["w0"].trouble == TROUBLE
+    assert all(each.trouble is None for each in driver.engine.view(None).members)
+
+
+def test_a_worker_that_nobody_knew_shows_while_it_starts() -> None:
+    """The first worker of an application may wait for the brokers too."""
+    driver = Driver()
+    driver.engine.heartbeat(starting(), 0)
+    (shown,) = driver.engine.view(0).members
+    assert shown.trouble == TROUBLE
+    assert driver.engine.view(None).members == ()
+    driver.pass_time(6_000)
+    assert not driver.engine.starting
+
+
+def test_a_start_that_goes_through_ends_the_trouble() -> None:
+    """The first heartbeat with a topology makes it a member; one that came late changes nothing."""
+    driver, kafka = Driver(), Kafka()
+    driver.engine.heartbeat(starting(incarnation="w0-1"), 0)
+    settled(driver, fleet(kafka, 1))
+    assert not driver.engine.starting
+    assert driver.engine.heartbeat(starting(incarnation="w0-1"), driver.now_ms) is None
+    assert not driver.engine.starting
+    assert driver.engine.members["w0"].alive
+
+
+def test_what_a_member_runs_and_its_trouble_are_shown_and_are_news() -> None:
+    """People and tools see them in the list of members."""
+    driver, kafka = Driver(), Kafka()
+    workers = fleet(kafka, 1)
+    settled(driver, workers)
+    driver.beat(workers[0])
+    before = driver.engine.changes
+    driver.beat(workers[0], revision="r1", trouble=TROUBLE)
+    assert driver.engine.changes == before + 1
+    (shown,) = driver.engine.view(driver.now_ms).members
+    assert (shown.revision, shown.trouble) == ("r1", TROUBLE)
+    driver.beat(workers[0], revision="r1", trouble=TROUBLE)
+    assert driver.engine.changes == before + 1
+
+
+def test_progress_alone_is_no_news() -> None:
+    """Lags move with every heartbeat; only crossing the line of the acceptable lag counts."""
+    driver, kafka = Driver(acceptable_lag=100), Kafka()
+    workers = fleet(kafka, 1)
+    settled(driver, workers)
+    held = dict(workers[0].held)
+
+    def changed(lag: int) -> bool:
+        before = driver.engine.changes
+        driver.beat(workers[0], tasks=held | {"0_9": TaskReport(Role.STANDBY, lag=lag)})
+        return driver.engine.changes != before
+
+    changed(5_000)
+    driver.decide()
+    assert not changed(4_000)
+    assert changed(50)
+    assert not changed(40)
+
+
+def test_the_pinned_topology_takes_the_place_of_another_that_nobody_runs_any_more() -> None:
+    """Going back from a topology that was let in for a while."""
+    driver, kafka = Driver(), Kafka()
+    settled(driver, fleet(kafka, 1))
+    driver.engine.pin("h2")
+    assert code(driver.beat(Worker("w0", kafka, topology(), start=2))) is RefusalCode.TOPOLOGY_MISMATCH
+    assert code(driver.beat(Worker("w0", Kafka(), topology(hash="h2"), start=3))) is None
+    assert driver.engine.topology.hash == "h2"

@@ -1,0 +1,198 @@
+"""One coordinator for many namespaces, and who is told of what happens in them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import aiohttp
+import msgspec
+
+from millpond.errors import MillpondError
+from millpond.protocol import Answer, Member, Refusal, RefusalCode, Trouble, encode
+from millpond_operator.assignment import Options
+from millpond_operator.coordinator import Coordinator, EngineOptions, Identity
+from tests.coordinator.support import APP, connected, eventually, heartbeat, topology
+from tests.coordinator.test_server import QUICK, Service, all_owned, run, serving, worker, working
+
+
+def path(namespace: str, worker: str = "w0", application: str = APP) -> str:
+    return f"/namespaces/{namespace}/v1/applications/{application}/workers/{worker}/heartbeat"
+
+
+def test_two_namespaces_may_have_an_application_of_the_same_id() -> None:
+    """Neither is below the plain paths, and each has its own workers."""
+
+    async def scenario() -> None:
+        async with serving() as service:
+            await service.coordinator.add(APP, QUICK, namespace="shop")
+            await service.coordinator.add(APP, QUICK, namespace="bank")
+            assert isinstance(await service.beat(heartbeat("w0"), path=path("shop")), Answer)
+            assert isinstance(await service.beat(heartbeat("w1"), path=path("bank", "w1")), Answer)
+            assert list(service.coordinator.application(APP, "shop").engine.members) == ["w0"]
+            assert list(service.coordinator.application(APP, "bank").engine.members) == ["w1"]
+            assert not service.coordinator.application(APP).engine.members
+            refusal = await service.beat(heartbeat("w0"), path=path("none"))
+            assert refusal.code is RefusalCode.UNKNOWN_APPLICATION
+            _, listed = await service.ask("GET", "/namespaces/shop/v1/applications")
+            assert msgspec.json.decode(listed) == [APP]
+            await service.coordinator.remove(APP, "shop")
+            assert service.coordinator.application(APP, "shop") is None
+            assert service.coordinator.application(APP, "bank") is not None
+            _, metrics = await service.ask("GET", "/metrics")
+            assert b'members{application_id="delays",application_namespace="bank",state="alive"} 1.0' in metrics
+
+    run(scenario())
+
+
+def test_a_worker_whose_url_has_a_namespace_is_served_there() -> None:
+    """The client needs to know nothing of namespaces."""
+
+    async def scenario() -> None:
+        async with serving() as service:
+            await service.coordinator.add(APP, QUICK, namespace="shop")
+            client = worker(f"{service.coordinator.url}/namespaces/shop", "w0")
+            async with working(client):
+                engine = service.coordinator.application(APP, "shop").engine
+                await eventually(lambda: len(engine.owners) == 4, "tasks")
+
+    run(scenario())
+
+
+def test_a_token_of_one_namespace_is_good_for_nothing_in_another() -> None:
+    """Not for heartbeats, not for reading, and its admin is none there."""
+
+    async def identify(token: str | None) -> Identity | None:
+        return {"w": Identity("w0", namespace="shop"), "a": Identity(namespace="shop", admin=True)}.get(token or "")
+
+    async def scenario() -> None:
+        async with serving(authenticator=identify) as service:
+            for namespace in ("shop", "bank"):
+                await service.coordinator.add(APP, QUICK, namespace=namespace)
+            assert isinstance(await service.beat(heartbeat(), "w", path("shop")), Answer)
+            refusal = await service.beat(heartbeat(), "w", path("bank"))
+            assert isinstance(refusal, Refusal)
+            assert refusal.code is RefusalCode.FORBIDDEN
+            for namespace, allowed in (("shop", 200), ("bank", 403)):
+                base = f"/namespaces/{namespace}/v1/applications/{APP}"
+                for what in ("assignment", "members"):
+                    status, _ = await service.ask("GET", f"{base}/{what}", headers={"Authorization": "Bearer w"})
+                    assert status == allowed
+            drain = f"/namespaces/bank/v1/applications/{APP}/workers/w0/drain"
+            status, _ = await service.ask("POST", drain, headers={"Authorization": "Bearer a"})
+            assert status == 403
+
+    run(scenario())
+
+
+def test_tokens_that_cannot_be_judged_now_are_neither_good_nor_bad() -> None:
+    """The worker asks again; it is not told that its token is wrong."""
+
+    async def identify(token: str | None) -> Identity | None:
+        raise MillpondError("the API server does not answer.")
+
+    async def scenario() -> None:
+        async with serving(authenticator=identify) as service:
+            status, body = await service.ask("POST", path("shop"), data=encode(heartbeat()))
+            assert status == 503
+            assert b"does not answer" in body
+            client = worker(service.coordinator.url, "w0")
+            async with connected(client):
+                await eventually(lambda: client.failures, "a failure")
+            assert client.refusal is None
+
+    run(scenario())
+
+
+def test_changes_are_told_once_for_many_and_not_for_mere_progress() -> None:
+    """Whoever reconciles hears of members, owners, refusals and starts; an idle fleet makes no noise."""
+
+    async def scenario() -> None:
+        told: list[tuple[str, str]] = []
+        coordinator = Coordinator(on_change=lambda *which: told.append(which))
+        await coordinator.add(APP, QUICK, namespace="shop")
+        await coordinator.start()
+        try:
+            async with aiohttp.ClientSession() as http:
+                service = Service(coordinator, http)
+                engine = coordinator.application(APP, "shop").engine
+                clients = [worker(f"{coordinator.url}/namespaces/shop", f"w{number}") for number in range(3)]
+                async with working(*clients):
+                    await eventually(lambda: len(engine.owners) == 4 and told, "tasks")
+                    await eventually(
+                        lambda: engine.changes == coordinator.application(APP, "shop")._told_changes, "calm"
+                    )
+                    assert set(told) == {("shop", APP)}
+                    heard = {member.id: member.sequence for member in engine.members.values()}
+                    told.clear()
+                    await eventually(
+                        lambda: all(each.sequence > heard[each.id] for each in engine.members.values()), "heartbeats"
+                    )
+                    assert not told
+                    other = heartbeat("w7", summary=topology(hash="h2"))
+                    assert (await service.beat(other, path=path("shop", "w7"))).code is RefusalCode.TOPOLOGY_MISMATCH
+                    await eventually(lambda: told, "the refusal")
+                    told.clear()
+                    trouble = Trouble("BrokerError", "no answer from Kafka.")
+                    beat = heartbeat("w8", topology=None, topology_hash="", trouble=trouble, wait_ms=1_000)
+                    assert not (await service.beat(beat, path=path("shop", "w8"))).tasks
+                    await eventually(lambda: told, "the start")
+                    _, listed = await service.ask("GET", f"/namespaces/shop/v1/applications/{APP}/members")
+                    members = {each.worker: each for each in msgspec.json.decode(listed, type=list[Member])}
+                    assert members["w8"].trouble == trouble
+        finally:
+            await coordinator.stop()
+
+    run(scenario())
+
+
+def test_workers_learn_of_another_session_timeout_at_once() -> None:
+    """Those that wait for news are answered with it."""
+
+    async def scenario() -> None:
+        slow = EngineOptions(session_timeout=timedelta(minutes=1), gathering=timedelta(milliseconds=1))
+        async with serving(slow) as service:
+            client = worker(service.coordinator.url, "w0")
+            async with working(client):
+                await all_owned(service, {"w0"})
+                application = service.coordinator.application(APP)
+                await eventually(lambda: application.waiting, "a heartbeat that waits")
+                application.reconfigure(
+                    EngineOptions(assignment=Options(standby_replicas=1), session_timeout=timedelta(seconds=1))
+                )
+                await eventually(lambda: client._session_ms == 1_000, "the new session timeout", timeout_s=5)
+
+    run(scenario())
+
+
+def test_a_heartbeat_of_another_version_that_cannot_be_read_is_remembered() -> None:
+    """Whoever rolls out a new image learns that it speaks another protocol."""
+
+    async def scenario() -> None:
+        async with serving() as service:
+            raw = b'{"version": 7, "incarnation": "i", "revision": "r2", "worker": {"id": "w0"}}'
+            refusal = await service.post(f"/v1/applications/{APP}/workers/w0/heartbeat", raw)
+            assert refusal.code is RefusalCode.UNSUPPORTED_VERSION
+            refused = service.coordinator.application(APP).engine.refused["w0"]
+            assert (refused.code, refused.incarnation, refused.revision) == (refusal.code, "i", "r2")
+            assert refused.message == refusal.message
+
+    run(scenario())
+
+
+def test_a_failing_application_does_not_stop_the_time_of_others() -> None:
+    """Their sessions time out all the same."""
+
+    async def scenario() -> None:
+        short = EngineOptions(session_timeout=timedelta(milliseconds=300), gathering=timedelta(milliseconds=1))
+        async with serving(short) as service:
+            await service.coordinator.add("a", short)
+
+            def fail() -> None:
+                raise RuntimeError("broken")
+
+            service.coordinator.application("a").tick = fail
+            await service.beat(heartbeat())
+            engine = service.coordinator.application(APP).engine
+            await eventually(lambda: not engine.members["w0"].alive, "its end")
+
+    run(scenario())

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+import urllib.request
+
+import pytest
+
+from millpond_operator.resources import parse
+from tests.cluster.api import ApiFailure
+
+KINDS = ("StreamApp", "StreamAssignment")
+_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+def condition(type: str, status: str) -> dict[str, str]:
+    return {"type": type, "status": status, "reason": "Because", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+def table_of(api, path: str):
+    """What the API server prints for kubectl."""
+    asked = urllib.request.Request(api.access.url + path, headers={"Accept": _TABLE})
+    with urllib.request.urlopen(asked, context=api.access.ssl_context()) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_definitions_are_small(kind, definitions):
+    """A definition fits, with room to spare, into the annotation that kubectl keeps of what it applied."""
+    assert len(json.dumps(definitions[kind])) < 100_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_schemas_are_structural_and_the_api_server_finds_nothing_to_say(kind, api):
+    """No field is left to chance: the API server serves the schema as it is."""
+    plural = f"{kind.lower()}s.millpond.dev"
+    found = api.get("CustomResourceDefinition", None, plural)
+    conditions = {each["type"]: each["status"] for each in found["status"]["conditions"]}
+    assert "NonStructuralSchema" not in conditions
+    assert conditions["NamesAccepted"] == conditions["Established"] == "True"
+    assert "x-kubernetes-preserve-unknown-fields" not in json.dumps(found["spec"])
+
+
+def test_short_names_and_categories(api):
+    """There is `kubectl get sapp`, `kubectl get stream` and `kubectl get all`."""
+    listed = api.request("GET", "/apis/millpond.dev/v1alpha1")["resources"]
+    found = {each["name"]: (each.get("shortNames"), each.get("categories")) for each in listed}
+    assert found["streamapps"] == (["sapp"], ["all", "stream"]) or found["streamapps"] == (["sapp"], ["stream", "all"])
+    assert found["streamassignments"] == (["sasg"], ["stream"])
+    assert {"streamapps/status", "streamapps/scale"} <= found.keys()
+    assert "streamassignments/status" not in found
+
+
+def test_what_is_not_given_gets_its_default(api, stream_app):
+    """The API server fills in the same defaults as the operator would."""
+    given = stream_app()
+    made = api.create(given)
+    assert made["spec"] == given["spec"] | {
+        "processingGuarantee": "exactly_once",
+        "replicas": 1,
+        "standbyReplicas": 0,
+        "maxWarmupReplicas": 2,
+        "acceptableRecoveryLag": 10_000,
+        "sessionTimeout": "6s",
+        "state": {
+            "size": "1Gi",
+            "ephemeral": False,
+            "retentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Delete"},
+        },
+        "resources": {},
+        "pod": {"terminationGracePeriodSeconds": 60},
+        "rollout": {"strategy": "Rolling", "progressDeadline": "5m", "minReady": "10s", "autoRollback": True},
+        "suspended": False,
+        "deletion": {"kafka": "Retain"},
+    }
+    assert parse(made).spec == parse(given).spec
+
+
+def test_defaults_reach_into_objects_that_are_given_in_part(api, stream_app):
+    """One field of an object is given: its neighbours still get theirs."""
+    parts = {
+        "state": {"storageClassName": "fast"},
+        "rollout": {"autoRollback": False},
+        "pod": {"topologySpreadConstraints": [{"topologyKey": "topology.kubernetes.io/zone"}]},
+    }
+    given = stream_app(parts)
+    made = api.create(given)
+    assert made["spec"]["state"]["size"] == "1Gi"
+    assert made["spec"]["rollout"]["strategy"] == "Rolling"
+    assert made["spec"]["pod"]["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert parse(made).spec == parse(given).spec
+
+
+def test_what_nobody_knows_is_pruned(api, stream_app):
+    """A misspelled field does not stay and look as if it had an effect; strict clients are told of it."""
+    made = api.create(stream_app({"standByReplicas": 2, "kafka/brokers": "x", ".status": {"phase": "Running"}}))
+    assert "standByReplicas" not in made["spec"]
+    assert made["spec"]["kafka"] == {"bootstrapServers": "kafka:9092"}
+    assert "status" not in made
+    with pytest.raises(ApiFailure, match="standByReplicas"):
+        path = f"/apis/millpond.dev/v1alpha1/namespaces/{made['metadata']['namespace']}/streamapps"
+        api.request("POST", path, stream_app({"standByReplicas": 2, ".metadata/name": "b"}), fieldValidation="Strict")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("image", None),
+        ("image", ""),
+        ("topology", None),
+        ("kafka", None),
+        ("kafka/bootstrapServers", None),
+        ("imagePullPolicy", "Sometimes"),
+        ("processingGuarantee", "exactly_twice"),
+        ("replicas", -1),
+        ("replicas", 1001),
+        ("standbyReplicas", 11),
+        ("maxWarmupReplicas", 101),
+        ("acceptableRecoveryLag", -1),
+        ("applicationId", "a" * 201),
+        ("state/size", True),
+        ("state/retentionPolicy", {"whenDeleted": "Keep"}),
+        ("pod/terminationGracePeriodSeconds", 14),
+        ("rollout/strategy", "BlueGreen"),
+        ("deletion/kafka", "Purge"),
+        ("config", {"a": 1}),
+        ("env", [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]),
+    ],
+)
+def test_values_out_of_range_are_refused(field, value, api, stream_app):
+    """Bounds, enumerations, required fields and unique names are the schema's own."""
+    with pytest.raises(ApiFailure) as caught:
+        api.create(stream_app({field: value}))
+    assert caught.value.status == 422
+    assert field.split("/")[-1] in caught.value.message
+
+
+def test_scale_reads_and_writes_the_number_of_workers(api, stream_app, namespace):
+    """The scale subresource is what kubectl scale and autoscalers use; it has the selector of the workers' pods."""
+    api.create(stream_app())
+    api.scale("StreamApp", namespace, "delays", 5)
+    there = api.get("StreamApp", namespace, "delays")
+    assert (there["spec"]["replicas"], there["metadata"]["generation"]) == (5, 2)
+    status = {"replicas": 3, "selector": "app.kubernetes.io/instance=delays"}
+    api.apply(stream_app({"image": None, "topology": None, "kafka": None}) | {"status": status}, subresource="status")
+    path = f"/apis/millpond.dev/v1alpha1/namespaces/{namespace}/streamapps/delays/scale"
+    scale = api.request("GET", path)
+    assert (scale["spec"], scale["status"]) == ({"replicas": 5}, status)
+
+
+def test_the_status_is_a_subresource(api, stream_app):
+    """Writing the status changes no specification and no generation, and the other way round."""
+    made = api.create(stream_app())
+    status = {
+        "observedGeneration": 1,
+        "leaderEpoch": 4,
+        "phase": "RollingOut",
+        "replicas": 2,
+        "readyReplicas": 1,
+        "workers": "1/2",
+        "tasks": "11/12",
+        "image": "delays:3",
+        "currentRevision": "0123456789",
+        "targetRevision": "abcdef0123",
+        "failed": {"revision": "f", "strategy": "Rolling", "reason": "ImagePullBackOff", "message": "No such image."},
+        "rollout": {
+            "revision": "abcdef0123",
+            "strategy": "Rolling",
+            "from": "0123456789",
+            "startedAt": "2026-01-01T00:00:00Z",
+            "worker": "delays-1",
+            "workerSince": "2026-01-01T00:00:00Z",
+            "restarting": True,
+            "stopped": True,
+        },
+        "scaling": {"to": 1, "since": "2026-01-01T00:00:00Z"},
+        "conditions": [condition("Ready", "False"), condition("Progressing", "True")],
+    }
+    written = api.replace(made | {"status": status, "spec": made["spec"] | {"replicas": 7}}, subresource="status")
+    assert written["status"] == status
+    assert (written["spec"]["replicas"], written["metadata"]["generation"]) == (1, 1)
+    changed = api.replace(written | {"status": {}, "spec": written["spec"] | {"replicas": 7}})
+    assert changed["status"] == status
+    assert changed["metadata"]["generation"] == 2
+
+
+def test_columns_tell_how_an_application_is(api, stream_app, namespace):
+    """What kubectl get shows."""
+    status = {
+        "phase": "Running",
+        "workers": "2/2",
+        "tasks": "12/12",
+        "conditions": [condition("Progressing", "False"), condition("Ready", "True")],
+    }
+    api.replace(api.create(stream_app()) | {"status": status}, subresource="status")
+    table = table_of(api, f"/apis/millpond.dev/v1alpha1/namespaces/{namespace}/streamapps")
+    assert [each["name"] for each in table["columnDefinitions"] if not each["priority"]] == [
+        "Name", "Ready", "Workers", "Tasks", "Phase", "Age",
+    ]  # fmt: skip
+    assert table["rows"][0]["cells"][:5] == ["delays", "True", "2/2", "12/12", "Running"]

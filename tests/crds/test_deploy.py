@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from tests.cluster.api import KINDS, ApiFailure
+from tests.cluster.installing import manifests
+from tests.crds.conftest import REPOSITORY
+
+DEPLOY = REPOSITORY / "deploy"
+NAMESPACE = "millpond-system"
+OPERATOR = f"system:serviceaccount:{NAMESPACE}:millpond-operator"
+
+APPLIED = ("create", "patch", "get", "list", "watch", "delete")
+ALLOWED = [
+    *((verb, group, resource, "shop", "")
+      for group, resource in (
+          ("millpond.dev", "streamassignments"), ("apps", "statefulsets"), ("apps", "controllerrevisions"), ("", "services"),
+          ("", "configmaps"), ("", "serviceaccounts"), ("policy", "poddisruptionbudgets"),
+          ("networking.k8s.io", "networkpolicies"), ("batch", "jobs"),
+      )
+      for verb in APPLIED),
+    *((verb, "millpond.dev", "streamapps", "shop", "") for verb in ("get", "list", "watch", "patch")),
+    ("patch", "millpond.dev", "streamapps/status", "shop", ""),
+    ("update", "millpond.dev", "streamapps/finalizers", "shop", ""),
+    *((verb, "", "pods", "shop", "") for verb in ("get", "list", "watch", "delete")),
+    *((verb, "", "persistentvolumeclaims", "shop", "") for verb in ("get", "list", "watch", "patch")),
+    *((verb, "", "events", "shop", "") for verb in ("create", "patch", "get", "list")),
+    *((verb, "", "nodes", "", "") for verb in ("get", "list", "watch")),
+    ("create", "authentication.k8s.io", "tokenreviews", "", ""),
+    ("create", "coordination.k8s.io", "leases", NAMESPACE, ""),
+    *((verb, "coordination.k8s.io", "leases", NAMESPACE, "millpond-operator") for verb in ("get", "update")),
+    ("create", "discovery.k8s.io", "endpointslices", NAMESPACE, ""),
+    *((verb, "discovery.k8s.io", "endpointslices", NAMESPACE, "millpond-coordinator") for verb in ("get", "patch")),
+    ("create", "", "secrets", NAMESPACE, ""),
+    *((verb, "", "secrets", NAMESPACE, "millpond-coordinator-tls") for verb in ("get", "update")),
+]  # fmt: skip
+DENIED = [
+    *((verb, "", "secrets", where, "") for verb in ("get", "list", "watch") for where in (NAMESPACE, "shop", "")),
+    ("get", "", "secrets", "shop", "millpond-coordinator-tls"),
+    ("create", "", "secrets", "shop", ""),
+    ("create", "", "pods", "shop", ""),
+    ("create", "", "pods/exec", "shop", ""),
+    ("delete", "", "persistentvolumeclaims", "shop", ""),
+    ("delete", "millpond.dev", "streamapps", "shop", ""),
+    ("create", "", "serviceaccounts/token", "shop", ""),
+    ("impersonate", "", "users", "", ""),
+    ("bind", "rbac.authorization.k8s.io", "clusterroles", "", ""),
+    ("update", "coordination.k8s.io", "leases", "kube-system", ""),
+]
+
+
+def deployed() -> list[dict]:
+    """All that is installed, in the namespace where it is installed."""
+    listed = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
+    found = [each for name in listed["resources"] if name != "../crds"
+             for each in yaml.safe_load_all((DEPLOY / name).read_text())]  # fmt: skip
+    for each in found:
+        if KINDS[each["kind"]].namespaced:
+            each["metadata"]["namespace"] = listed["namespace"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed_operator(api, crds):
+    for each in deployed():
+        if each["kind"] != "Deployment":  # nothing would run its pods
+            api.apply(each)
+
+
+def review(api, verb, group, resource, namespace, name) -> bool:
+    resource, _, subresource = resource.partition("/")
+    asked = {"verb": verb, "group": group, "resource": resource, "subresource": subresource,
+             "namespace": namespace, "name": name}  # fmt: skip
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"]
+    spec = {"user": OPERATOR, "groups": groups, "resourceAttributes": asked}
+    made = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {}, "spec": spec}
+    return api.create(made)["status"]["allowed"]
+
+
+def test_the_operator_may_do_what_it_does_and_nothing_else(api, installed_operator):
+    """The API server's own judgement of the roles that are installed."""
+    assert [each for each in ALLOWED if not review(api, *each)] == []
+    assert [each for each in DENIED if review(api, *each)] == []
+
+
+def test_roles_have_no_wildcards():
+    """Everything that may be done is named; Secrets are never listed."""
+    rules = [rule for each in deployed() if "Role" in each["kind"] for rule in each.get("rules", ())]
+    assert len(rules) > 15
+    for rule in rules:
+        assert "*" not in json.dumps(rule)
+        if "secrets" in rule["resources"]:
+            assert not {"list", "watch", "delete"} & set(rule["verbs"])
+            assert rule.get("resourceNames") == ["millpond-coordinator-tls"] or rule["verbs"] == ["create"]
+
+
+def test_who_may_edit_a_namespace_may_edit_its_applications(api, installed_operator):
+    """The roles that Kubernetes has for people take in those of the operator."""
+    roles = {each["metadata"]["name"]: each for each in deployed() if each["kind"] == "ClusterRole"}
+    aggregated = "rbac.authorization.k8s.io/aggregate-to-"
+    assert roles["millpond-view"]["metadata"]["labels"][f"{aggregated}view"] == "true"
+    assert roles["millpond-edit"]["metadata"]["labels"][f"{aggregated}edit"] == "true"
+    assert "streamapps/status" not in roles["millpond-edit"]["rules"][0]["resources"]
+
+
+def test_the_api_server_takes_everything_and_the_operators_pods_are_restricted(api, installed_operator):
+    """Its namespace enforces the restricted standard, and its pods follow it."""
+    (deployment,) = (each for each in deployed() if each["kind"] == "Deployment")
+    api.apply(deployment, dry_run=True)
+    template = deployment["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | {"name": "a", "namespace": NAMESPACE},
+           "spec": template["spec"]}  # fmt: skip
+    api.apply(pod, dry_run=True)
+    pod["spec"]["containers"][0].pop("securityContext")
+    with pytest.raises(ApiFailure, match="violates PodSecurity"):
+        api.apply(pod, dry_run=True)
+
+
+def test_the_deployment_runs_as_little_as_it_can():
+    """Two replicas, a read-only root, and where it is by the downward API."""
+    (deployment,) = (each for each in deployed() if each["kind"] == "Deployment")
+    assert deployment["spec"]["replicas"] == 2
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["python", "-m", "millpond_operator"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container["env"]} == {
+        "MILLPOND_OPERATOR_POD_NAME": "metadata.name",
+        "MILLPOND_OPERATOR_NAMESPACE": "metadata.namespace",
+        "MILLPOND_OPERATOR_POD_IP": "status.podIP",
+    }
+    assert {each["name"]: each["containerPort"] for each in container["ports"]} == {"coordinator": 7070, "http": 8081}
+
+
+def test_the_leader_alone_says_where_the_coordinator_is(api, installed_operator):
+    """The Service has no selector: no one but the operator writes the addresses behind it."""
+    service = api.get("Service", NAMESPACE, "millpond-coordinator")
+    assert "selector" not in service["spec"]
+    assert [(each["name"], each["port"]) for each in service["spec"]["ports"]] == [("coordinator", 7070)]
+
+
+def test_every_file_is_installed():
+    """Nothing lies in deploy/ or crds/ that the kustomization does not name."""
+    for directory, name in ((DEPLOY, "kustomization.yaml"), (REPOSITORY / "crds", "Kustomization")):
+        listed = set(yaml.safe_load((directory / name).read_text())["resources"]) - {"../crds"}
+        assert listed == {each.name for each in directory.glob("*.yaml")} - {name}
+    assert {each["kind"] for each in manifests(REPOSITORY / "crds")} == {"CustomResourceDefinition"}
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed; install it to render deploy/")
+def test_kubectl_renders_it():
+    """`kubectl apply -k deploy/` needs no network and names one image."""
+    told = subprocess.run(["kubectl", "kustomize", DEPLOY], check=True, capture_output=True, text=True)
+    rendered = list(yaml.safe_load_all(told.stdout))
+    by_name = {(each["kind"], each["metadata"]["name"]): each for each in rendered}
+    for each in deployed():
+        assert (each["kind"], each["metadata"]["name"]) in by_name
+    assert len([each for each in rendered if each["kind"] == "CustomResourceDefinition"]) == 2
+    assert re.findall(r"^ *(?:- )?image: (.*)$", told.stdout, re.MULTILINE) == ["millpond-operator:0.1.0"]
+    assert by_name["ClusterRoleBinding", "millpond-operator"]["subjects"][0]["namespace"] == NAMESPACE

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from docs.crds import main, pages
+
+
+def test_the_reference_is_what_the_definitions_say(capsys):
+    """docs/reference/ is written by `python -m docs.crds`, and nobody forgot to."""
+    assert main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_every_field_is_described(definitions):
+    """A field without a description is a field nobody can use, but for the status' plainest."""
+
+    def undescribed(schema, path):
+        for name, field in schema.get("properties", {}).items():
+            if "description" not in field:
+                yield f"{path}.{name}"
+            yield from undescribed(field, f"{path}.{name}")
+            yield from undescribed(field.get("items", {}), f"{path}.{name}[]")
+
+    for definition in definitions.values():
+        (version,) = definition["spec"]["versions"]
+        schema = version["schema"]["openAPIV3Schema"]
+        missing = list(undescribed(schema["properties"]["spec"], "spec"))
+        assert not missing
+
+
+def test_the_reference_has_a_page_for_each_kind_and_every_sentence():
+    """What the API server says when it refuses something is found in the reference."""
+    text = "\n".join(pages().values())
+    assert set(pages()) == {"index.md", "streamapps.md", "streamassignments.md"}
+    assert "| `standbyReplicas` | integer, 0 to 10 | `0` |" in text
+    assert "workers of both guarantees must not run at once" in text

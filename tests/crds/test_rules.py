@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.api import ApiFailure
+from tests.crds.rules import ASSIGNMENT_TRANSITIONS, OBJECT, STATUS_TRANSITIONS, TRANSITIONS, changed
+
+
+def rules(schema: Any) -> Iterator[dict[str, str]]:
+    """All rules within a schema."""
+    if isinstance(schema, dict):
+        yield from schema.get("x-kubernetes-validations", ())
+        for key, value in schema.items():
+            if key != "x-kubernetes-validations":
+                yield from rules(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from rules(value)
+
+
+def message(definition: dict[str, Any], beginning: str) -> str:
+    """The message that begins so; several rules may share it."""
+    found = {rule["message"] for rule in rules(definition) if rule["message"].startswith(beginning)}
+    assert len(found) == 1, beginning
+    return found.pop()
+
+
+def refusal(call, *arguments: Any, **options: Any) -> str:
+    with pytest.raises(ApiFailure) as caught:
+        call(*arguments, **options)
+    assert caught.value.status == 422, caught.value
+    return caught.value.message
+
+
+@pytest.mark.parametrize("case", OBJECT, ids=lambda case: case.message)
+def test_what_is_wrong_is_refused_with_a_sentence_and_the_nearest_right_thing_is_taken(
+    case, api, stream_app, definitions
+):
+    """Each rule says what to do, of just what it is for."""
+    told = refusal(api.create, stream_app(case.wrong))
+    assert (case.told or message(definitions["StreamApp"], case.message)) in told
+    assert told.count("Invalid value") == 1, told
+    api.apply(stream_app(case.right), dry_run=True)
+
+
+@pytest.mark.parametrize("case", TRANSITIONS, ids=lambda case: case.message)
+def test_what_may_not_change_does_not_and_the_sentence_says_what_to_do_instead(case, api, stream_app, definitions):
+    """Each transition rule refuses a change, and lets another one of the same object through."""
+    there = api.create(stream_app(case.before))
+    told = refusal(api.replace, changed(there, case.wrong))
+    assert message(definitions["StreamApp"], case.message) in told
+    assert told.count("Invalid value") == 1, told
+    api.replace(changed(there, case.right))
+
+
+@pytest.mark.parametrize("case", STATUS_TRANSITIONS, ids=lambda case: case.message)
+def test_an_older_leader_cannot_write_the_status(case, api, stream_app, definitions):
+    """The epoch in the status never falls, nor does it go away."""
+    there = api.create(stream_app())
+    there = api.replace(there | {"status": dict(case.before)}, subresource="status")
+    told = refusal(api.replace, there | {"status": dict(case.wrong)}, subresource="status")
+    assert message(definitions["StreamApp"], case.message) in told
+    api.replace(there | {"status": dict(case.right)}, subresource="status")
+
+
+@pytest.mark.parametrize("case", ASSIGNMENT_TRANSITIONS, ids=lambda case: case.message)
+def test_an_older_leader_cannot_write_an_assignment(case, api, stream_assignment, definitions):
+    """Term and number of an assignment never go back, even when the writer forces its will."""
+    api.apply(stream_assignment(case.before))
+    told = refusal(api.apply, stream_assignment(case.wrong))
+    assert message(definitions["StreamAssignment"], case.message) in told
+    api.apply(stream_assignment(case.right))
+
+
+def test_every_rule_is_tried(definitions):
+    """No rule is added without a case of what it refuses and what it lets through."""
+    tried = [case.message for case in (*OBJECT, *TRANSITIONS, *STATUS_TRANSITIONS, *ASSIGNMENT_TRANSITIONS)]
+    all_rules = list(rules(list(definitions.values())))
+    missing = {rule["message"] for rule in all_rules if not any(rule["message"].startswith(one) for one in tried)}
+    assert not missing
+    assert len(all_rules) > 40

@@ -1,0 +1,86 @@
+"""What tests of the operator's side of the API server share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import aiohttp
+from aiohttp import web
+
+from millpond_operator.kubernetes import APP_LABEL, Connection
+from millpond_operator.kubernetes.client import Object
+from millpond_operator.kubernetes.kinds import Kind
+from tests.cluster.certificates import Access
+
+T = TypeVar("T")
+_TIMEOUT_S = 60.0
+_POLL_S = 0.01
+
+
+def run(scenario: Coroutine[Any, Any, T], timeout_s: float = _TIMEOUT_S) -> T:
+    """Run a test's scenario, which must not last for ever."""
+
+    async def bounded() -> T:
+        async with asyncio.timeout(timeout_s):
+            return await scenario
+
+    return asyncio.run(bounded())
+
+
+async def until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain: {what}"
+        await asyncio.sleep(_POLL_S)
+
+
+def connection_of(access: Access) -> Connection:
+    """As a user's kubeconfig would give it."""
+    pem = access.certificate_file.read_bytes() if access.certificate_file is not None else None
+    return Connection(access.url, ca=access.ca_file.read_bytes(), certificate=pem, key=pem, token=access.token)
+
+
+def an_object(
+    kind: Kind,
+    name: str,
+    version: int = 0,
+    *,
+    namespace: str = "ns",
+    app: str | None = None,
+    **content: Any,
+) -> Object:
+    """An object of a kind; with a version, as the API server shows it."""
+    meta: Object = {"name": name}
+    if kind.namespaced:
+        meta["namespace"] = namespace
+    if version:
+        meta["resourceVersion"] = str(version)
+    if app is not None:
+        meta["labels"] = {APP_LABEL: app}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, **content}
+
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[str]:
+    """An HTTP server that answers as the test says; its URL."""
+    runner = web.ServerRunner(web.Server(handler, access_log=None), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def fetched(url: str) -> tuple[int, str]:
+    """Status and text of a page."""
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status, await response.text()

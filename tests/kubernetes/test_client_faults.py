@@ -1,0 +1,254 @@
+"""The client and an API server that is busy, away, silent or wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from millpond_operator.controllers.metrics import OperatorMetrics
+from millpond_operator.kubernetes import (
+    ApiError,
+    Client,
+    Connection,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+    client,
+    connection,
+)
+from millpond_operator.kubernetes.connection import TokenFile
+from millpond_operator.kubernetes.kinds import CONFIG_MAP
+from tests.kubernetes.support import an_object, run, serving
+
+Answer = Callable[[], web.Response]
+
+
+class Scripted:
+    """Gives prepared answers, one after the other; the last again and again."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.requests: list[web.BaseRequest] = []
+        self._answers = list(answers)
+
+    async def __call__(self, request: web.BaseRequest) -> web.Response:
+        self.requests.append(request)
+        return (self._answers.pop(0) if len(self._answers) > 1 else self._answers[0])()
+
+
+def status(code: int, message: str = "so it is", reason: str = "", **headers: str) -> Answer:
+    body = {"kind": "Status", "message": message, "reason": reason, "code": code}
+    return lambda: web.json_response(body, status=code, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+def found(version: int = 1) -> Answer:
+    return lambda: web.json_response(an_object(CONFIG_MAP, "a", version))
+
+
+def page(*names: str, next_page: str = "", version: int = 7) -> Answer:
+    items = [{"metadata": {"name": name, "resourceVersion": "1"}} for name in names]
+    return lambda: web.json_response(
+        {"metadata": {"resourceVersion": str(version), "continue": next_page}, "items": items}
+    )
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses between attempts that a test can bear."""
+    monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(client, "_LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(client, "_READS_GIVE_UP_AFTER_S", 0.5)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("code", [429, 500, 503, 504])
+def test_reading_is_tried_again(code: int) -> None:
+    """A busy API server is asked again, and the caller sees nothing of it."""
+
+    async def scenario() -> None:
+        server = Scripted(status(code), status(code), found())
+        async with serving(server) as url, Client(Connection(url)) as client:
+            assert (await client.get(CONFIG_MAP, "ns", "a"))["metadata"]["name"] == "a"
+        assert len(server.requests) == 3
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("quick")
+def test_reading_gives_up() -> None:
+    """After a while the last error is the caller's."""
+
+    async def scenario() -> None:
+        server = Scripted(status(503, "not now"))
+        async with serving(server) as url, Client(Connection(url)) as client:
+            with pytest.raises(Unavailable, match=r"GET /api/v1/namespaces/ns/configmaps/a with 503: not now"):
+                await client.get(CONFIG_MAP, "ns", "a")
+        assert len(server.requests) > 3
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("code", "expected"), [(429, TooManyRequests), (500, Unavailable), (418, ApiError)])
+def test_writing_is_never_tried_again(code: int, expected: type[ApiError]) -> None:
+    """A write that failed is the work queue's business, which is told when to come again."""
+
+    async def scenario() -> None:
+        server = Scripted(status(code, Retry_After="7"))
+        async with serving(server) as url, Client(Connection(url)) as client:
+            for write in (
+                client.apply(CONFIG_MAP, an_object(CONFIG_MAP, "a")),
+                client.create(CONFIG_MAP, an_object(CONFIG_MAP, "a")),
+                client.delete(CONFIG_MAP, "ns", "a"),
+            ):
+                with pytest.raises(expected) as caught:
+                    await write
+                assert (caught.value.status, caught.value.retry_after) == (code, 7.0)
+        assert len(server.requests) == 3
+
+    run(scenario())
+
+
+def test_a_wish_for_a_pause_is_respected() -> None:
+    """Reading waits as long as the API server asks, and gives up at once when that is too long."""
+
+    async def scenario() -> None:
+        server = Scripted(status(429, Retry_After="1"), found())
+        async with serving(server) as url, Client(Connection(url)) as client:
+            began = asyncio.get_running_loop().time()
+            await client.get(CONFIG_MAP, "ns", "a")
+            assert asyncio.get_running_loop().time() - began >= 1.0
+        server = Scripted(status(429, Retry_After="60"))
+        async with serving(server) as url, Client(Connection(url)) as client:
+            with pytest.raises(TooManyRequests):
+                await client.get(CONFIG_MAP, "ns", "a")
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("quick")
+def test_silence_ends() -> None:
+    """A request that is not answered ends with an error that says so."""
+
+    async def scenario() -> None:
+        async def silent(request: web.BaseRequest) -> web.Response:
+            await asyncio.sleep(60)
+            return web.Response()
+
+        quick = timedelta(milliseconds=50)
+        async with serving(silent) as url, Client(Connection(url), timeout=quick) as client:
+            with pytest.raises(Unavailable, match=r"did not answer PATCH /api/v1/.*/a within 0.05 s"):
+                await client.apply(CONFIG_MAP, an_object(CONFIG_MAP, "a"))
+            with pytest.raises(Unavailable, match="did not answer GET"):
+                await client.get(CONFIG_MAP, "ns", "a")
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_api_server_that_is_away_is_said() -> None:
+    """Nobody listens: the message names the address."""
+
+    async def scenario() -> None:
+        async with serving(Scripted(found())) as url:
+            pass
+        metrics = OperatorMetrics()
+        async with Client(Connection(url), metrics=metrics) as client:
+            with pytest.raises(Unavailable, match=f"at {url} cannot be reached"):
+                await client.apply(CONFIG_MAP, an_object(CONFIG_MAP, "a"))
+        assert b'rest_client_requests_total{code="<error>",method="PATCH"} 1.0' in metrics.exposed()
+
+    run(scenario())
+
+
+def test_a_list_that_expires_is_read_from_the_start() -> None:
+    """When the next page is gone, the pages before it are worth nothing."""
+
+    async def scenario() -> None:
+        server = Scripted(
+            page("a", "b", next_page="more"), status(410, reason="Expired"), page("c", next_page="more"), page("d")
+        )
+        async with serving(server) as url, Client(Connection(url)) as client:
+            items, version = await client.list(CONFIG_MAP, "ns")
+        assert [each["metadata"]["name"] for each in items] == ["c", "d"]
+        assert version == "7"
+        assert "continue" not in server.requests[2].query
+        assert server.requests[3].query["continue"] == "more"
+
+    run(scenario())
+
+
+def test_a_replaced_token_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that is refused, or old, is read from its file again, and the request is made with the new one."""
+    file = tmp_path / "token"
+    file.write_text("first\n")
+
+    async def checked(request: web.BaseRequest) -> web.Response:
+        good = request.headers["Authorization"] == f"Bearer {file.read_text().strip()}"
+        return (found() if good else status(401, "Unauthorized"))()
+
+    async def scenario() -> None:
+        async with serving(checked) as url, Client(Connection(url, token_file=TokenFile(file))) as client:
+            await client.get(CONFIG_MAP, "ns", "a")
+            file.write_text("second\n")
+            await client.apply(CONFIG_MAP, an_object(CONFIG_MAP, "a"))
+            monkeypatch.setattr(connection, "_TOKEN_AGE_S", 0.0)
+            file.write_text("third\n")
+            assert client.connection.bearer() == "third"
+            file.unlink()
+            assert client.connection.bearer() == "third"
+
+    run(scenario())
+
+
+def test_an_answer_that_is_no_status_is_shown() -> None:
+    """A proxy's page is an error with the page's beginning."""
+
+    async def scenario() -> None:
+        server = Scripted(lambda: web.Response(text="no such host", status=404))
+        async with serving(server) as url, Client(Connection(url)) as client:
+            with pytest.raises(NotFound, match="with 404: no such host"):
+                await client.get(CONFIG_MAP, "ns", "a")
+
+    run(scenario())
+
+
+def test_warnings_are_passed_on_once(caplog: pytest.LogCaptureFixture) -> None:
+    """What the API server warns of is in the log, each text once."""
+
+    async def scenario() -> None:
+        def warned() -> web.Response:
+            return web.json_response(an_object(CONFIG_MAP, "a", 1), headers={"Warning": '299 - "old version"'})
+
+        async with serving(Scripted(warned)) as url, Client(Connection(url)) as client:
+            await client.get(CONFIG_MAP, "ns", "a")
+            await client.get(CONFIG_MAP, "ns", "a")
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario())
+    assert len([record for record in caplog.records if "old version" in record.message]) == 1
+
+
+def test_more_requests_than_allowed_wait() -> None:
+    """No more requests than allowed are under way at once, and all are answered."""
+
+    async def scenario() -> None:
+        under_way = most = 0
+
+        async def counting(request: web.BaseRequest) -> web.Response:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0.005)
+            under_way -= 1
+            return found()()
+
+        async with serving(counting) as url, Client(Connection(url), concurrency=3) as client:
+            await asyncio.gather(*(client.get(CONFIG_MAP, "ns", "a") for _ in range(20)))
+        assert most == 3
+
+    run(scenario())

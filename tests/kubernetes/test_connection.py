@@ -1,0 +1,142 @@
+"""Where the API server is, and who asks: from a kubeconfig, or from a pod's files."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from millpond.errors import ConfigError
+from millpond_operator.kubernetes import Client, Connection
+from millpond_operator.kubernetes.kinds import NAMESPACE
+from tests.cluster.api import Api
+from tests.cluster.apiserver import SharedApiServer
+from tests.kubernetes.support import connection_of, run
+
+
+def kubeconfig(path: Path, cluster: dict[str, Any], user: dict[str, Any] | None = None) -> Path:
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u" if user else None, "namespace": "mine"}}],
+        "clusters": [{"name": "k", "cluster": cluster}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_a_kubeconfig_gives_all_there_is(tmp_path: Path) -> None:
+    """Data and files, tokens and certificates, relative to the file."""
+    (tmp_path / "ca.crt").write_bytes(b"authority")
+    (tmp_path / "token").write_text("secret\n")
+    cluster = {"server": "https://k:6443/", "certificate-authority": "ca.crt", "tls-server-name": "other"}
+    user = {"client-certificate-data": base64.b64encode(b"chain").decode(), "tokenFile": "token"}
+    found = Connection.from_kubeconfig(kubeconfig(tmp_path / "config", cluster, user))
+    assert (found.server, found.ca, found.certificate) == ("https://k:6443", b"authority", b"chain")
+    assert (found.server_name, found.namespace, found.bearer()) == ("other", "mine", "secret")
+    assert "secret" not in repr(found)
+
+
+def test_a_pod_finds_what_it_needs(tmp_path: Path) -> None:
+    """The files of its service account, and the address in its environment."""
+    for name, content in (("token", "secret"), ("ca.crt", "authority"), ("namespace", "operators\n")):
+        (tmp_path / name).write_text(content)
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
+    found = Connection.in_cluster(environ, tmp_path)
+    assert (found.server, found.ca, found.bearer()) == ("https://[fd00::1]:6443", b"authority", "secret")
+    assert found.namespace == "operators"
+
+
+def test_the_first_that_is_there_is_used(tmp_path: Path) -> None:
+    """A named kubeconfig wins over the environment, that over the pod's account, that over the home directory."""
+    named = kubeconfig(tmp_path / "named", {"server": "https://named"})
+    (tmp_path / ".kube").mkdir()
+    kubeconfig(tmp_path / ".kube" / "config", {"server": "https://home"})
+    given = kubeconfig(tmp_path / "given", {"server": "https://given"})
+    environ = {"KUBECONFIG": f"{given}{os.pathsep}{named}", "HOME": str(tmp_path)}
+    assert Connection.find(str(named), environ).server == "https://named"
+    assert Connection.find(None, environ).server == "https://given"
+    assert Connection.find(None, {"HOME": str(tmp_path)}).server == "https://home"
+    with pytest.raises(ConfigError, match="The token file"):
+        Connection.find(None, {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    with pytest.raises(ConfigError, match="name a kubeconfig in KUBECONFIG"):
+        Connection.find(None, {"HOME": str(tmp_path / "nowhere")})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "message"),
+    [
+        ({}, None, "names no server"),
+        ({"server": "https://k", "certificate-authority-data": "?"}, None, "is not base64"),
+        ({"server": "https://k", "certificate-authority": "nowhere"}, None, "cannot be read"),
+        ({"server": "https://k"}, {"exec": {"command": "login"}}, "logs in by exec, which is not supported"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_said(
+    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, message: str
+) -> None:
+    """The message names what is wrong."""
+    with pytest.raises(ConfigError, match=message):
+        Connection.from_kubeconfig(kubeconfig(tmp_path / "config", cluster, user))
+
+
+def test_a_file_that_is_no_kubeconfig_is_said(tmp_path: Path) -> None:
+    """Missing, broken, empty, or without the context that it names."""
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Connection.from_kubeconfig(tmp_path / "nowhere")
+    (tmp_path / "broken").write_text("{")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Connection.from_kubeconfig(tmp_path / "broken")
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(ConfigError, match="is empty"):
+        Connection.from_kubeconfig(tmp_path / "empty")
+    with pytest.raises(ConfigError, match="no context named 'other'"):
+        Connection.from_kubeconfig(kubeconfig(tmp_path / "config", {"server": "https://k"}), context="other")
+
+
+def test_certificates_that_cannot_be_used_are_said() -> None:
+    """A kubeconfig's certificates are checked before anything is asked."""
+    with pytest.raises(ConfigError, match="certificates for https://k cannot be used"):
+        Connection("https://k", ca=b"nonsense").ssl_context()
+
+
+def test_a_kubeconfig_reaches_a_real_api_server(api_server: SharedApiServer, namespace: str, tmp_path: Path) -> None:
+    """With a client certificate, and by another name than the certificate's own when the kubeconfig says so."""
+
+    async def scenario(connection: Connection) -> None:
+        async with Client(connection) as client:
+            assert (await client.get(NAMESPACE, None, namespace))["metadata"]["name"] == namespace
+
+    path = api_server.admin.write_kubeconfig(tmp_path / "config")
+    run(scenario(Connection.find(str(path))))
+    config = yaml.safe_load(path.read_text())
+    config["clusters"][0]["cluster"]["tls-server-name"] = "kubernetes.default.svc"
+    path.write_text(yaml.safe_dump(config))
+    run(scenario(Connection.find(str(path))))
+
+
+def test_a_service_accounts_token_reaches_a_real_api_server(
+    api_server: SharedApiServer, api: Api, namespace: str
+) -> None:
+    """The token goes with each request."""
+    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "w", "namespace": namespace}})
+    api.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "w", "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "ServiceAccount", "name": "w", "namespace": namespace}],
+        }
+    )
+    access = api_server.service_account(api.token(namespace, "w"))
+
+    async def scenario() -> None:
+        async with Client(connection_of(access)) as client:
+            assert (await client.get(NAMESPACE, None, namespace))["metadata"]["name"] == namespace
+
+    run(scenario())

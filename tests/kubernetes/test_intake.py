@@ -1,0 +1,101 @@
+"""Watches and lists, each measured by the other."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from millpond_operator.kubernetes import Cache
+from millpond_operator.kubernetes.intake import Intake
+from millpond_operator.kubernetes.kinds import POD, STREAM_APP
+from tests.kubernetes.support import an_object
+
+PATIENCE = timedelta(seconds=60)
+
+
+class Taken:
+    """An intake, what it told, and a clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.told: list[tuple[str, str]] = []
+        self.cache = Cache()
+        self.intake = Intake(self.cache, lambda *app: self.told.append(app), lambda: self.now)
+
+    def late(self) -> list[str]:
+        return [each.key.name for each in self.intake.overdue(PATIENCE)]
+
+
+@pytest.fixture
+def taken() -> Taken:
+    return Taken()
+
+
+def test_news_wakes_its_application(taken: Taken) -> None:
+    """A StreamApp is its own application; what belongs to one says so; what belongs to none wakes nobody."""
+    taken.intake.event(STREAM_APP, "ADDED", an_object(STREAM_APP, "a", 1))
+    taken.intake.event(POD, None, an_object(POD, "a-0", 2, app="a"))
+    taken.intake.event(POD, "ADDED", an_object(POD, "other", 3))
+    taken.intake.listed(POD, an_object(POD, "b-0", 4, app="b"))
+    taken.intake.event(POD, "DELETED", an_object(POD, "a-0", 5, app="a"))
+    taken.intake.missed(POD, an_object(POD, "c-0", 4, app="c"))
+    assert taken.told == [("ns", name) for name in ("a", "a", "b", "a", "c")]
+
+
+def test_what_is_known_wakes_nobody(taken: Taken) -> None:
+    """An event that is no news, like those about the operator's own writes, is nothing to do."""
+    taken.cache.put(POD, an_object(POD, "a-0", 7, app="a"))
+    taken.intake.event(POD, "MODIFIED", an_object(POD, "a-0", 7, app="a"))
+    taken.intake.event(POD, "MODIFIED", an_object(POD, "a-0", 6, app="a"))
+    taken.intake.listed(POD, an_object(POD, "a-0", 7, app="a"))
+    assert taken.told == []
+
+
+def test_what_changes_hands_wakes_both(taken: Taken) -> None:
+    """When the label of an application changes, the one before has to look too."""
+    taken.intake.event(POD, "ADDED", an_object(POD, "p", 1, app="a"))
+    taken.intake.event(POD, "MODIFIED", an_object(POD, "p", 2, app="b"))
+    assert sorted(taken.told[1:]) == [("ns", "a"), ("ns", "b")]
+
+
+def test_a_watch_that_misses_what_a_list_shows_is_late(taken: Taken) -> None:
+    """Not at once, but when it had time enough; from the first list on that showed it."""
+    taken.intake.listed(POD, an_object(POD, "p", 5))
+    taken.now = 60.0
+    assert taken.late() == []
+    taken.intake.listed(POD, an_object(POD, "p", 6))
+    taken.now = 60.1
+    assert taken.late() == ["p"]
+    taken.intake.await_nothing()
+    assert taken.late() == []
+
+
+def test_a_watch_that_delivers_is_not_late(taken: Taken) -> None:
+    """What it delivers before or after the list, or something newer, is enough; something older is not."""
+    taken.intake.event(POD, "ADDED", an_object(POD, "before", 1))
+    for name in ("before", "after", "newer", "older", "deleted"):
+        taken.intake.listed(POD, an_object(POD, name, 5 if name != "before" else 1))
+    taken.intake.event(POD, "MODIFIED", an_object(POD, "after", 5))
+    taken.intake.event(POD, "MODIFIED", an_object(POD, "newer", 9))
+    taken.intake.event(POD, "MODIFIED", an_object(POD, "older", 4))
+    taken.intake.event(POD, "DELETED", an_object(POD, "deleted", 6))
+    taken.now = 100.0
+    assert taken.late() == ["older"]
+
+
+def test_nothing_is_expected_of_a_watch_before_it_begins(taken: Taken) -> None:
+    """What the first lists show is no news that a watch has to deliver."""
+    taken.intake.listed(POD, an_object(POD, "p", 5), watched=False)
+    taken.now = 100.0
+    assert taken.late() == []
+
+
+def test_nothing_is_expected_about_what_is_gone(taken: Taken) -> None:
+    """A watch that began anew does not tell of deletions before that."""
+    taken.intake.listed(POD, an_object(POD, "p", 5))
+    taken.intake.listed(POD, an_object(POD, "q", 6))
+    taken.cache.prune(POD, set(), 7, None)
+    taken.intake.missed(POD, an_object(POD, "q", 6))
+    taken.now = 100.0
+    assert taken.late() == []

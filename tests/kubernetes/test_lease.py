@@ -1,0 +1,262 @@
+"""The lease: one leader at a time, whose epoch grows, and who knows when to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from millpond_operator.kubernetes import (
+    Client,
+    Forbidden,
+    LeadershipLost,
+    Lease,
+    LeaseOptions,
+    Unavailable,
+    boottime,
+)
+from millpond_operator.kubernetes.client import Object
+from millpond_operator.kubernetes.kinds import LEASE, Kind
+from millpond_operator.kubernetes.lease import EPOCH_ANNOTATION
+from tests.cluster.api import Api
+from tests.cluster.apiserver import SharedApiServer
+from tests.kubernetes.support import connection_of, run, until
+
+QUICK = LeaseOptions(timedelta(seconds=1), timedelta(milliseconds=600), timedelta(milliseconds=50))
+
+
+class Clock:
+    """A clock that a test may set forward: to the process it looks as if it had been frozen."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return boottime() + self.ahead
+
+
+class Cut(Client):
+    """A client whose requests a test can make fail."""
+
+    away = False
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        if self.away:
+            raise Unavailable("The API server is away.")
+        return await super().get(kind, namespace, name)
+
+    async def replace(self, kind: Kind, object: Object, subresource: str | None = None) -> Object:
+        if self.away:
+            raise Unavailable("The API server is away.")
+        return await super().replace(kind, object, subresource)
+
+
+@asynccontextmanager
+async def client_of(server: SharedApiServer) -> AsyncIterator[Cut]:
+    async with Cut(connection_of(server.admin)) as client:
+        yield client
+
+
+def lease(client: Client, namespace: str, identity: str, **options: Any) -> Lease:
+    return Lease(client, namespace, identity, options=QUICK, **options)
+
+
+def test_the_first_leads_and_the_second_waits(api_server: SharedApiServer, namespace: str) -> None:
+    """While the leader renews, a candidate stands by however long it takes."""
+
+    async def scenario() -> None:
+        async with client_of(api_server) as client:
+            first, second = lease(client, namespace, "first"), lease(client, namespace, "second")
+            await first.acquire()
+            holding = asyncio.create_task(first.hold())
+            waiting = asyncio.create_task(second.acquire())
+            await asyncio.wait({waiting, holding}, timeout=2 * QUICK.duration.total_seconds())
+            assert not waiting.done()
+            assert not holding.done()
+            first.check()
+            with pytest.raises(LeadershipLost, match="second is not the leader"):
+                second.check()
+            waiting.cancel()
+            holding.cancel()
+
+    run(scenario())
+
+
+def test_a_leader_that_ends_hands_over_at_once(api_server: SharedApiServer, namespace: str) -> None:
+    """After a release the next one leads within a few tries, with a greater epoch, and the old one writes nothing."""
+
+    async def scenario() -> None:
+        async with client_of(api_server) as client:
+            changes: list[bool] = []
+            first = lease(client, namespace, "first", on_change=changes.append)
+            await first.acquire()
+            second = lease(client, namespace, "second")
+            waiting = asyncio.create_task(second.acquire())
+            await asyncio.sleep(0)
+            began = time.monotonic()
+            await first.release()
+            await waiting
+            assert time.monotonic() - began < QUICK.duration.total_seconds()
+            assert second.epoch > first.epoch
+            with pytest.raises(LeadershipLost):
+                first.check()
+            assert changes == [True, False]
+            await first.release()
+            second.check()
+
+    run(scenario())
+
+
+def test_a_leader_that_dies_is_followed(api_server: SharedApiServer, namespace: str) -> None:
+    """A lease that nobody renews is taken when its time is over, and not before."""
+
+    async def scenario() -> None:
+        async with client_of(api_server) as client:
+            first, second = lease(client, namespace, "first"), lease(client, namespace, "second")
+            await first.acquire()
+            began = time.monotonic()
+            await second.acquire()
+            assert time.monotonic() - began >= QUICK.duration.total_seconds()
+            assert second.epoch > first.epoch
+            assert not first.leads
+            with pytest.raises(LeadershipLost):
+                await first.hold()
+
+    run(scenario())
+
+
+def test_a_leader_that_was_frozen_must_not_write(api_server: SharedApiServer, namespace: str) -> None:
+    """A process that wakes up after its lease ended is told before its first write, and does not renew."""
+
+    async def scenario() -> None:
+        async with client_of(api_server) as client:
+            clock = Clock()
+            first = lease(client, namespace, "first", clock=clock)
+            await first.acquire()
+            clock.ahead = QUICK.renew_deadline.total_seconds() + 0.001
+            with pytest.raises(LeadershipLost, match=r"could not renew its lease for 0\.6 s"):
+                first.check()
+            before = await client.get(LEASE, namespace, "millpond-operator")
+            with pytest.raises(LeadershipLost):
+                await first.hold()
+            assert await client.get(LEASE, namespace, "millpond-operator") == before
+
+    run(scenario())
+
+
+def test_a_leader_that_cannot_renew_stops_in_time(api_server: SharedApiServer, namespace: str) -> None:
+    """It stops before anybody else may begin; when the API server is back earlier, it goes on."""
+
+    async def scenario() -> None:
+        async with client_of(api_server) as client:
+            first = lease(client, namespace, "first")
+            await first.acquire()
+            holding = asyncio.create_task(first.hold())
+            client.away = True
+            await asyncio.wait({holding}, timeout=QUICK.renew_deadline.total_seconds() / 2)
+            client.away = False
+            await asyncio.wait({holding}, timeout=QUICK.renew_deadline.total_seconds())
+            assert not holding.done()
+            client.away = True
+            began = time.monotonic()
+            with pytest.raises(LeadershipLost):
+                await holding
+            assert time.monotonic() - began < QUICK.duration.total_seconds()
+            assert not first.leads
+
+    run(scenario())
+
+
+def test_who_was_superseded_stops_at_once(api_server: SharedApiServer, namespace: str) -> None:
+    """When the lease is another's, the leader does not wait for its own deadline."""
+
+    async def scenario() -> None:
+        async with client_of(api_server) as client:
+            first = lease(client, namespace, "first")
+            await first.acquire()
+            holding = asyncio.create_task(first.hold())
+            await client.patch(LEASE, namespace, "millpond-operator", {"spec": {"holderIdentity": "second"}})
+            with pytest.raises(LeadershipLost, match="second leads by now"):
+                await holding
+
+    run(scenario())
+
+
+def test_others_may_touch_the_lease(api_server: SharedApiServer, namespace: str) -> None:
+    """A label that somebody puts on the lease, or its deletion, ends nothing, and the epoch stays."""
+
+    async def scenario() -> None:
+        async with client_of(api_server) as client:
+            first = lease(client, namespace, "first")
+            await first.acquire()
+            epoch = first.epoch
+            holding = asyncio.create_task(first.hold())
+            await client.patch(LEASE, namespace, "millpond-operator", {"metadata": {"labels": {"a": "b"}}})
+            held = first._held
+            await until(lambda: first._held is not held, "it was renewed")
+            await client.delete(LEASE, namespace, "millpond-operator")
+            held = first._held
+            await until(lambda: first._held is not held, "it was made anew")
+            found = await client.get(LEASE, namespace, "millpond-operator")
+            assert found["spec"]["holderIdentity"] == "first"
+            assert found["metadata"]["annotations"][EPOCH_ANNOTATION] == str(epoch) == str(first.epoch)
+            assert not holding.done()
+            holding.cancel()
+
+    run(scenario())
+
+
+def test_epochs_never_go_back(api_server: SharedApiServer, namespace: str) -> None:
+    """Not when the lease is deleted between two leaders, and not below what the caller knows of."""
+
+    async def scenario() -> None:
+        async with client_of(api_server) as client:
+            first = lease(client, namespace, "first")
+            await first.acquire()
+            assert first.epoch >= int(time.time()) - 60
+            await first.release()
+            second = lease(client, namespace, "second")
+            await second.acquire(floor=2 * first.epoch)
+            assert second.epoch == 2 * first.epoch + 1
+            await second.release()
+            third = lease(client, namespace, "third")
+            await third.acquire()
+            assert third.epoch == second.epoch + 1
+            found = await client.get(LEASE, namespace, "millpond-operator")
+            assert found["spec"]["leaseTransitions"] == 2
+
+    run(scenario())
+
+
+def test_of_many_candidates_one_leads(api_server: SharedApiServer, namespace: str) -> None:
+    """However many try at the same moment."""
+
+    async def scenario() -> None:
+        async with client_of(api_server) as client:
+            candidates = [lease(client, namespace, f"candidate-{number}") for number in range(8)]
+            trying = [asyncio.create_task(each.acquire()) for each in candidates]
+            done, others = await asyncio.wait(trying, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(others, timeout=QUICK.duration.total_seconds() / 2)
+            assert len(done) == sum(task.done() for task in trying) == sum(each.leads for each in candidates) == 1
+            for task in others:
+                task.cancel()
+
+    run(scenario())
+
+
+def test_without_the_right_to_leases_nobody_waits(api_server: SharedApiServer, api: Api, namespace: str) -> None:
+    """A missing right is no reason to try for ever."""
+    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "w", "namespace": namespace}})
+    access = api_server.service_account(api.token(namespace, "w"))
+
+    async def scenario() -> None:
+        async with Client(connection_of(access)) as client:
+            with pytest.raises(Forbidden):
+                await lease(client, namespace, "first").acquire()
+
+    run(scenario())

@@ -1,0 +1,255 @@
+"""The work queue: each key once at a time, none forgotten, failures later and later."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from millpond_operator.controllers.metrics import OperatorMetrics
+from millpond_operator.controllers.queue import WorkQueue
+from millpond_operator.kubernetes import LeadershipLost, TooManyRequests
+from tests.kubernetes.support import run, until
+
+SHORT = timedelta(milliseconds=5)
+LONG = timedelta(minutes=10)
+
+
+def test_keys_come_in_order_and_once() -> None:
+    """A key that is added while it waits is there once."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        for key in "abac":
+            queue.add(key)
+        assert len(queue) == 3
+        assert [await queue.get() for _ in range(3)] == ["a", "b", "c"]
+
+    run(scenario())
+
+
+def test_a_key_that_is_worked_on_comes_again_after_that() -> None:
+    """Nobody else gets a key that is worked on; what was added meanwhile comes when it is done."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add("a")
+        await queue.get()
+        queue.add("a")
+        queue.add("a")
+        assert len(queue) == 0
+        assert not queue.idle
+        queue.done("a")
+        assert await queue.get() == "a"
+        queue.done("a")
+        assert queue.idle
+
+    run(scenario())
+
+
+def test_a_key_for_later_comes_when_it_is_due() -> None:
+    """The earliest of several times counts, and an earlier wish takes nothing away."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add_after("a", LONG)
+        queue.add_after("a", SHORT)
+        queue.add_after("a", LONG)
+        queue.add_after("b", timedelta(0))
+        assert queue.waiting == 1
+        assert [await queue.get(), await queue.get()] == ["b", "a"]
+        assert queue.waiting == 0
+
+    run(scenario())
+
+
+def test_failures_wait_longer_each_time() -> None:
+    """The wait doubles with jitter up to a limit, and begins anew after a success."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[str] = WorkQueue(
+            first_backoff=timedelta(seconds=1), longest_backoff=timedelta(seconds=20), clock=lambda: 0.0
+        )
+        waits = [queue.add_rate_limited("a").total_seconds() for _ in range(40)]
+        for wait, full in zip(waits, [1, 2, 4, 8, 16, *[20] * 35], strict=True):
+            assert full / 2 <= wait <= full
+        assert queue.failures("a") == 40
+        queue.forget("a")
+        assert queue.add_rate_limited("a").total_seconds() <= 1
+        assert queue.add_rate_limited("a", timedelta(seconds=30)).total_seconds() == 30
+
+    run(scenario())
+
+
+def test_workers_share_the_keys() -> None:
+    """Several workers work on several keys at once, and never two on the same."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[int] = WorkQueue()
+        under_way: Counter[int] = Counter()
+        worked: Counter[int] = Counter()
+        most = 0
+
+        async def handle(key: int) -> None:
+            nonlocal most
+            under_way[key] += 1
+            assert under_way[key] == 1
+            most = max(most, under_way.total())
+            await asyncio.sleep(0)
+            if worked[key] < 3:
+                queue.add(key)
+            await asyncio.sleep(0)
+            under_way[key] -= 1
+            worked[key] += 1
+
+        task = asyncio.create_task(queue.run(handle, workers=4))
+        for key in range(20):
+            queue.add(key)
+        await until(lambda: queue.idle, "all is done")
+        assert set(worked.values()) == {4}
+        assert most == 4
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    run(scenario())
+
+
+def test_a_failed_key_comes_again_and_others_go_on() -> None:
+    """Errors of the API server and errors nobody thought of are the same to the queue."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[str] = WorkQueue(first_backoff=SHORT)
+        tries: Counter[str] = Counter()
+
+        async def handle(key: str) -> None:
+            tries[key] += 1
+            if key == "busy" and tries[key] < 3:
+                raise TooManyRequests("The API server is busy.", 429)
+            if key == "broken" and tries[key] < 3:
+                raise ZeroDivisionError
+
+        task = asyncio.create_task(queue.run(handle, workers=1))
+        for key in ("busy", "broken", "fine"):
+            queue.add(key)
+        await until(lambda: queue.idle and not queue.waiting, "all succeeded")
+        assert tries == {"busy": 3, "broken": 3, "fine": 1}
+        assert queue.failures("busy") == 0
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    run(scenario())
+
+
+def test_the_api_servers_wish_is_respected() -> None:
+    """A key waits for as long as the API server asked, though its backoff is shorter."""
+
+    async def scenario() -> None:
+        now = 0.0
+        queue: WorkQueue[str] = WorkQueue(first_backoff=SHORT, clock=lambda: now)
+
+        async def handle(key: str) -> None:
+            raise TooManyRequests("Later.", 429, retry_after=30.0)
+
+        task = asyncio.create_task(queue.run(handle))
+        queue.add("a")
+        await until(lambda: queue.waiting, "it waits")
+        assert queue._due["a"] == 30.0
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    run(scenario())
+
+
+def test_a_handler_may_ask_to_be_called_again() -> None:
+    """What a handler returns is when its key comes again."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        calls = 0
+
+        async def handle(key: str) -> timedelta | None:
+            nonlocal calls
+            calls += 1
+            return SHORT if calls < 3 else None
+
+        task = asyncio.create_task(queue.run(handle))
+        queue.add("a")
+        await until(lambda: calls == 3 and queue.idle, "it was called three times")
+        assert queue.waiting == 0
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    run(scenario())
+
+
+def test_lost_leadership_ends_the_work() -> None:
+    """When a handler learns that it must not write, everything ends with that, and no other key is begun."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+
+        async def handle(key: str) -> None:
+            if key == "lost":
+                raise LeadershipLost("Another one leads.")
+            await asyncio.Event().wait()
+
+        queue.add("waits")
+        queue.add("lost")
+        with pytest.raises(LeadershipLost):
+            await queue.run(handle, workers=2)
+
+    run(scenario())
+
+
+def test_a_cancelled_taker_passes_its_turn_on() -> None:
+    """A key is not lost when the one who was to get it is cancelled in that moment."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+        await asyncio.sleep(0)
+        queue.add("a")
+        first.cancel()
+        assert await second == "a"
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    run(scenario())
+
+
+def test_figures_tell_depth_and_waits() -> None:
+    """The queue's figures have the names and labels of other controllers' queues."""
+
+    async def scenario() -> None:
+        metrics = OperatorMetrics()
+        figures = metrics.of_queue("streamapp")
+        now = 100.0
+        queue: WorkQueue[str] = WorkQueue("streamapp", metrics=figures, clock=lambda: now)
+        figures.watch(queue)
+        for key in "abc":
+            queue.add(key)
+        now = 103.0
+        await queue.get()
+        now = 105.0
+        text = metrics.exposed().decode()
+        assert 'workqueue_depth{name="streamapp"} 2.0' in text
+        assert 'workqueue_adds_total{name="streamapp"} 3.0' in text
+        assert 'workqueue_queue_duration_seconds_sum{name="streamapp"} 3.0' in text
+        assert 'workqueue_unfinished_work_seconds{name="streamapp"} 2.0' in text
+        assert 'workqueue_longest_running_processor_seconds{name="streamapp"} 2.0' in text
+        longest = queue.longest()
+        assert longest == ("a", timedelta(seconds=2))
+        queue.done("a")
+        queue.add_rate_limited("a")
+        text = metrics.exposed().decode()
+        assert 'workqueue_work_duration_seconds_sum{name="streamapp"} 2.0' in text
+        assert 'workqueue_retries_total{name="streamapp"} 1.0' in text
+
+    run(scenario())

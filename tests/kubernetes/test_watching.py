@@ -1,0 +1,377 @@
+"""Watching a real API server, through a proxy that does to it what networks do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from millpond_operator.kubernetes import Cache, Client
+from millpond_operator.kubernetes.kinds import CONFIG_MAP, SERVICE_ACCOUNT, STREAM_APP
+from millpond_operator.kubernetes.watching import Watched, WatchError, Watching, WatchOptions
+from tests.cluster.apiserver import SharedApiServer
+from tests.cluster.background import Background
+from tests.cluster.faultproxy import FaultProxy, WatchEnd, on
+from tests.kubernetes.support import an_object, connection_of, run, until
+
+QUIET = WatchOptions(resync_interval=timedelta(hours=1))
+"""Nothing but the watches can have found what a test waits for."""
+BRISK = timedelta(milliseconds=300)
+
+
+@pytest.fixture
+def proxy(background: Background, api_server: SharedApiServer) -> Iterator[FaultProxy]:
+    with FaultProxy(background, api_server.admin, api_server.authority) as serving:
+        yield serving
+
+
+@dataclass
+class World:
+    """A namespace, what the watches know of it, and a client that no fault concerns."""
+
+    namespace: str
+    cache: Cache
+    user: Client
+    watching: Watching
+    woken: list[str]
+
+    async def put(self, name: str, value: str = "1", app: str | None = "app") -> None:
+        wanted = an_object(CONFIG_MAP, name, namespace=self.namespace, app=app, data={"value": value})
+        await self.user.apply(CONFIG_MAP, wanted)
+
+    async def delete(self, name: str) -> None:
+        await self.user.delete(CONFIG_MAP, self.namespace, name)
+
+    def value(self, name: str) -> str | None:
+        found = self.cache.get(CONFIG_MAP, self.namespace, name)
+        return None if found is None else found["data"]["value"]
+
+    async def sees(self, name: str, value: str | None) -> None:
+        await until(lambda: self.value(name) == value, f"{name} is seen to be {value}")
+
+    async def watches(self, proxy: FaultProxy, count: int = 1) -> None:
+        await until(lambda: proxy.watches(on("configmaps")) == count, f"{count} watches are under way")
+
+
+Story = Callable[[World], Awaitable[None]]
+
+
+def in_world(
+    server: SharedApiServer,
+    proxy: FaultProxy,
+    namespace: str,
+    story: Story,
+    options: WatchOptions = QUIET,
+    before: Story | None = None,
+    **more: Any,
+) -> None:
+    async def main() -> None:
+        async with _world(server, proxy, namespace, options, **more) as (world, start):
+            if before is not None:
+                await before(world)
+            await start()
+            await story(world)
+
+    run(main())
+
+
+@asynccontextmanager
+async def _world(
+    server: SharedApiServer, proxy: FaultProxy, namespace: str, options: WatchOptions, **more: Any
+) -> AsyncIterator[tuple[World, Callable[[], Awaitable[asyncio.Task[None]]]]]:
+    more = {"namespaces": [namespace], "watched": (Watched(CONFIG_MAP),), "wait": True, **more}
+    waits = more.pop("wait")
+    cache, woken = Cache(), []
+    async with Client(connection_of(proxy.access)) as client, Client(connection_of(server.admin)) as user:
+        watching = Watching(client, cache, lambda _namespace, app: woken.append(app), options=options, **more)
+        task: asyncio.Task[None] | None = None
+
+        async def start() -> asyncio.Task[None]:
+            nonlocal task
+            task = asyncio.create_task(watching.run())
+            if waits:
+                await watching.synced.wait()
+                await until(lambda: proxy.watches(), "the watches began")
+            return task
+
+        try:
+            yield World(namespace, cache, user, watching, woken), start
+        finally:
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, WatchError):
+                    await task
+
+
+def test_changes_are_followed(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+    """What was there is known once synced; what comes, changes and goes is seen; each time its application is woken."""
+
+    async def before(world: World) -> None:
+        await world.put("old")
+
+    async def story(world: World) -> None:
+        assert world.value("old") == "1"
+        assert world.woken == ["app"]
+        await world.put("new")
+        await world.sees("new", "1")
+        await world.put("new", "2")
+        await world.sees("new", "2")
+        await world.delete("old")
+        await world.sees("old", None)
+        assert world.woken == ["app"] * 4
+
+    in_world(api_server, proxy, namespace, story, before=before)
+
+
+def test_nothing_is_written(api_server: SharedApiServer, proxy: FaultProxy, crds: None, namespace: str) -> None:
+    """The shell leaves no trace: no finalizers, no annotations, no events, not even when an object is deleted."""
+
+    async def story(world: World) -> None:
+        spec = {"image": "i", "topology": "m:t", "kafka": {"bootstrapServers": "k:9092"}}
+        app = await world.user.apply(STREAM_APP, an_object(STREAM_APP, "a", namespace=namespace, spec=spec))
+        await until(lambda: world.cache.count(STREAM_APP), "it is seen")
+        assert await world.user.get(STREAM_APP, namespace, "a") == app
+        await world.user.delete(STREAM_APP, namespace, "a")
+        await until(lambda: not world.cache.count(STREAM_APP), "it is seen to be gone")
+        assert {call.verb for call in proxy.calls} == {"get", "list", "watch"}
+        assert world.woken == ["a", "a"]
+
+    in_world(api_server, proxy, namespace, story, watched=(Watched(STREAM_APP, None), Watched(CONFIG_MAP)))
+
+
+def test_only_what_is_asked_for_is_watched(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+    """Objects without the label, of other namespaces or other kinds never leave the API server."""
+
+    async def story(world: World) -> None:
+        await world.put("unlabelled", app=None)
+        account = an_object(SERVICE_ACCOUNT, "account", namespace=namespace, app="app")
+        await world.user.apply(SERVICE_ACCOUNT, account)
+        elsewhere = an_object(CONFIG_MAP, "elsewhere", namespace="default", app="app")
+        await world.user.apply(CONFIG_MAP, elsewhere)
+        await world.put("labelled")
+        await world.sees("labelled", "1")
+        await world.user.delete(CONFIG_MAP, "default", "elsewhere")
+        assert world.cache.keys(CONFIG_MAP) == [(namespace, "labelled")]
+        assert not world.cache.count(SERVICE_ACCOUNT)
+        asked = [call for call in proxy.calls if call.resource == "configmaps"]
+        assert {call.query.get("labelSelector") for call in asked} == {"millpond.dev/app"}
+
+    in_world(api_server, proxy, namespace, story)
+
+
+def test_without_namespaces_all_are_watched(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+    """One watch for the whole cluster."""
+
+    async def story(world: World) -> None:
+        await world.put("a")
+        await world.sees("a", "1")
+        assert {call.namespace for call in proxy.calls if call.verb == "watch"} == {""}
+
+    in_world(api_server, proxy, namespace, story, namespaces=())
+
+
+@pytest.mark.parametrize("how", [WatchEnd.RESET, WatchEnd.CLOSE])
+def test_a_dropped_watch_goes_on_where_it_was(
+    api_server: SharedApiServer, proxy: FaultProxy, namespace: str, how: WatchEnd
+) -> None:
+    """What happened meanwhile is delivered afterwards, deletions too, and nothing is listed again."""
+
+    async def before(world: World) -> None:
+        await world.put("goes")
+
+    async def story(world: World) -> None:
+        for number in range(3):
+            proxy.hold_watches()
+            await world.put("stays", str(number))
+            if number == 1:
+                await world.delete("goes")
+            await asyncio.to_thread(proxy.end_watches, how)
+            await asyncio.to_thread(proxy.release_watches)
+            await world.sees("stays", str(number))
+        await world.sees("goes", None)
+        assert world.watching.restarts == 0
+
+    in_world(api_server, proxy, namespace, story, before=before)
+
+
+def test_an_expired_watch_misses_nothing(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+    """After 410 Gone everything is listed again: changes are seen, and so is what went meanwhile."""
+
+    async def before(world: World) -> None:
+        await world.put("goes")
+        await world.put("changes")
+
+    async def story(world: World) -> None:
+        proxy.silence_watches(new=False)
+        await world.delete("goes")
+        await world.put("changes", "2")
+        await world.put("comes")
+        assert world.value("goes") == "1"
+        proxy.end_watches(WatchEnd.EXPIRED)
+        await world.sees("changes", "2")
+        await world.sees("comes", "1")
+        await world.sees("goes", None)
+        assert world.watching.restarts == 0
+
+    in_world(api_server, proxy, namespace, story, before=before)
+
+
+def test_a_silent_watch_is_connected_anew(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+    """A connection that is open and dead is given up after a while, and the next one delivers what was missed."""
+
+    async def story(world: World) -> None:
+        proxy.silence_watches(new=False)
+        await world.put("a")
+        await world.sees("a", "1")
+        assert world.watching.restarts == 0
+
+    in_world(api_server, proxy, namespace, story, options=dataclasses.replace(QUIET, inactivity=BRISK))
+
+
+def test_a_dead_watch_is_found_by_lists(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+    """What the watch does not deliver, a list shows; then the watch is begun anew, and delivers."""
+
+    async def story(world: World) -> None:
+        proxy.silence_watches(new=False)
+        await world.put("a")
+        await world.sees("a", "1")
+        assert world.woken == ["app"]
+        await until(lambda: world.watching.restarts == 1, "the watch was begun anew")
+        await world.watches(proxy)
+        world.watching._options = QUIET
+        await world.put("a", "2")
+        await world.sees("a", "2")
+        assert world.watching.trouble() is None
+
+    in_world(api_server, proxy, namespace, story, options=WatchOptions(resync_interval=BRISK, patience=BRISK))
+
+
+def test_watches_that_stay_dead_are_trouble(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+    """When new watches are as dead as the old ones, liveness says so, and in the end it is given up."""
+
+    async def story(world: World) -> None:
+        proxy.silence_watches(new=True)
+        number = 0
+        while world.watching.trouble() is None:
+            number += 1
+            await world.put("a", str(number))
+            await world.sees("a", str(number))
+        assert world.watching.restarts >= 1
+
+    in_world(api_server, proxy, namespace, story, options=WatchOptions(resync_interval=BRISK, patience=BRISK))
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_errors_are_lived_through(api_server: SharedApiServer, proxy: FaultProxy, namespace: str, status: int) -> None:
+    """Lists and watches that are refused for a while are tried again until they are not."""
+
+    async def story(world: World) -> None:
+        await until(lambda: world.watching.synced.is_set(), "all was listed")
+        await world.put("a")
+        await world.sees("a", "1")
+        proxy.answer(status, times=3, match=on("configmaps"))
+        proxy.end_watches(WatchEnd.EXPIRED)
+        await world.put("a", "2")
+        await world.sees("a", "2")
+        assert world.watching.restarts == 0
+
+    proxy.answer(status, times=3, match=on("configmaps"))
+    in_world(api_server, proxy, namespace, story, wait=False)
+
+
+def test_an_api_server_that_is_away_is_waited_for(
+    api_server: SharedApiServer, proxy: FaultProxy, namespace: str
+) -> None:
+    """However long: when it is back, the watches go on."""
+
+    async def story(world: World) -> None:
+        await world.put("a")
+        await world.sees("a", "1")
+        with proxy.unreachable():
+            await world.put("a", "2")
+            await world.delete("a")
+            await world.put("b", "3")
+            refused = len(proxy.calls) + 3
+            await until(lambda: len(proxy.calls) >= refused, "it was tried several times")
+            assert world.value("a") == "1"
+        await world.sees("b", "3")
+        await world.sees("a", None)
+        assert world.watching.restarts == 0
+
+    in_world(api_server, proxy, namespace, story)
+
+
+def test_nothing_is_done_before_all_was_listed(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+    """As long as a kind cannot be listed, the cache does not count as synced."""
+
+    async def before(world: World) -> None:
+        await world.put("a")
+
+    async def story(world: World) -> None:
+        await until(lambda: any(call.verb == "list" for call in proxy.calls), "it was tried")
+        assert not world.watching.synced.is_set()
+        proxy.mend()
+        await world.watching.synced.wait()
+        assert world.value("a") == "1"
+
+    proxy.answer(403, times=None, match=on("configmaps"))
+    in_world(api_server, proxy, namespace, story, before=before, wait=False)
+
+
+def test_stale_lists_take_nothing_back(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+    """When lists come from an API server that lags, neither changes nor deletions are undone."""
+
+    async def story(world: World) -> None:
+        await world.put("changes")
+        await world.put("goes")
+        await world.sees("goes", "1")
+        _, version = await world.user.list(CONFIG_MAP, namespace)
+        await world.put("changes", "2")
+        await world.delete("goes")
+        await world.put("comes")
+        await world.sees("comes", "1")
+        await world.watching.resync()
+        proxy.stale_lists(version)
+        proxy.forget()
+        proxy.end_watches(WatchEnd.EXPIRED)
+        await until(lambda: any(call.verb == "watch" for call in proxy.calls), "it is watched again")
+        await world.put("comes", "2")
+        await world.sees("comes", "2")
+        await world.watching.resync()
+        assert [world.value(name) for name in ("changes", "goes", "comes")] == ["2", None, "2"]
+
+    in_world(api_server, proxy, namespace, story)
+
+
+def test_who_cannot_be_watched_is_given_up(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+    """When the watches die as soon as they begin, again and again, the caller is told."""
+
+    async def scenario() -> None:
+        options = dataclasses.replace(QUIET, most_restarts=1)
+        async with _world(api_server, proxy, namespace, options) as (_, start):
+            task = await start()
+            proxy.answer(404, times=None, match=on("configmaps", "watch"))
+            proxy.end_watches()
+            with pytest.raises(WatchError, match="2 times in a row"):
+                await task
+
+    run(scenario())
+
+
+def test_signals_stay_the_callers(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+    """Who embeds the watches decides what SIGTERM does."""
+
+    async def story(_world: World) -> None:
+        loop: Any = asyncio.get_running_loop()
+        assert not {signal.SIGTERM, signal.SIGINT} & set(loop._signal_handlers)
+        assert "add_signal_handler" not in vars(loop)
+
+    in_world(api_server, proxy, namespace, story)

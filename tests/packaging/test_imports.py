@@ -1,0 +1,91 @@
+"""What is imported with what: the control plane needs neither Kafka's client nor RocksDB, and users notice nothing."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import millpond
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("confluent_kafka", "rocksdict", "rich", "click", "prometheus_client")
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules that a fresh interpreter has after a statement."""
+    code = f"import sys\n{statement}\nprint(*sorted(sys.modules))"
+    roots = f"sys.path[:0] = {[str(ROOT / 'worker'), str(ROOT / 'operator')]}"
+    ended = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys\n{roots}\n{code}"], capture_output=True, text=True, check=True
+    )
+    return set(ended.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import millpond",
+        "import millpond.errors",
+        "import millpond.protocol",
+        "from millpond.topology import TaskId",
+        "import millpond.protocol.client",
+        "import millpond_operator.assignment",
+    ],
+)
+def test_what_the_control_plane_shares_needs_no_data_plane(statement: str) -> None:
+    """Its image has none of these installed."""
+    assert not loaded_by(statement) & set(HEAVY)
+
+
+def test_the_coordinator_needs_no_data_plane() -> None:
+    """But for metrics, which it has itself."""
+    assert not loaded_by("import millpond_operator.coordinator") & {"confluent_kafka", "rocksdict", "rich", "click"}
+
+
+def test_a_topology_is_built_without_a_client_and_without_a_state_file() -> None:
+    """`StreamsBuilder` only writes down what is to be done."""
+    loaded = loaded_by(
+        "import millpond as mp\nmp.StreamsBuilder().stream('in', key=mp.String, value=mp.String).to('x')"
+    )
+    assert not loaded & {"confluent_kafka", "rich", "click"}
+
+
+def test_every_name_of_the_facade_is_there_and_is_what_checkers_see() -> None:
+    """The imports that only type checkers read, and the table that is used when a program runs, agree."""
+    tree = ast.parse(inspect.getsource(millpond))
+    declared = {
+        alias.name: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name == alias.asname
+    }
+    assert declared.pop("testing") == "millpond"
+    assert declared == millpond._HOMES
+    for name, home in declared.items():
+        assert getattr(millpond, name) is getattr(sys.modules[home], name)
+    assert set(millpond.__all__) == {*declared, "testing", "__version__"}
+    assert set(millpond.__all__) <= set(dir(millpond))
+
+
+def test_names_can_be_imported_one_by_one_and_all_together() -> None:
+    """As before they were loaded lazily."""
+    loaded_by("from millpond import Topology, Json, testing; assert Json; assert testing.TopologyTestDriver")
+    loaded_by("from millpond import *; assert Worker and StreamsBuilder and Struct")
+    loaded_by("import millpond as mp; assert mp.testing.TopologyTestDriver and mp.errors.TopicError")
+
+
+def test_a_name_that_is_not_there_is_missed_with_the_nearest_one() -> None:
+    """A typing error looks as it does in every module."""
+    with pytest.raises(AttributeError, match="has no attribute 'StreamBuilder'") as caught:
+        millpond.StreamBuilder  # noqa: B018
+    assert caught.value.obj is millpond
+    with pytest.raises(ImportError, match="StreamBuilder"):
+        from millpond import StreamBuilder  # noqa: F401

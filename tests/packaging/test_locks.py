@@ -1,0 +1,72 @@
+"""What goes into the images: pinned with hashes, the same versions everywhere, and nothing that is not needed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OF_IMAGES = ("requirements-build.lock", "requirements-operator.lock", "requirements-worker.lock")
+
+
+def pins(name: str) -> dict[str, str]:
+    """Package to version; every one has hashes."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    for block in re.split(r"\n(?=[a-z0-9])", text):
+        if block.startswith("#"):
+            continue
+        package, version = re.match(r"([\w.-]+)==(\S+)", block).groups()
+        assert "--hash=sha256:" in block, package
+        found[package] = version
+    return found
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", *OF_IMAGES])
+def test_a_lock_names_no_place_to_get_things_from(name: str) -> None:
+    """That is everybody's own business; the hashes say what is the right thing."""
+    assert not re.search(r"^\s*--(extra-)?(index|find-links)|https?://", (ROOT / name).read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_images_have_the_versions_that_were_tested(name: str) -> None:
+    """`make lock` makes all of them together."""
+    tested = pins("requirements.lock")
+    assert pins(name).items() <= tested.items()
+
+
+def test_each_image_has_what_it_needs_and_not_the_other_ones_things() -> None:
+    """The operator runs no topologies, and workers talk to no API server."""
+    operator, worker = pins("requirements-operator.lock"), pins("requirements-worker.lock")
+    data_plane = {"confluent-kafka", "rocksdict", "rich", "pygments"}
+    assert {"kopf", "cryptography", "pyyaml", "aiohttp", "msgspec", "prometheus-client", "click"} <= operator.keys()
+    assert not operator.keys() & data_plane
+    assert data_plane | {"aiohttp", "msgspec", "prometheus-client", "click"} <= worker.keys()
+    assert not worker.keys() & {"kopf", "cryptography", "pytest", "pandas"}
+    assert pins("requirements-build.lock").keys() == {"setuptools"}
+
+
+@pytest.mark.parametrize("file", ["worker/Dockerfile", "operator/Dockerfile", "examples/flights/Dockerfile"])
+def test_an_image_is_built_from_what_the_context_has(file: str) -> None:
+    """`.dockerignore` lets in what the files copy, and their bases are arguments without a registry's host."""
+    allowed = {
+        line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
+    }
+    text = (ROOT / file).read_text(encoding="utf-8")
+    for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE):
+        *sources, _ = line.split()
+        for source in sources:
+            assert (ROOT / source).exists()
+            assert source.rstrip("/") in allowed
+    arguments = dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.MULTILINE))
+    for base in re.findall(r"^FROM (\S+)", text, re.MULTILINE):
+        assert base.strip("${}") in arguments
+    assert not any("." in value.partition("/")[0].partition(":")[0] for value in arguments.values())
+
+
+def test_images_run_as_nobody() -> None:
+    """The same number that the pods ask for."""
+    for file in ("worker/Dockerfile", "operator/Dockerfile"):
+        assert "\nUSER 65532:65532\n" in (ROOT / file).read_text(encoding="utf-8")

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond_operator.resources import APPLIED, LEADER_EPOCH, finish, same
+from millpond_operator.resources.comparing import amount, digest
+from tests.resources.examples import everything, stream_apps
+
+Path = tuple[str | int, ...]
+
+_LISTS_WITH_MORE = {"containers", "env", "ports", "volumes", "volumeMounts", "ownerReferences"}
+_AMOUNTS = {"requests": "limits"}
+
+
+def leaves(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Paths to all that is neither an object nor a list, and to what is empty."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from leaves(inner, (*path, key))
+    elif isinstance(value, list) and value:
+        for index, inner in enumerate(value):
+            yield from leaves(inner, (*path, index))
+    else:
+        yield path
+
+
+def at(value: Any, path: Path) -> Any:
+    for part in path:
+        value = value[part]
+    return value
+
+
+def served(object: dict[str, Any]) -> dict[str, Any]:
+    """What an API server makes of what is applied: through JSON, with defaults, and with what others put there."""
+    there = json.loads(json.dumps(object))
+
+    def fill(value: Any, field: str) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                fill(inner, key)
+            value["defaultedByTheServer"] = {"some": ["thing"]}
+        elif isinstance(value, list):
+            for inner in value:
+                fill(inner, "")
+            if field in {"containers", "env", "volumes", "volumeMounts"}:
+                value.insert(0, {"name": "of-another", "mountPath": "/of-another"})
+
+    fill({key: inner for key, inner in there.items() if key not in {"data", "metadata"}}, "")
+    there["metadata"] |= {"resourceVersion": "9", "uid": "3", "generation": 1}
+    there["metadata"]["labels"]["of-another"] = "x"
+    there["metadata"]["annotations"]["of-another"] = "x"
+    there["status"] = {"replicas": 1}
+    return there
+
+
+@given(app=stream_apps, data=st.data())
+def test_what_was_applied_is_the_same(app, data):
+    """What the API server and others add to an object is no difference."""
+    manifest = data.draw(st.sampled_from(everything(app)))
+    there = served(finish(manifest, 3))
+    assert same(manifest, there)
+    assert same(finish(manifest, 3), there)
+    assert same(finish(manifest, 8), there), "another leader is no difference"
+
+
+@given(app=stream_apps, data=st.data())
+def test_any_leaf_that_was_removed_or_changed_is_noticed(app, data):
+    """Somebody else's hand shows, wherever it was."""
+    manifest = data.draw(st.sampled_from(everything(app)))
+    there = served(finish(manifest, 3))
+    path = data.draw(st.sampled_from(list(leaves(finish(manifest, 3)))))
+    there_path = _in_served(manifest, there, path)
+    holder = at(there, there_path[:-1])
+    other = copy.deepcopy(there)
+    other_holder = at(other, there_path[:-1])
+    if path[-1] != LEADER_EPOCH:
+        value = holder[there_path[-1]]
+        other_holder[there_path[-1]] = _another(value)
+        assert not same(manifest, other), f"{path} was {value!r}"
+    del holder[there_path[-1]]
+    assert not same(manifest, there), path
+
+
+@given(before=stream_apps, after=stream_apps, data=st.data())
+def test_what_is_wanted_now_and_was_not_before_is_noticed(before, after, data):
+    """A manifest that differs is applied, even if all of it is there, because something is wanted no more."""
+    index = data.draw(st.integers(0, len(everything(before)) - 1))
+    old, new = everything(before)[index], everything(after)[index]
+    there = served(finish(old, 3))
+    there["metadata"]["name"] = new["metadata"]["name"]  # a ControllerRevision has another name then
+    assert same(new, there) == (digest(old) == digest(new))
+
+
+def test_a_field_that_is_no_longer_wanted_is_noticed():
+    """Less is wanted than was applied: every leaf of it is there, and it is not the same."""
+    before = {"metadata": {"name": "a"}, "spec": {"kept": 1, "gone": 2}}
+    after = {"metadata": {"name": "a"}, "spec": {"kept": 1}}
+    assert not same(after, finish(before, 1))
+    assert same(after, finish(after, 1))
+
+
+def test_what_was_never_applied_is_not_the_same():
+    """An object that somebody else made alike, or that an older operator applied, is taken over."""
+    manifest = {"metadata": {"name": "a"}, "spec": {"x": 1}}
+    assert not same(manifest, copy.deepcopy(manifest))
+    assert not same(manifest, {"metadata": {"name": "a", "annotations": {APPLIED: digest(manifest)}}, "spec": {"x": 1}})
+
+
+def test_finishing_keeps_annotations_and_the_manifest_as_it_was():
+    """A person's annotations stay, and what is given is not changed."""
+    manifest = {"metadata": {"name": "a", "annotations": {"mine": "1"}}}
+    finished = finish(manifest, 12)
+    assert manifest == {"metadata": {"name": "a", "annotations": {"mine": "1"}}}
+    assert finished["metadata"]["annotations"] == {"mine": "1", APPLIED: digest(manifest), LEADER_EPOCH: "12"}
+    assert finish(finished, 12) == finished
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("1Gi", "1024Mi"), ("0.5", "500m"), (1, "1000m"), ("2e9", "2G"), ("1E3", 1000), ("1E", "1000P"), ("1k", "1000"),
+     ("1024Ki", "1Mi"), ("1000u", "1m"), ("1e-3", "1m"), ("0", 0)],
+)  # fmt: skip
+def test_amounts_are_equal_however_they_are_written(one, other):
+    """The API server writes amounts its own way."""
+    assert amount(one) == amount(other)
+    manifest = {"metadata": {"name": "a"}, "spec": {"resources": {"requests": {"memory": one}}}}
+    there = finish(manifest, 1)
+    there["spec"] = {"resources": {"requests": {"memory": other}}}
+    assert same(manifest, there)
+
+
+@pytest.mark.parametrize("text", ["", "1GB", "Gi", "one", "1 Gi i", "--1"])
+def test_what_is_no_amount_is_refused(text):
+    """The sentence shows what one looks like."""
+    with pytest.raises(ValueError, match="write a number with a unit, such as 500m, 2, or 20Gi"):
+        amount(text)
+
+
+def test_lists_without_keys_are_compared_as_a_whole():
+    """Order and length count where items have nothing to be told apart by."""
+    manifest = {"metadata": {"name": "a"}, "spec": {"command": ["a", "b"]}}
+    there = finish(manifest, 1)
+    for other in (["b", "a"], ["a"], ["a", "b", "c"], "ab"):
+        assert not same(manifest, there | {"spec": {"command": other}})
+
+
+def test_another_type_is_another_value():
+    """`1` is neither true nor the text 1."""
+    manifest = {"metadata": {"name": "a"}, "spec": {"x": 1}}
+    there = finish(manifest, 1)
+    for other in (True, "1", 1.5, None, {}, []):
+        assert not same(manifest, there | {"spec": {"x": other}})
+
+
+def _in_served(manifest: Any, there: Any, path: Path) -> Path:
+    """The same path in what is served, where lists have an item more at their beginning."""
+    found: list[str | int] = []
+    inner = there
+    for part in path:
+        if isinstance(part, int) and isinstance(inner[0], dict) and inner[0].get("name") == "of-another":
+            part += 1
+        found.append(part)
+        inner = inner[part]
+    return tuple(found)
+
+
+def _another(value: Any) -> Any:
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case str():
+            return f"{value}9"
+        case list():
+            return ["more"]
+        case dict():
+            return "something else"
+    raise AssertionError(value)

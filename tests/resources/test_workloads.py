@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+
+from millpond_operator.resources import (
+    claim_growth,
+    cleanup_job,
+    controller_revision,
+    finish,
+    labels,
+    must_be_made_anew,
+    owned_by,
+    pod_template,
+    revision_of,
+    stateful_set,
+    template_of,
+)
+from tests.resources.examples import SURROUNDINGS, everything, stream_app, stream_apps, variables
+
+
+def made(app, replicas=2, **options):
+    template = pod_template(app, SURROUNDINGS)
+    return stateful_set(app, template, revision_of(template), replicas, **options)
+
+
+@given(stream_apps)
+def test_everything_is_labelled_and_goes_with_the_application(app):
+    """Everything carries the labels by which it is found, and the application as its owner."""
+    for manifest in everything(app):
+        metadata = manifest["metadata"]
+        component = "cleanup" if manifest["kind"] == "Job" else "worker"
+        assert labels(app, component).items() <= metadata["labels"].items()
+        assert metadata["namespace"] == "shop"
+        assert owned_by(app, manifest) == (manifest["kind"] != "Job")
+        assert json.loads(json.dumps(manifest)) == manifest, "it is JSON as it stands"
+
+
+def test_the_operator_decides_when_pods_go():
+    """The StatefulSet restarts nothing by itself, and starts all at once."""
+    spec = made(stream_app(), 7)["spec"]
+    assert (spec["replicas"], spec["serviceName"]) == (7, "delays")
+    assert (spec["updateStrategy"], spec["podManagementPolicy"]) == ({"type": "OnDelete"}, "Parallel")
+
+
+def test_state_is_on_a_volume_that_goes_as_the_person_says():
+    """Size, class and retention are the person's."""
+    policy = {"whenDeleted": "Retain", "whenScaled": "Delete"}
+    spec = made(stream_app(state={"size": "5Gi", "storageClassName": "fast", "retentionPolicy": policy}))["spec"]
+    (claim,) = spec["volumeClaimTemplates"]
+    assert claim["metadata"]["name"] == "state"
+    assert claim["spec"]["resources"]["requests"]["storage"] == "5Gi"
+    assert claim["spec"]["storageClassName"] == "fast"
+    assert spec["persistentVolumeClaimRetentionPolicy"] == policy
+    assert all(volume["name"] != "state" for volume in spec["template"]["spec"]["volumes"])
+
+
+def test_volumes_wait_for_workers_that_come_back():
+    """While an application is suspended, its volumes stay, whatever becomes of them when it is scaled in."""
+    spec = made(stream_app(), 0, keep_volumes=True)["spec"]
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Delete", "whenScaled": "Retain"}
+
+
+def test_ephemeral_state_has_no_volume_of_its_own():
+    """It is in the pod, and no larger than it may be."""
+    spec = made(stream_app(state={"size": "5Gi", "ephemeral": True}))["spec"]
+    assert "volumeClaimTemplates" not in spec
+    assert "persistentVolumeClaimRetentionPolicy" not in spec
+    volumes = {each["name"]: each for each in spec["template"]["spec"]["volumes"]}
+    assert volumes["state"]["emptyDir"] == {"sizeLimit": "5Gi"}
+
+
+@pytest.mark.parametrize(
+    ("size", "there", "grown"),
+    [("2Gi", "1Gi", "2Gi"), ("2Gi", "2048Mi", None), ("1Gi", "2Gi", None), (3_000_000_000, "2Gi", 3_000_000_000)],
+)
+def test_volumes_grow_and_never_shrink(size, there, grown):
+    """A claim that is as large as it should be, or larger, is left alone."""
+    claim = {"spec": {"resources": {"requests": {"storage": there}}}}
+    patch = claim_growth(stream_app(state={"size": size}), claim)
+    assert patch == (None if grown is None else {"spec": {"resources": {"requests": {"storage": grown}}}})
+
+
+def test_a_set_is_made_anew_only_where_it_cannot_be_changed():
+    """Another size, class or kind of volume; nothing else."""
+    there = finish(made(stream_app()), 1)
+    there["spec"]["volumeClaimTemplates"][0]["status"] = {"phase": "Pending"}
+    assert not must_be_made_anew(made(stream_app(state={"size": "1024Mi"}, image="b"), 9), there)
+    assert not must_be_made_anew(made(stream_app(), keep_volumes=True), there)
+    for state in ({"size": "2Gi"}, {"storageClassName": "fast"}, {"ephemeral": True}):
+        assert must_be_made_anew(made(stream_app(state=state)), there), state
+    assert must_be_made_anew(made(stream_app()), made(stream_app(state={"ephemeral": True})))
+
+
+def test_a_revision_keeps_the_template():
+    """What is gone back to."""
+    app = stream_app()
+    template = pod_template(app, SURROUNDINGS)
+    revision = controller_revision(app, template, revision_of(template), 4)
+    assert revision["metadata"]["name"] == f"delays-{revision_of(template)}"
+    assert revision["revision"] == 4
+    assert template_of(revision) == template
+
+
+def test_the_clean_up_needs_nothing_that_the_operator_made():
+    """It runs while everything else of the application may already be gone."""
+    app = stream_app(
+        kafka={"bootstrapServers": "a:1", "credentialsSecret": "s"},
+        config={"app.a": "1"},
+        env=[{"name": "A", "value": "1"}],
+        pod={"mounts": [{"name": "m", "path": "/m", "secret": "x"}]},
+    )
+    template = cleanup_job(app)["spec"]["template"]
+    spec = template["spec"]
+    assert "serviceAccountName" not in spec
+    assert spec["restartPolicy"] == "Never"
+    assert {each["name"] for each in spec["volumes"]} == {"tmp", "state", "credentials", "mount-m"}
+    environment = variables(template)
+    assert {"MILLPOND_APPLICATION_ID", "MILLPOND_CREDENTIALS_DIR", "MILLPOND_CONFIG_INLINE", "A"} <= environment.keys()
+    assert not any("COORDINATOR" in name for name in environment)

@@ -1,0 +1,161 @@
+"""A worker that cannot start yet says why: to whoever asks it, and to its coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+import millpond as mp
+from millpond.errors import BrokerError
+from millpond.protocol import Trouble
+from millpond.runtime import waiting
+from millpond.runtime.waiting import Waiting
+from millpond_operator.coordinator import Coordinator, EngineOptions
+from tests.runtime.running import Running
+
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trouble is trouble at once and told at once, and brokers are given up sooner."""
+    monkeypatch.setattr(Waiting.trouble, "__defaults__", (0.0,))
+    monkeypatch.setattr("millpond.runtime.start._TELL_S", 0.05)
+    monkeypatch.setattr("millpond.runtime.cluster._TRY_S", 1.0)
+
+
+@contextlib.contextmanager
+def coordinator(application: str) -> Iterator[Coordinator]:
+    """A coordinator in a thread of its own."""
+    service = Coordinator()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def start() -> None:
+        options = EngineOptions(gathering=timedelta(milliseconds=1))
+        await service.add(application, options, namespace="shop")
+        await service.start()
+
+    asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    try:
+        yield service
+    finally:
+        asyncio.run_coroutine_threadsafe(service.stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def passing(source: str = "in", target: str = "out") -> mp.Topology:
+    builder = mp.StreamsBuilder()
+    builder.stream(source, key=mp.String, value=mp.String).to(target)
+    return builder.build()
+
+
+def readiness(running: Running) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"{running.worker.metrics.http.url}/readyz", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_worker_that_waits_for_the_brokers_tells_its_coordinator(app_id, tmp_path):
+    """It is no member yet, but it is seen, with its trouble and what it runs."""
+    with coordinator(app_id) as service:
+        settings = {
+            "coordinator.url": f"{service.url}/namespaces/shop",
+            "http.port": 0,
+            "revision": "7d4f0c2a91",
+        }
+        running = Running(passing(), "127.0.0.1:1", app_id, tmp_path, settings).start()
+        engine = service.application(app_id, "shop").engine
+        running.wait(lambda: engine.starting, "it is heard of")
+        starting = engine.starting["w0"]
+        assert starting.revision == "7d4f0c2a91"
+        assert starting.trouble is not None
+        assert starting.trouble.reason == "BrokerError"
+        assert "no answer from Kafka at '127.0.0.1:1'" in starting.trouble.message
+        assert not engine.members
+        running.stop()
+
+
+def test_a_worker_that_starts_after_trouble_is_a_member_without_any(broker, create_topic, app_id, tmp_path):
+    """The same process is taken in as soon as it knows its tasks."""
+    source, target = create_topic("in"), create_topic("out")
+    with coordinator(app_id) as service:
+        settings = {"coordinator.url": f"{service.url}/namespaces/shop", "http.port": 0, "revision": "r1"}
+        running = Running(passing(source, target), broker.bootstrap_servers, app_id, tmp_path, settings)
+        running.worker.waiting.begins("test", BrokerError("nothing goes on."))
+        with running:
+            engine = service.application(app_id, "shop").engine
+            running.wait(lambda: "w0" in engine.members, "it is a member")
+            assert engine.members["w0"].incarnation == running.worker._incarnation
+            running.wait(lambda: engine.members["w0"].trouble is not None, "its trouble goes along")
+            running.worker.waiting.ends("test")
+            running.wait(lambda: engine.members["w0"].trouble is None, "its trouble is over")
+            running.wait(lambda: engine.owners, "it has its task")
+            assert engine.members["w0"].runs == "r1"
+
+
+def test_a_worker_that_its_coordinator_does_not_let_in_is_not_ready(broker, create_topic, app_id, tmp_path):
+    """It runs nothing and will not: whoever waits for it to be ready must not go on."""
+    source, target = create_topic("in"), create_topic("out")
+    with coordinator("another") as service:
+        settings = {"coordinator.url": service.url, "http.port": 0}
+        with Running(passing(source, target), broker.bootstrap_servers, app_id, tmp_path, settings) as running:
+            running.wait(lambda: running.worker.shut_out, "it is refused")
+            running.wait_running()
+            status, text = readiness(running)
+            assert status == 503
+            assert f"does not serve application '{app_id}'" in text
+
+
+def test_brokers_that_speak_something_else_are_told_from_brokers_that_are_away(broker, app_id, tmp_path):
+    """Who writes SASL where there is none should not look for a broker that runs."""
+    settings = {
+        "http.port": 0,
+        "security.protocol": "ssl",
+    }
+    running = Running(passing(), broker.bootstrap_servers, app_id, tmp_path, settings).start()
+    running.wait(lambda: running.worker.waiting.trouble(), "it waits", 60)
+    trouble = running.worker.waiting.trouble()
+    assert "over TLS" in trouble.message
+    assert "'security.protocol'" in trouble.message
+    running.stop()
+
+
+def test_a_host_that_does_not_exist_is_named(app_id, tmp_path):
+    """A wrong name is the commonest mistake."""
+    running = Running(passing(), "no-such-host.invalid:9092", app_id, tmp_path).start()
+    running.wait(lambda: running.worker.waiting.trouble(), "it waits", 60)
+    assert "is not to be found" in running.worker.waiting.trouble().message
+    running.stop()
+
+
+def test_what_has_been_waited_for_longest_is_the_trouble(monkeypatch):
+    """And nothing is one before its usual time."""
+    clock = [100.0]
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: clock[0])
+    things = Waiting()
+    things.begins("a", BrokerError("first."))
+    clock[0] += 5
+    things.begins("b", BrokerError("second."))
+    assert things.trouble(10) is None
+    clock[0] += 6
+    assert things.trouble(10) == Trouble("BrokerError", "first.")
+    things.begins("a", BrokerError("first, in other words."))
+    assert things.trouble(10) == Trouble("BrokerError", "first, in other words.")
+    things.ends("a")
+    assert things.trouble(10) is None
+    clock[0] += 5
+    assert things.trouble(10) == Trouble("BrokerError", "second.")
+    things.ends("b")
+    things.ends("b")
+    assert things.trouble(0) is None
