@@ -32,7 +32,10 @@ def delete(scene: Scene, *more: object):
 
 
 def groups(scene: Scene) -> set[str]:
-    listed = kafka.admin(scene.broker).list_consumer_groups().result(30)
+    admin = kafka.admin(scene.broker)
+    admin.list_topics(timeout=30)
+    listed = admin.list_consumer_groups().result(30)
+    assert not listed.errors
     return {each.group_id for each in listed.valid}
 
 

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import json
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import aiohttp
@@ -31,6 +30,7 @@ from tests.cluster import calls
 from tests.cluster.background import Background
 from tests.cluster.calls import Call, Match, anything, is_write, on
 from tests.cluster.certificates import Access, Authority
+from tests.cluster.faults import Down, Fault, Forward, Held, Watch, WatchEnd, failure, relay
 
 __all__ = ("FaultProxy", "Held", "WatchEnd", "on")
 
@@ -38,87 +38,6 @@ _HOST = "127.0.0.1"
 _HOP = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "host", "content-length", "upgrade", "te", "trailer"}
 )
-_REASONS = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    409: "Conflict",
-    410: "Expired",
-    422: "Invalid",
-    429: "TooManyRequests",
-    500: "InternalError",
-    503: "ServiceUnavailable",
-    504: "Timeout",
-}
-
-
-class Forward(Protocol):
-    """Ask the API server after all."""
-
-    async def __call__(self, as_of: str | None = None) -> web.StreamResponse:
-        """The answer, or what it would have been at a resource version."""
-
-
-class WatchEnd(enum.StrEnum):
-    """How a watch ends."""
-
-    RESET = "reset"
-    """The connection breaks."""
-    CLOSE = "close"
-    """As the API server itself ends watches every now and then."""
-    EXPIRED = "expired"
-    """With an error of status 410: the client has to list anew."""
-
-
-class Held:
-    """A request that is on its way and does not arrive, until it is let go.
-
-    Attributes:
-        arrived: set when the request came.
-        call: the request; None before it came.
-    """
-
-    def __init__(self, background: Background) -> None:
-        self.arrived = threading.Event()
-        self.call: Call | None = None
-        self._go = asyncio.Event()
-        self._background = background
-
-    def release(self) -> None:
-        """Let it go to the API server now."""
-        self._background.loop.call_soon_threadsafe(self._go.set)
-
-
-@dataclass
-class _Fault:
-    match: Match
-    left: int | None
-    """Requests that it is still for; None for all."""
-    act: Callable[[Call, Forward], Awaitable[web.StreamResponse]]
-
-
-class _Down:
-    """Nothing gets through for a while."""
-
-    def __init__(self, hangs: bool) -> None:
-        self.hangs = hangs
-        self.over = asyncio.Event()
-
-
-class _Watch:
-    """A watch under way."""
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.open = asyncio.Event()
-        self.open.set()
-        self.silent = False
-        self.end: asyncio.Future[WatchEnd] = asyncio.get_running_loop().create_future()
-
-    def finish(self, how: WatchEnd) -> None:
-        if not self.end.done():
-            self.end.set_result(how)
 
 
 class _Abort(Exception):
@@ -146,16 +65,16 @@ class FaultProxy:
         self._upstream = upstream
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._tls.load_cert_chain(authority.server("proxy", _HOST, "localhost"))
-        self._faults: list[_Fault] = []
-        self._watches: set[_Watch] = set()
+        self._faults: list[Fault] = []
+        self._watches: set[Watch] = set()
         self._silence: list[Match] = []
         self._holding = False
-        self._down: _Down | None = None
+        self._down: Down | None = None
         self._writes_left: int | None = None
         self._then: Callable[[], object] | None = None
         self._one_write = asyncio.Lock()
         self._runner: web.AppRunner | None = None
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self.access = upstream
 
     def __enter__(self) -> Self:
@@ -223,9 +142,9 @@ class FaultProxy:
             if applied:
                 await forward()
             headers = {"Retry-After": str(retry_after)} if retry_after is not None else {}
-            return web.json_response(_status(status, call), status=status, headers=headers)
+            return web.json_response(failure(status, call), status=status, headers=headers)
 
-        self._faults.append(_Fault(match, times, act))
+        self._faults.append(Fault(match, times, act))
 
     def lose_answers(self, *, times: int | None = 1, match: Match = is_write) -> None:
         """Let requests through and break the connection instead of answering."""
@@ -234,7 +153,7 @@ class FaultProxy:
             await forward()
             raise _Abort
 
-        self._faults.append(_Fault(match, times, act))
+        self._faults.append(Fault(match, times, act))
 
     def delay(self, seconds: float, *, times: int | None = None, match: Match = anything) -> None:
         """Let requests take longer."""
@@ -243,7 +162,7 @@ class FaultProxy:
             await asyncio.sleep(seconds)
             return await forward()
 
-        self._faults.append(_Fault(match, times, act))
+        self._faults.append(Fault(match, times, act))
 
     def hold(self, match: Match = is_write) -> Held:
         """Hold the next such request back until it is released, whatever its client does meanwhile."""
@@ -252,10 +171,10 @@ class FaultProxy:
         async def act(call: Call, forward: Forward) -> web.StreamResponse:
             held.call = call
             held.arrived.set()
-            await held._go.wait()
+            await held.go.wait()
             return await forward()
 
-        self._faults.append(_Fault(match, 1, act))
+        self._faults.append(Fault(match, 1, act))
         return held
 
     def stale_lists(self, version: str, match: Match = anything) -> None:
@@ -271,12 +190,12 @@ class FaultProxy:
             whole = call.verb == "list" and "continue" not in call.query
             return bool(call.resource) and (whole or (call.verb == "get" and not call.subresource)) and match(call)
 
-        self._faults.append(_Fault(read, None, act))
+        self._faults.append(Fault(read, None, act))
 
     @contextlib.contextmanager
     def unreachable(self, *, hangs: bool = False) -> Iterator[None]:
         """Break all connections, and new ones too; or let them hang, and everything arrive late."""
-        down = _Down(hangs)
+        down = Down(hangs)
         self._down = down
         if hangs:
             self.hold_watches()
@@ -341,10 +260,13 @@ class FaultProxy:
     # Serving.
 
     async def _start(self) -> None:
-        connector = aiohttp.TCPConnector(ssl=self._upstream.ssl_context(), limit=0)
-        self._session = aiohttp.ClientSession(
-            self._upstream.url, connector=connector, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)
-        )
+        # A certificate would count for more than a token: who shows a token is asked for without one.
+        for as_token in (False, True):
+            upstream = replace(self._upstream, certificate_file=None) if as_token else self._upstream
+            connector = aiohttp.TCPConnector(ssl=upstream.ssl_context(), limit=0)
+            self._sessions[as_token] = aiohttp.ClientSession(
+                upstream.url, connector=connector, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)
+            )
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
@@ -355,9 +277,10 @@ class FaultProxy:
     async def _stop(self) -> None:
         for watch in self._watches:
             watch.finish(WatchEnd.RESET)
-        assert self._runner is not None and self._session is not None
+        assert self._runner is not None
         await self._runner.cleanup()
-        await self._session.close()
+        for session in self._sessions.values():
+            await session.close()
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -415,22 +338,23 @@ class FaultProxy:
             headers.setdefault("Authorization", f"Bearer {self._upstream.token}")
         return headers
 
+    def _session(self, headers: Mapping[str, str]) -> aiohttp.ClientSession:
+        return self._sessions["Authorization" in headers]
+
     async def _forward(self, request: web.Request, call: Call, body: bytes) -> web.Response:
-        assert self._session is not None
         # Shielded: a request that has left is not called back when its client is killed.
         return await asyncio.shield(self._ask(request.method, request.raw_path, call, body, self._headers(request)))
 
     async def _ask(self, method: str, path: str, call: Call, body: bytes, headers: dict[str, str]) -> web.Response:
-        assert self._session is not None
-        async with self._session.request(method, path, data=body or None, headers=headers) as response:
+        async with self._session(headers).request(method, path, data=body or None, headers=headers) as response:
             raw = await response.read()
             call.status = response.status
             given = {name: value for name, value in response.headers.items() if name.lower() not in _HOP}
             return web.Response(body=raw, status=response.status, headers=given)
 
     async def _watch(self, request: web.Request, call: Call) -> web.StreamResponse:
-        assert self._session is not None
-        async with self._session.get(request.raw_path, headers=self._headers(request)) as upstream:
+        headers = self._headers(request)
+        async with self._session(headers).get(request.raw_path, headers=headers) as upstream:
             call.status = upstream.status
             given = {name: value for name, value in upstream.headers.items() if name.lower() not in _HOP}
             if upstream.status != HTTPStatus.OK:
@@ -438,19 +362,20 @@ class FaultProxy:
             response = web.StreamResponse(headers=given)
             response.enable_chunked_encoding()
             await response.prepare(request)
-            watch = _Watch(call)
+            watch = Watch(call)
             watch.silent = any(match(call) for match in self._silence)
             if self._holding:
                 watch.open.clear()
             self._watches.add(watch)
-            passing = asyncio.create_task(_pass(watch, upstream, response))
+            passing = asyncio.create_task(relay(watch, upstream, response))
+            ends: set[asyncio.Future[Any]] = {passing, watch.end}
             try:
-                await asyncio.wait([passing, watch.end], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 how = watch.end.result() if watch.end.done() else WatchEnd.CLOSE
                 if how is WatchEnd.RESET:
                     raise _Abort
                 if how is WatchEnd.EXPIRED:
-                    expired = {"type": "ERROR", "object": _status(410, call)}
+                    expired = {"type": "ERROR", "object": failure(410, call)}
                     await response.write(json.dumps(expired).encode() + b"\n")
                 await response.write_eof()
                 return response
@@ -473,30 +398,6 @@ class FaultProxy:
         assert isinstance(response.body, bytes)
         found = json.loads(response.body)
         if not found["items"]:
-            return web.json_response(_status(404, call), status=404)
+            return web.json_response(failure(404, call), status=404)
         kind = {"kind": found["kind"].removesuffix("List"), "apiVersion": found["apiVersion"]}
         return web.json_response({**kind, **found["items"][0]})
-
-
-async def _pass(watch: _Watch, upstream: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
-    """Line by line, from the API server to its client."""
-    buffered = b""
-    async for chunk in upstream.content.iter_any():
-        *lines, buffered = (buffered + chunk).split(b"\n")
-        await watch.open.wait()
-        if lines and not watch.silent:
-            await response.write(b"\n".join(lines) + b"\n")
-    if watch.silent:
-        await asyncio.Event().wait()  # its end would be news, too
-
-
-def _status(status: int, call: Call) -> dict[str, Any]:
-    """An error as the API server says it."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "reason": _REASONS.get(status, "Unknown"),
-        "message": f"A fault of the test: {call.verb} {call.resource} {call.name}.",
-        "code": status,
-    }

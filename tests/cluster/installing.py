@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from http import HTTPStatus
 from pathlib import Path
 
 import yaml
 
-from tests.cluster.api import Api, Object
+from tests.cluster.api import Api, ApiFailure, Object
 from tests.support.kafka import eventually
 
 __all__ = ("install_crds", "manifests")
@@ -35,7 +36,12 @@ def _served(api: Api, name: str) -> bool:
         return False
     group, plural = found["spec"]["group"], found["spec"]["names"]["plural"]
     versions = [each["name"] for each in found["spec"]["versions"] if each["served"]]
-    return all(
-        any(each["name"] == plural for each in api.request("GET", f"/apis/{group}/{version}")["resources"])
-        for version in versions
-    )
+    try:
+        return all(
+            any(each["name"] == plural for each in api.request("GET", f"/apis/{group}/{version}")["resources"])
+            for version in versions
+        )
+    except ApiFailure as failure:
+        if failure.status != HTTPStatus.NOT_FOUND:
+            raise
+        return False

@@ -55,6 +55,15 @@ def test_it_is_the_api_server_and_knows_what_was_written(client, proxy, namespac
     assert not proxy.writes()
 
 
+def test_a_client_with_a_token_is_who_the_token_says(api, proxy, background, api_server, namespace):
+    """The proxy's own rights are nobody else's."""
+    eventually(lambda: api.find("ServiceAccount", namespace, "default"), "the namespace has its service account")
+    access = api_server.service_account(api.token(namespace, "default")).at(proxy.access.url)
+    with Api(background, access) as client, pytest.raises(ApiFailure) as refused:
+        client.list("ConfigMap", namespace)
+    assert refused.value.status == HTTPStatus.FORBIDDEN
+
+
 def test_nothing_gets_through_after_the_write_it_was_told_of(client, proxy, api, namespace):
     """The write is done, its client does not learn of it, and whatever it does then is in vain."""
     killed = threading.Event()

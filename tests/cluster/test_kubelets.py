@@ -36,7 +36,7 @@ class Stage:
         self.kubelets.images["delays:1"] = IMAGE
 
     def __enter__(self):
-        options = EngineOptions(assignment=Options(1, 2, 10_000), session_timeout=timedelta(seconds=1))
+        options = EngineOptions(assignment=Options(1, 2, 10_000), session_timeout=timedelta(seconds=2))
         self._background.call(self.coordinator.start(ssl_context=self._tls))
         self._background.call(self.coordinator.add("delays", options, namespace=self.namespace))
         self.api.apply(
@@ -153,7 +153,10 @@ def test_a_pod_that_is_deleted_hands_its_tasks_over_first(stage):
     uid = stage.pod("delays-1")["metadata"]["uid"]
     stage.api.delete("Pod", stage.namespace, "delays-1")
     eventually(lambda: {pause.task for pause in stage.streams.pauses} >= set(mine), "all tasks were handed over")
-    assert {(pause.why, pause.after) for pause in stage.streams.pauses[: len(mine)]} == {("released", "delays-0")}
+    assert {(pause.why, pause.after) for pause in stage.streams.pauses[: len(mine)]} == {("released", "delays-0")}, (
+        mine,
+        stage.streams.pauses,
+    )
     assert not stage.streams.fenced
     eventually(
         lambda: (

@@ -35,6 +35,7 @@ __all__ = ("Exit", "Worker")
 END = 20_000
 """Records in each task's changelogs."""
 _REPORT_S = 0.5
+_RETRY_S = 0.2
 
 
 class Exit(NamedTuple):
@@ -93,10 +94,11 @@ class Worker:
         self._tick_s = tick_s
         self._held: dict[str, _Held] = {}
         self._found: dict[str, str] = {}
-        self._taking: dict[str, tuple[str | None, str, float]] = {}
+        self._ordered: set[tuple[str, str | None, str]] = set()
+        self._taking: dict[tuple[str, str | None, str], float] = {}
         self._leaving = False
         self._patience_s = _seconds(environment.get("MILLPOND_SHUTDOWN_TIMEOUT", "20s"))
-        self._reported_at = self._progressed_at = 0.0
+        self._reported_at = self._progressed_at = self._look_again_at = 0.0
         self._settled = False
         self._urgent = False
         self._environment = environment
@@ -192,13 +194,15 @@ class Worker:
     def _turn(self) -> None:
         before = self._standing()
         answer = self._client.news() if self._client is not None else None
+        now = time.monotonic()
         if answer is not None:
             self.answer = answer
-            self._follow(answer)
+        if self.answer is not None and (answer is not None or now >= self._look_again_at):
+            self._look_again_at = now + _RETRY_S
+            self._follow(self.answer)
         self._take_over()
         self._progress()
         self._urgent = self._urgent or self._standing() != before
-        now = time.monotonic()
         if self._urgent or now - self._reported_at > _REPORT_S:
             self._report(urgent=self._urgent)
             self._reported_at, self._urgent = now, False
@@ -208,11 +212,10 @@ class Worker:
 
     def _follow(self, answer: Answer) -> None:
         streams = self._streams
-        for order in answer.take_over:
-            for task, owner in order.owners.items():
-                if self._taking.get(task, (None, None))[:2] != (order.previous, owner):
-                    due = time.monotonic() + self.image.takes_over_after
-                    self._taking[task] = (order.previous, owner, due)
+        orders = {(task, order.previous, owner) for order in answer.take_over for task, owner in order.owners.items()}
+        for each in orders - self._ordered:  # each is carried out once, however often it is repeated
+            self._taking[each] = time.monotonic() + self.image.takes_over_after
+        self._ordered = orders
         for task, owner in answer.release.items():
             held = self._held.get(task)
             if held is not None and held.role is Role.ACTIVE and streams.owners.get(task) == self.name:
@@ -235,9 +238,9 @@ class Worker:
 
     def _take_over(self) -> None:
         now = time.monotonic()
-        for task, (previous, owner, due) in list(self._taking.items()):
+        for (task, previous, owner), due in list(self._taking.items()):
             if now >= due:
-                del self._taking[task]
+                del self._taking[task, previous, owner]
                 self._found[task] = self._streams.move(task, previous, owner, self.name)
                 if self._found[task] == self.name:
                     self._hold(task, Role.ACTIVE)

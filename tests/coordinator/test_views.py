@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millpond.protocol import Epoch, Member, Role, TaskReport, TaskState, View
+from millpond.protocol import Epoch, Member, Role, TaskReport, TaskState, Trouble, View
 from millpond_operator.coordinator.views import assignment_table, members_table
 from tests.coordinator.support import running, topology
 
@@ -62,3 +62,11 @@ def test_members_are_shown_with_what_they_hold_and_how_their_clocks_go() -> None
     assert found["w0"].split() == ["w0", "draining", "0", "0", "0", "0.0", "s", "ok", "-"]
     assert found["w1"].split() == ["w1", "alive", "2", "1", "1", "1.2", "s", "+3,600", "s", "http://w1:8080"]
     assert found["w2"].split()[:5] == ["w2", "gone", "0", "0", "0"]
+
+
+def test_a_worker_in_trouble_is_shown_with_it() -> None:
+    """One that waits for the brokers at its start is neither alive nor gone."""
+    trouble = Trouble("BrokerError", "no answer from Kafka at 'kafka:9092'.")
+    table = members_table([Member("w1"), Member("w0", alive=False, trouble=trouble)])
+    assert rows(table)["w0"].split()[:2] == ["w0", "starting"]
+    assert table.endswith("w0: no answer from Kafka at 'kafka:9092'.\n")

@@ -164,11 +164,27 @@ def test_deleting_is_idempotent_and_conditional(api_server: SharedApiServer, nam
             await client.delete(CONFIG_MAP, namespace, "a", uid="not-its-uid")
         with pytest.raises(Conflict):
             await client.delete(CONFIG_MAP, namespace, "a", uid=meta["uid"], resource_version="1")
-        await client.delete(
+        assert None is await client.delete(
             CONFIG_MAP, namespace, "a", uid=meta["uid"], resource_version=meta["resourceVersion"], grace_period_s=0
         )
         with pytest.raises(NotFound):
             await client.get(CONFIG_MAP, namespace, "a")
+
+    with_client(api_server, scenario)
+
+
+def test_what_is_not_gone_at_once_is_shown(api_server: SharedApiServer, namespace: str) -> None:
+    """An object that a finalizer holds comes back as it is now: on its way."""
+
+    async def scenario(client: Client) -> None:
+        held = an_object(CONFIG_MAP, "a", namespace=namespace)
+        held["metadata"]["finalizers"] = ["example.com/held"]
+        await client.create(CONFIG_MAP, held)
+        ending = await client.delete(CONFIG_MAP, namespace, "a")
+        assert ending is not None
+        assert ending["metadata"]["deletionTimestamp"]
+        await client.patch(CONFIG_MAP, namespace, "a", {"metadata": {"finalizers": None}})
+        assert await client.delete(CONFIG_MAP, namespace, "a") is None
 
     with_client(api_server, scenario)
 

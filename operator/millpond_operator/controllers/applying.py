@@ -96,10 +96,7 @@ class Applier:
         """
         there = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
         template = self._template(app, decision.revision, wanted, revision, there)
-        manifest = stateful_set(app, template, decision.revision, decision.replicas)
-        policy = manifest["spec"].get("persistentVolumeClaimRetentionPolicy")
-        if decision.keep_volumes and policy is not None:
-            manifest["spec"]["persistentVolumeClaimRetentionPolicy"] = policy | {"whenScaled": "Retain"}
+        manifest = stateful_set(app, template, decision.revision, decision.replicas, keep_volumes=decision.keep_volumes)
         if there is not None:
             await self._keep(app, there, decision)
             if owned_by(app, there) and must_be_made_anew(manifest, there):

@@ -124,7 +124,7 @@ class _Operator:
             )
             async with self._hosting(client, cache, context) as hosting:
                 surroundings = Surroundings(
-                    f"https://{settings.coordinator_host}:{settings.coordinator_port}",
+                    f"https://{settings.coordinator_host}:{settings.coordinator_service_port}",
                     found.ca,
                     lease.epoch,
                     settings.namespace,

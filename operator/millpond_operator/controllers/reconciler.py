@@ -18,6 +18,7 @@ from millpond_operator.kubernetes import (
     Cache,
     Client,
     Conflict,
+    Forbidden,
     Invalid,
     LeadershipLost,
     NotFound,
@@ -197,16 +198,28 @@ class Reconciler:
         if app.cleans_up_kafka:
             job = self._cache.get(kinds.JOB, app.namespace, cleanup_name(app))
             if job is None:
-                await self._applier.apply(app, cleanup_job(app))
+                if await self._clean_up(app):
+                    return
+            elif not any(each.get("type") == "Complete" and each.get("status") == "True" for each in _conditions(job)):
                 return
-            if not any(each.get("type") == "Complete" and each.get("status") == "True" for each in _conditions(job)):
-                return
-            await self._client.delete(
-                kinds.JOB, app.namespace, cleanup_name(app), uid=job["metadata"]["uid"], propagation="Background"
-            )
+            else:
+                await self._client.delete(
+                    kinds.JOB, app.namespace, cleanup_name(app), uid=job["metadata"]["uid"], propagation="Background"
+                )
         raw = self._cache.get(kinds.STREAM_APP, app.namespace, app.name)
         if raw is not None:
             await self._set_finalizer(app, raw, wanted=False)
+
+    async def _clean_up(self, app: StreamApp) -> bool:
+        """Start the Job that deletes what is in Kafka; False when its namespace is being deleted and takes no Job."""
+        try:
+            await self._applier.apply(app, cleanup_job(app))
+        except Forbidden as error:
+            if "being terminated" not in str(error):
+                raise
+            log.warning("%s/%s goes with its namespace; what it has in Kafka stays.", app.namespace, app.name)
+            return False
+        return True
 
     # Looking.
 

@@ -46,6 +46,7 @@ class Settings:
         "", "Name of the coordinator's Service; by default millpond-coordinator.<namespace>.svc."
     )
     coordinator_port: int = _setting(7070, "Where the coordinator listens.")
+    coordinator_service_port: int = _setting(7070, "Port of the coordinator's Service, which workers are told.")
     http_host: str = _setting("", "Where /healthz, /readyz and /metrics are served; by default everywhere.")
     http_port: int = _setting(8081, "And at which port.")
     resync_interval: timedelta = _setting(timedelta(minutes=5), "How often everything is listed, whatever watches say.")
@@ -65,7 +66,12 @@ class Settings:
     log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR.")
 
     def __post_init__(self) -> None:
-        for name, low in (("coordinator_port", 0), ("http_port", 0), ("concurrency", 1)):
+        for name, low in (
+            ("coordinator_port", 0),
+            ("coordinator_service_port", 1),
+            ("http_port", 0),
+            ("concurrency", 1),
+        ):
             if getattr(self, name) < low:
                 raise ConfigError(f"{_flag(name)} is {getattr(self, name)}: it must be {low} or more.")
         for each in dataclasses.fields(self):

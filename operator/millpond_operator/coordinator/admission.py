@@ -97,7 +97,7 @@ class Admission:
         """Remember a refusal, if it is one that stands."""
         if refusal.code in _LASTING:
             theirs = heartbeat.topology if refusal.code is RefusalCode.TOPOLOGY_MISMATCH else None
-            what = differences(ours, theirs) if ours is not None and theirs is not None else ""
+            what = differences(ours, theirs) if ours is not None and theirs is not None and ours != theirs else ""
             refused = Refused(
                 heartbeat.incarnation, heartbeat.revision, refusal.code, refusal.message, now_ms, differences=what
             )

@@ -42,12 +42,13 @@ def assignment_table(view: View) -> str:
 def members_table(members: Iterable[Member]) -> str:
     """Each worker, what it holds and how it does."""
     rows = [("WORKER", "STATE", "ACTIVE", "STANDBY", "WARMING UP", "SILENT", "CLOCK", "ADDRESS")]
-    for member in sorted(members, key=lambda each: each.worker):
+    members = sorted(members, key=lambda each: each.worker)
+    for member in members:
         roles = Counter(report.role for report in member.tasks.values()) if member.alive else Counter[Role]()
         rows.append(
             (
                 member.worker,
-                "gone" if not member.alive else "draining" if member.draining else "alive",
+                _state(member),
                 str(roles[Role.ACTIVE]),
                 str(roles[Role.STANDBY]),
                 str(roles[Role.WARM_UP]),
@@ -56,7 +57,14 @@ def members_table(members: Iterable[Member]) -> str:
                 member.address or "-",
             )
         )
-    return _table(rows) if len(rows) > 1 else "No worker has been heard of yet.\n"
+    troubles = [f"{member.worker}: {member.trouble.message}\n" for member in members if member.trouble is not None]
+    return _table(rows) + "".join(troubles) if len(rows) > 1 else "No worker has been heard of yet.\n"
+
+
+def _state(member: Member) -> str:
+    if member.alive:
+        return "draining" if member.draining else "alive"
+    return "gone" if member.trouble is None else "starting"
 
 
 def _tasks_of(view: View) -> int:

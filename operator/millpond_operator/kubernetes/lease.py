@@ -150,10 +150,11 @@ class Lease:
                 await asyncio.sleep(min(self._options.retry_period.total_seconds(), max(0.0, self._left_s())))
                 self.check()
                 try:
-                    async with asyncio.timeout(self._left_s()):
+                    # One request that hangs must leave time for another.
+                    async with asyncio.timeout(min(self._left_s(), self._options.renew_deadline.total_seconds() / 2)):
                         await self._renew()
                 except TimeoutError:
-                    self.check()
+                    log.warning("The lease was not renewed in time, %.1f s are left.", self._left_s())
                 except LeadershipLost:
                     raise
                 except ApiError as error:
@@ -172,7 +173,7 @@ class Lease:
         if leads:
             spec = {**held["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
             with contextlib.suppress(ApiError, TimeoutError):
-                async with asyncio.timeout(self._options.retry_period.total_seconds()):
+                async with asyncio.timeout(self._options.renew_deadline.total_seconds() / 2):
                     await self._client.replace(LEASE, {**held, "spec": spec})
 
     async def _try_to_acquire(self, floor: int) -> bool:

@@ -1,8 +1,7 @@
-"""Watching, with kopf for a shell: it lists, watches and reconnects; what it hears only changes the cache and wakes keys.
+"""Keeping up with the API server: what watches and lists say changes the cache and wakes applications, and does no more.
 
-Nothing of kopf's own state reaches the API server: no finalizers, no annotations, no events. Beside it, everything is
-listed now and then, whatever the watches say. A watch that turns out to be dead is begun anew; when that does not help,
-`Watching.run` ends with an error, and so should the process.
+Beside the watches, everything is listed now and then, whatever they say. Watches that turn out to be dead are begun anew;
+when that does not help, `Watching.run` ends with an error, and so should the process.
 """
 
 from __future__ import annotations
@@ -12,19 +11,13 @@ import contextlib
 import logging
 import random
 import time
-import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
-import aiohttp
-import kopf
 import msgspec
 
-from millpond.errors import MillpondError
-
-from .cache import APP_LABEL, Cache, Key
+from .cache import Cache, Key
 from .client import Client, decoded
 from .errors import ApiError, Expired
 from .intake import Intake
@@ -43,23 +36,14 @@ from .kinds import (
     STREAM_ASSIGNMENT,
     Kind,
 )
+from .shell import DEAD, Shell, Watched, WatchError
 
 __all__ = ("WATCHED", "WatchError", "WatchOptions", "Watched", "Watching")
 
 log = logging.getLogger(__name__)
 
-
-class WatchError(MillpondError):
-    """The API server cannot be watched."""
-
-
-@dataclass(frozen=True)
-class Watched:
-    """Objects to watch."""
-
-    kind: Kind
-    labels: str | None = APP_LABEL
-    """A label selector, by default one for what has an application's label."""
+_DEATHS_ARE_TROUBLE = 2
+_LISTS_AGAIN_S = 10.0
 
 
 WATCHED: tuple[Watched, ...] = (
@@ -251,16 +235,23 @@ class Watching:
             began = time.monotonic()
             self._dead.clear()
             self._intake.await_nothing()
-            shell = _Shell(self, self._client, self._intake)
+            shell = Shell(
+                self._client.connection,
+                self._watched,
+                self._namespaces,
+                self._intake.event,
+                self._listed_by_watch,
+                self._options.inactivity,
+            )
             await shell.start()
             try:
                 reason = await shell.ended(self._dead)
             finally:
-                await shell.stop()
+                await shell.stop(self._options.stop)
             if time.monotonic() - began > lives:
                 restarts = self._deaths = 0
             restarts += 1
-            self._deaths = self._deaths + 1 if reason == _DEAD else 0
+            self._deaths = self._deaths + 1 if reason == DEAD else 0
             if restarts > self._options.most_restarts:
                 raise WatchError(f"The API server's objects cannot be watched, {restarts} times in a row: {reason}.")
             self.restarts += 1
@@ -269,168 +260,6 @@ class Watching:
 
     def _scopes(self, kind: Kind) -> Sequence[str | None]:
         return self._namespaces if self._namespaces and kind.namespaced else (None,)
-
-
-class _Shell:
-    """One run of kopf."""
-
-    def __init__(self, watching: Watching, client: Client, intake: Intake) -> None:
-        self._client = client
-        self._intake = intake
-        self._namespaces = watching._namespaces
-        self._options = watching._options
-        self._watched = watching._watched
-        self._listed = watching._listed_by_watch
-        self._tasks: Collection[asyncio.Task[Any]] = ()
-        self._sessions: list[aiohttp.ClientSession] = []
-        self._transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
-
-    async def start(self) -> None:
-        with _signals_are_ours():
-            self._tasks = await kopf.spawn_tasks(
-                registry=self._registry(),
-                settings=self._settings(),
-                standalone=True,
-                clusterwide=not self._namespaces,
-                namespaces=self._namespaces,
-            )
-
-    async def ended(self, dead: asyncio.Event) -> str:
-        """Wait until a task of kopf's ends, which they never should, or until the watches are said to be dead."""
-        waiter = asyncio.create_task(dead.wait(), name="dead-watch")
-        try:
-            done, _ = await asyncio.wait({waiter, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiter.cancel()
-        for task in done - {waiter}:
-            error = None if task.cancelled() else task.exception()
-            return f"{task.get_name()}: {error!r}" if error is not None else f"{task.get_name()} ended"
-        return _DEAD
-
-    async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        _, stuck = await asyncio.wait(self._tasks, timeout=self._options.stop.total_seconds())
-        for session in self._sessions:
-            await session.close()
-        for transport in tuple(self._transports):
-            transport.abort()  # otherwise, those that were closed wait for the other side to agree
-        await asyncio.sleep(0)
-        if stuck:
-            raise WatchError(f"The watches do not end: {', '.join(task.get_name() for task in stuck)}.")
-        for task in self._tasks:
-            if not task.cancelled():
-                task.exception()  # said already
-
-    def _registry(self) -> kopf.OperatorRegistry:
-        registry = kopf.OperatorRegistry()
-
-        @kopf.on.login(registry=registry)
-        async def login(**_: Any) -> kopf.AiohttpSession:
-            connection = self._client.connection
-            session = connection.session(middlewares=(self._notice,))
-            self._sessions.append(session)
-            return kopf.AiohttpSession(
-                server=connection.server, aiohttp_session=session, default_namespace=connection.namespace
-            )
-
-        for watched in self._watched:
-            self._register(registry, watched.kind)
-        return registry
-
-    async def _notice(
-        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        response = await handler(request)
-        if response.connection is not None and response.connection.transport is not None:
-            self._transports.add(response.connection.transport)
-        if "watch" not in request.url.query:
-            plural = request.url.name
-            for watched in self._watched:
-                if watched.kind.plural == plural:
-                    self._listed(watched)
-        return response
-
-    def _register(self, registry: kopf.OperatorRegistry, kind: Kind) -> None:
-        intake = self._intake
-
-        async def heard(event: Any, **_: Any) -> None:
-            intake.event(kind, event["type"], event["object"])
-
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(heard)
-
-    def _settings(self) -> kopf.OperatorSettings:
-        settings = kopf.OperatorSettings()
-        settings.posting.enabled = False
-        settings.scanning.disabled = True
-        settings.peering.standalone = True
-        settings.process.ultimate_exiting_timeout = None  # it would kill the process, later
-        settings.watching.inactivity_timeout = self._options.inactivity.total_seconds()
-        settings.watching.connect_timeout = _CONNECT_TIMEOUT_S
-        settings.watching.chunk_size = _PAGE
-        settings.networking.request_timeout = _REQUEST_TIMEOUT_S
-        settings.networking.error_backoffs = _Backoffs()
-        settings.networking.enforce_retry_after = False
-        settings.queueing.idle_timeout = _IDLE_S  # a task per object, only while there is news of it
-        settings.queueing.exit_timeout = 1.0
-        settings.persistence.diffbase_storage = _NoDiff()
-        settings.persistence.progress_storage = _NoProgress()
-        for watched in self._watched:
-            if watched.labels is not None:
-                kind = watched.kind
-                settings.watching.label_selectors[kind.group, kind.version, kind.plural] = watched.labels
-        return settings
-
-
-_DEAD = "they deliver nothing"
-_DEATHS_ARE_TROUBLE = 2
-_PAGE = 500
-_LISTS_AGAIN_S = 10.0
-_IDLE_S = 0.2
-_CONNECT_TIMEOUT_S = 10.0
-_REQUEST_TIMEOUT_S = 60.0
-
-
-class _Backoffs:
-    """Pauses between attempts: longer and longer, without end. However long the API server is away, it is waited for."""
-
-    def __iter__(self) -> Iterator[float]:
-        pause = 0.1
-        while True:
-            yield pause * random.uniform(0.5, 1.0)
-            pause = min(2 * pause, 10.0)
-
-
-class _NoDiff(kopf.DiffBaseStorage):
-    """kopf compares an object with its last state only for handlers of changes, of which there are none."""
-
-    def build(self, **_: Any) -> Any:
-        return {}
-
-    def fetch(self, **_: Any) -> None:
-        return None
-
-    def store(self, **_: Any) -> None:
-        raise AssertionError("nothing is stored in objects")
-
-
-class _NoProgress(kopf.ProgressStorage):
-    """Nor is there progress to remember of handlers that are never tried again."""
-
-    def fetch(self, **_: Any) -> None:
-        return None
-
-    def store(self, **_: Any) -> None:
-        raise AssertionError("nothing is stored in objects")
-
-    def purge(self, **_: Any) -> None:
-        return None
-
-    def touch(self, **_: Any) -> None:
-        return None
-
-    def clear(self, *, essence: Any) -> Any:
-        return essence
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -444,14 +273,3 @@ class _Head(msgspec.Struct):
 
 
 _head = msgspec.json.Decoder(_Head).decode
-
-
-@contextlib.contextmanager
-def _signals_are_ours() -> Iterator[None]:
-    """Keep kopf from taking over SIGTERM and SIGINT."""
-    loop: Any = asyncio.get_running_loop()
-    loop.add_signal_handler = lambda *_: None
-    try:
-        yield
-    finally:
-        del loop.add_signal_handler

@@ -1,12 +1,13 @@
 """From a StreamApp to what Kubernetes runs: pure functions that make manifests, and that tell whether one is applied.
 
-app = parse(object)
-template = pod_template(app, surroundings)
-revision = revision_of(template)
-wanted = [*children(app, surroundings), stateful_set(app, template, revision, replicas=app.spec.replicas)]
-for manifest in wanted:
-    if not same(manifest, observed(manifest)):
-        await client.apply(kind, finish(manifest, surroundings.leader_epoch))
+What is wanted of one application, and what of it is to be applied:
+
+    app = parse(object)
+    template = pod_template(app, surroundings)
+    revision = revision_of(template)
+    for manifest in [*children(app, surroundings), stateful_set(app, template, revision, app.spec.replicas)]:
+        if not same(manifest, observed(manifest)):
+            await client.apply(kind, finish(manifest, surroundings.leader_epoch))
 """
 
 from .assignments import InvalidStreamAssignment, stream_assignment, view_of
@@ -20,6 +21,7 @@ from .children import (
 )
 from .comparing import digest, finish, same
 from .durations import Duration
+from .metadata import cleanup_name, coordinator_config_name, labels, owned_by, revision_name, selector
 from .names import (
     APP,
     APPLIED,
@@ -31,12 +33,6 @@ from .names import (
     REVISION,
     Object,
     Surroundings,
-    cleanup_name,
-    coordinator_config_name,
-    labels,
-    owned_by,
-    revision_name,
-    selector,
 )
 from .pods import TOKEN_AUDIENCE, pod_template, revision_of
 from .spec import StreamAppSpec

@@ -11,7 +11,8 @@ import msgspec
 from millpond.errors import MillpondError
 from millpond.protocol import Epoch, Member, TopologySummary, View
 
-from .names import API_VERSION, Object, metadata
+from .metadata import metadata
+from .names import API_VERSION, Object
 from .streamapp import StreamApp
 
 __all__ = ("InvalidStreamAssignment", "stream_assignment", "view_of")

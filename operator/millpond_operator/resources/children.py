@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .environment import HTTP_PORT
-from .names import Object, Surroundings, coordinator_config_name, metadata, selector
+from .metadata import coordinator_config_name, metadata, selector
+from .names import Object, Surroundings
 from .streamapp import StreamApp
 
 __all__ = (

@@ -15,15 +15,8 @@ from .environment import (
     cleanup_environment,
     worker_environment,
 )
-from .names import (
-    RESTARTED_AT,
-    REVISION,
-    Object,
-    Surroundings,
-    coordinator_config_name,
-    labels,
-    selector,
-)
+from .metadata import coordinator_config_name, labels, selector
+from .names import RESTARTED_AT, REVISION, Object, Surroundings
 from .streamapp import StreamApp
 
 __all__ = ("TOKEN_AUDIENCE", "cleanup_template", "pod_template", "revision_of", "with_revision")

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .comparing import amount, within
-from .names import REVISION, Object, cleanup_name, labels, metadata, revision_name, selector
+from .metadata import cleanup_name, labels, metadata, revision_name, selector
+from .names import REVISION, Object
 from .pods import cleanup_template, with_revision
 from .streamapp import StreamApp
 

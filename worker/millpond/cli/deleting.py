@@ -58,8 +58,9 @@ def deletion(resetter: Resetter, known: Collection[str] | None) -> Deletion:
         BrokerError: Kafka does not answer.
     """
     application_id = resetter.config.application_id
+    topics = resetter._topics()  # first: before it, the client knows no brokers to ask for their groups
     groups = resetter._groups()
-    delete, keep = internal_topics(resetter._topics(), application_id, groups, known)
+    delete, keep = internal_topics(topics, application_id, groups, known)
     group = _group(resetter, groups)
     return Deletion(
         application_id, tuple(delete), tuple(keep), group.exists, group.owners, tuple(resetter._members(groups))

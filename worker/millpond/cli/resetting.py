@@ -235,11 +235,18 @@ class Resetter:
         return {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
 
     def _groups(self) -> list[str]:
-        listing = self._ask(
-            lambda: self.admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result(_TIMEOUT_S),
-            "the consumer groups",
-        )
-        return [each.group_id for each in listing.valid]
+        """All consumer groups. A broker that cannot tell yet is asked again: a group that is overlooked stays."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while True:
+            listing = self._ask(
+                lambda: self.admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result(_TIMEOUT_S),
+                "the consumer groups",
+            )
+            if not listing.errors:
+                return [each.group_id for each in listing.valid]
+            if time.monotonic() >= deadline:
+                raise BrokerError(f"the consumer groups cannot be listed: {listing.errors[0]}. Check the brokers.")
+            time.sleep(0.1)
 
     def _committed(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[int, str | None]]:
         if not partitions:

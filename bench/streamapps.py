@@ -1,0 +1,256 @@
+"""Many StreamApps at one operator: `python -m bench.streamapps`.
+
+A real API server and etcd, with the operator beside them on the same cores; no nodes, so that no pod ever runs. The run
+measures
+
+- how long it takes until all of many StreamApps that are created at once are applied: every child and the status;
+- what a resync of all of them writes, which should be nothing;
+- how long a change of a specification takes until the StatefulSet has it, one change at a time, all others at rest;
+- the memory of the operator, at its highest.
+
+    python -m bench.streamapps apps=1000 changes=200
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from bench.options import from_arguments
+from tests.cluster.api import Api, AsyncApi, Object
+from tests.cluster.apiserver import ApiServer, SharedApiServer
+from tests.cluster.background import Background
+from tests.cluster.binaries import BinariesMissing
+from tests.cluster.installing import install_crds
+from tests.operating.process import Operator, grant_rights
+
+_NAMESPACE = "streamapps"
+_CREATORS = 20
+_WRITES = ("PATCH", "POST", "PUT", "DELETE")
+RESULT = Path("build/bench-streamapps.json")
+_CRDS = Path(__file__).parents[1] / "crds"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the run is to do."""
+
+    apps: int = 1000
+    changes: int = 200
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the run measured; times in seconds."""
+
+    apps: int
+    created: float
+    """Until the last one was created."""
+    applied: float
+    """Until the last one was applied, from the first creation on."""
+    resync_writes: int
+    change_p50: float
+    change_p99: float
+    change_max: float
+    operator_mb: float
+    """At its highest."""
+    operator_cpu_s: float
+    """Of the operator, from its start until all were applied."""
+
+
+def streamapp(name: str, image: str = "registry.example/delays:1") -> Object:
+    """A StreamApp as people write them."""
+    return {
+        "apiVersion": "millpond.dev/v1alpha1",
+        "kind": "StreamApp",
+        "metadata": {"name": name, "namespace": _NAMESPACE},
+        "spec": {
+            "image": image,
+            "topology": "app:delays",
+            "replicas": 4,
+            "standbyReplicas": 1,
+            "kafka": {"bootstrapServers": "kafka:9092", "credentialsSecret": "kafka"},
+            "config": {"max.task.idle.ms": "100"},
+            "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
+        },
+    }
+
+
+async def measure(server: SharedApiServer, operator: Operator, options: Options) -> Figures:
+    """Create, wait, change."""
+    assert operator.process is not None
+    process = psutil.Process(operator.process.pid)
+    async with AsyncApi(server.admin, agent="bench") as api:
+        names = [f"app-{number:04}" for number in range(options.apps)]
+        began = time.monotonic()
+        free = asyncio.Semaphore(_CREATORS)
+
+        async def create(name: str) -> None:
+            async with free:
+                await api.create(streamapp(name))
+
+        await asyncio.gather(*map(create, names))
+        created = time.monotonic() - began
+        while not await _all_applied(api, options.apps):  # noqa: ASYNC110 - another process's doing
+            await asyncio.sleep(0.25)
+        applied = time.monotonic() - began
+        cpu = sum(process.cpu_times()[:2])
+        memory = process.memory_info().rss
+
+        resync_writes = await _resync_writes(operator)
+        memory = max(memory, process.memory_info().rss)
+        latencies = await _changes(api, names, options)
+        memory = max(memory, process.memory_info().rss)
+    ordered = sorted(latencies)
+    return Figures(
+        options.apps,
+        created,
+        applied,
+        resync_writes,
+        statistics.median(ordered),
+        ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))],
+        ordered[-1],
+        memory / 1e6,
+        cpu,
+    )
+
+
+async def _all_applied(api: AsyncApi, apps: int) -> bool:
+    """Whether every StreamApp has all of its children, and a status that is of its present specification."""
+    found = await api.list("StreamApp", _NAMESPACE)
+    if sum(app.get("status", {}).get("observedGeneration") == app["metadata"]["generation"] for app in found) < apps:
+        return False
+    for kind in ("StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy", "StreamAssignment"):
+        if len(await api.list(kind, _NAMESPACE, labels="millpond.dev/app")) < apps:
+            return False
+    return True
+
+
+def _writes(operator: Operator) -> int:
+    """Writes so far, but for those of the lease."""
+    return int(
+        sum(
+            value
+            for name, value in operator.metrics().items()
+            if name.startswith("rest_client_requests_total") and any(f'method="{each}"' in name for each in _WRITES)
+            and 'method="PUT"' not in name
+        )
+    )  # fmt: skip
+
+
+def _lists(operator: Operator) -> int:
+    return int(
+        sum(
+            value
+            for name, value in operator.metrics().items()
+            if name.startswith("rest_client_request_duration_seconds_count") and 'verb="list"' in name
+        )
+    )
+
+
+async def _resync_writes(operator: Operator) -> int:
+    """What is written while everything is listed twice, once it is quiet."""
+    quiet = _writes(operator)
+    while True:  # what came late, e.g. the second look at every application
+        await asyncio.sleep(2)
+        now = _writes(operator)
+        if now == quiet:
+            break
+        quiet = now
+    lists = _lists(operator)
+    while _lists(operator) < lists + 2 * 12:  # noqa: ASYNC110 - another process's doing
+        await asyncio.sleep(0.5)
+    return _writes(operator) - quiet
+
+
+async def _changes(api: AsyncApi, names: list[str], options: Options) -> list[float]:
+    """Seconds from each change of an image until the StatefulSet has it."""
+    seen: dict[str, str] = {}
+    news = asyncio.Event()
+    chance = random.Random(options.seed)
+
+    async def notice(_change: str, item: Object) -> None:
+        seen[item["metadata"]["name"]] = item["spec"]["template"]["spec"]["containers"][0]["image"]
+        news.set()
+
+    following = asyncio.create_task(api.follow("StatefulSet", notice, _NAMESPACE))
+    try:
+        while len(seen) < len(names):  # noqa: ASYNC110 - once, before anything is measured
+            await asyncio.sleep(0.1)
+        latencies = []
+        for number in range(options.changes):
+            name, image = chance.choice(names), f"registry.example/delays:{number + 2}"
+            began = time.monotonic()
+            await api.patch("StreamApp", _NAMESPACE, name, {"spec": {"image": image}})
+            while seen.get(name) != image:
+                news.clear()
+                await asyncio.wait_for(news.wait(), 60)
+            latencies.append(time.monotonic() - began)
+            await asyncio.sleep(0.02)
+        return latencies
+    finally:
+        following.cancel()
+
+
+def run(options: Options) -> Figures:
+    """The whole of it.
+
+    Raises:
+        BinariesMissing: there is no API server.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="millpond-bench-") as directory,
+        ApiServer(controllers=False) as server,
+        Background() as background,
+        Api(background, server.admin) as api,
+    ):
+        install_crds(api, _CRDS)
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
+        grant_rights(api, _NAMESPACE)
+        settings = {"RESYNC_INTERVAL": "20s", "WATCH_PATIENCE": "60s", "LEASE_DURATION": "15s"}
+        settings |= {"LEASE_RENEW_DEADLINE": "10s", "LEASE_RETRY_PERIOD": "2s", "REQUEST_TIMEOUT": "10s"}
+        with Operator(api, server.admin, _NAMESPACE, Path(directory), settings) as operator:
+            operator.await_leading()
+            try:
+                return asyncio.run(measure(server, operator, options))
+            except BaseException:
+                print(operator.tail(30), file=sys.stderr)
+                raise
+
+
+def main() -> None:
+    """Run it, print the figures, and keep them."""
+    options = Options(**{name: int(value) for name, value in from_arguments(sys.argv[1:]).items()})
+    try:
+        figures = run(options)
+    except BinariesMissing as missing:
+        sys.exit(str(missing))
+    print(f"\n  {figures.apps} StreamApps on {os.cpu_count()} cores, with the API server and etcd on the same\n")
+    for what, value, target in (
+        ("all created", f"{figures.created:.1f} s", ""),
+        ("all applied", f"{figures.applied:.1f} s", "60 s"),
+        ("writes of a resync", f"{figures.resync_writes}", "0"),
+        ("a change applied, p50", f"{figures.change_p50 * 1000:.0f} ms", ""),
+        ("a change applied, p99", f"{figures.change_p99 * 1000:.0f} ms", "1000 ms"),
+        ("a change applied, longest", f"{figures.change_max * 1000:.0f} ms", ""),
+        ("the operator's memory", f"{figures.operator_mb:.0f} MB", "400 MB"),
+        ("its CPU until all were applied", f"{figures.operator_cpu_s:.1f} s", ""),
+    ):
+        print(f"  {what:<32}{value:>10}   {'at most ' + target if target else ''}")
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps(figures.__dict__, indent=2))
+
+
+if __name__ == "__main__":
+    main()

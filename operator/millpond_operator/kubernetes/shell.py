@@ -1,0 +1,232 @@
+"""kopf as a shell for watching: it lists, watches, reconnects and backs off, and says what it hears. Nothing else.
+
+Nothing of kopf's own state reaches the API server: no finalizers, no annotations, no events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import aiohttp
+import kopf
+
+from millpond.errors import MillpondError
+
+from .cache import APP_LABEL
+from .client import Object
+from .connection import Connection
+from .kinds import Kind
+
+__all__ = ("DEAD", "Shell", "WatchError", "Watched")
+
+DEAD = "they deliver nothing"
+_PAGE = 500
+_IDLE_S = 0.2
+_CONNECT_TIMEOUT_S = 10.0
+_REQUEST_TIMEOUT_S = 60.0
+
+
+class WatchError(MillpondError):
+    """The API server cannot be watched."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Objects to watch."""
+
+    kind: Kind
+    labels: str | None = APP_LABEL
+    """A label selector, by default one for what has an application's label."""
+
+
+class Shell:
+    """One run of kopf.
+
+    Args:
+        connection: where the API server is.
+        watched: what to watch.
+        namespaces: where; none for everywhere.
+        heard: is told what a watch delivers: its kind, `ADDED`, `MODIFIED`, `DELETED` or None for what was there, and
+            the object.
+        listed: is told that a watch begins from a list of now, which says nothing of what was deleted before it.
+        inactivity: a watch that was silent for that long is connected anew.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        watched: Sequence[Watched],
+        namespaces: Collection[str],
+        heard: Callable[[Kind, str | None, Object], None],
+        listed: Callable[[Watched], None],
+        inactivity: timedelta,
+    ) -> None:
+        self._connection = connection
+        self._watched = watched
+        self._namespaces = namespaces
+        self._heard = heard
+        self._listed = listed
+        self._inactivity = inactivity
+        self._tasks: Collection[asyncio.Task[Any]] = ()
+        self._sessions: list[aiohttp.ClientSession] = []
+        self._transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
+
+    async def start(self) -> None:
+        """Begin."""
+        with _signals_are_ours():
+            self._tasks = await kopf.spawn_tasks(
+                registry=self._registry(),
+                settings=self._settings(),
+                standalone=True,
+                clusterwide=not self._namespaces,
+                namespaces=self._namespaces,
+            )
+
+    async def ended(self, dead: asyncio.Event) -> str:
+        """Wait until a task of kopf's ends, which they never should, or until the watches are said to be dead."""
+        waiter = asyncio.create_task(dead.wait(), name="dead-watch")
+        try:
+            done, _ = await asyncio.wait({waiter, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiter.cancel()
+        for task in done - {waiter}:
+            error = None if task.cancelled() else task.exception()
+            return f"{task.get_name()}: {error!r}" if error is not None else f"{task.get_name()} ended"
+        return DEAD
+
+    async def stop(self, patience: timedelta) -> None:
+        """End everything.
+
+        Raises:
+            WatchError: something does not end.
+        """
+        for task in self._tasks:
+            task.cancel()
+        _, stuck = await asyncio.wait(self._tasks, timeout=patience.total_seconds())
+        for session in self._sessions:
+            await session.close()
+        for transport in tuple(self._transports):
+            transport.abort()  # otherwise, those that were closed wait for the other side to agree
+        await asyncio.sleep(0)
+        if stuck:
+            raise WatchError(f"The watches do not end: {', '.join(task.get_name() for task in stuck)}.")
+        for task in self._tasks:
+            if not task.cancelled():
+                task.exception()  # said already
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+
+        @kopf.on.login(registry=registry)
+        async def login(**_: Any) -> kopf.AiohttpSession:
+            connection = self._connection
+            session = connection.session(middlewares=(self._notice,))
+            self._sessions.append(session)
+            return kopf.AiohttpSession(
+                server=connection.server, aiohttp_session=session, default_namespace=connection.namespace
+            )
+
+        for watched in self._watched:
+            self._register(registry, watched.kind)
+        return registry
+
+    async def _notice(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        response = await handler(request)
+        if response.connection is not None and response.connection.transport is not None:
+            self._transports.add(response.connection.transport)
+        if "watch" not in request.url.query:
+            plural = request.url.name
+            for watched in self._watched:
+                if watched.kind.plural == plural:
+                    self._listed(watched)
+        return response
+
+    def _register(self, registry: kopf.OperatorRegistry, kind: Kind) -> None:
+        async def heard(event: Any, **_: Any) -> None:
+            self._heard(kind, event["type"], event["object"])
+
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(heard)
+
+    def _settings(self) -> kopf.OperatorSettings:
+        settings = kopf.OperatorSettings()
+        settings.posting.enabled = False
+        settings.scanning.disabled = True
+        settings.peering.standalone = True
+        settings.process.ultimate_exiting_timeout = None  # it would kill the process, later
+        settings.watching.inactivity_timeout = self._inactivity.total_seconds()
+        settings.watching.connect_timeout = _CONNECT_TIMEOUT_S
+        settings.watching.chunk_size = _PAGE
+        settings.networking.request_timeout = _REQUEST_TIMEOUT_S
+        settings.networking.error_backoffs = _Backoffs()
+        settings.networking.enforce_retry_after = False
+        settings.queueing.idle_timeout = _IDLE_S  # a task per object, only while there is news of it
+        settings.queueing.exit_timeout = 1.0
+        settings.persistence.diffbase_storage = _NoDiff()
+        settings.persistence.progress_storage = _NoProgress()
+        for watched in self._watched:
+            if watched.labels is not None:
+                kind = watched.kind
+                settings.watching.label_selectors[kind.group, kind.version, kind.plural] = watched.labels
+        return settings
+
+
+class _Backoffs:
+    """Pauses between attempts: longer and longer, without end. However long the API server is away, it is waited for."""
+
+    def __iter__(self) -> Iterator[float]:
+        pause = 0.1
+        while True:
+            yield pause * random.uniform(0.5, 1.0)
+            pause = min(2 * pause, 10.0)
+
+
+class _NoDiff(kopf.DiffBaseStorage):
+    """kopf compares an object with its last state only for handlers of changes, of which there are none."""
+
+    def build(self, **_: Any) -> Any:
+        return {}
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        raise AssertionError("nothing is stored in objects")
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """Nor is there progress to remember of handlers that are never tried again."""
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        raise AssertionError("nothing is stored in objects")
+
+    def purge(self, **_: Any) -> None:
+        return None
+
+    def touch(self, **_: Any) -> None:
+        return None
+
+    def clear(self, *, essence: Any) -> Any:
+        return essence
+
+
+@contextlib.contextmanager
+def _signals_are_ours() -> Iterator[None]:
+    """Keep kopf from taking over SIGTERM and SIGINT."""
+    loop: Any = asyncio.get_running_loop()
+    loop.add_signal_handler = lambda *_: None
+    try:
+        yield
+    finally:
+        del loop.add_signal_handler
