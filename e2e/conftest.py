@@ -72,7 +72,7 @@ def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
 
     def say(text: str) -> None:
         with capture.global_and_fixture_disabled():
-            sys.stdout.write(f"\n{text} ")
+            sys.stdout.write(f"\n    {text}\n")
             sys.stdout.flush()
 
     return say

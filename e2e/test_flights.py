@@ -34,17 +34,20 @@ def test_the_demo_says_what_a_plain_loop_says(
     app.settled(manifest["spec"]["replicas"], 180)
     rows = data.year(_DAYS)
     flights = player.Player(kafka.address, rows, _SECONDS)
-    with contextlib.closing(Lags(kafka.address)) as lags:
+    with (
+        contextlib.closing(Lags(kafka.address)) as lags,
+        contextlib.closing(Results(kafka.address, _OUTPUT, player.TOPICS[_OUTPUT])) as results,
+    ):
         flights.start()
 
         def all_through() -> bool:
+            results.poll(0.1)
             lags.look()
             return flights.played == flights.total and lags.drained(flights.total)
 
         eventually(all_through, "all flights are committed", 120)
-    assert flights.error is None
-    app.kubectl("delete", "sapp", app.name, "--wait=false")
-    with contextlib.closing(Results(kafka.address, _OUTPUT, player.TOPICS[_OUTPUT])) as results:
+        assert flights.error is None
+        app.kubectl("delete", "sapp", app.name, "--wait=false")
         results.read_to_end()
         found = truth.compare(truth.compute(rows, data.airlines(), data.planes()), results.records)
     assert found.equal, found

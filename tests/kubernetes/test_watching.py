@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -206,6 +207,24 @@ def test_a_dropped_watch_goes_on_where_it_was(
         assert world.watching.restarts == 0
 
     in_world(api_server, proxy, namespace, story, before=before)
+
+
+def test_watches_that_end_at_once_are_not_begun_without_a_pause(
+    api_server: SharedApiServer, proxy: FaultProxy, namespace: str
+) -> None:
+    """Between watches that last no second, each pause is longer; and yet nothing is missed."""
+
+    async def story(world: World) -> None:
+        proxy.forget()
+        await world.put("a")
+        began = time.monotonic()
+        while time.monotonic() - began < 1.0:
+            await asyncio.to_thread(proxy.end_watches, WatchEnd.CLOSE)
+        assert 1 <= sum(call.verb == "watch" for call in proxy.calls) <= 6
+        await world.put("a", "2")
+        await world.sees("a", "2")
+
+    in_world(api_server, proxy, namespace, story)
 
 
 def test_an_expired_watch_misses_nothing(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:

@@ -69,6 +69,11 @@ class Admission:
         self.changes = 0
         self._heard_ms: dict[str, int] = {}
 
+    @property
+    def outside(self) -> bool:
+        """Whether anybody stands outside."""
+        return bool(self._heard_ms)
+
     def topology_refusal(
         self, heartbeat: Heartbeat, ours: TopologySummary | None, members: Mapping[str, Membership]
     ) -> Refusal | None:

@@ -227,6 +227,8 @@ class Engine:
     def tick(self, now_ms: int) -> None:
         """Let time pass: sessions time out. Call it every `TICK_MS`."""
         stalled_ms = self._sessions.stood_still(now_ms)
+        if not self.members and not self._admission.outside:
+            return
         if stalled_ms > _STALL_TOLD_MS:
             self.events.append(
                 f"This coordinator stood still for {stalled_ms / 1000:.1f} s; no worker is blamed for it."

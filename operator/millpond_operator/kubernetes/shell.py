@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ _PAGE = 500
 _IDLE_S = 0.2
 _CONNECT_TIMEOUT_S = 10.0
 _REQUEST_TIMEOUT_S = 60.0
+_SHORT_LIFE_S = 1.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
 
 
 class WatchError(MillpondError):
@@ -74,14 +77,24 @@ class Shell:
         self._heard = heard
         self._listed = listed
         self._inactivity = inactivity
+        self._begun: dict[str, tuple[float, float]] = {}
+        """When the last watch of each path began, and how long it had to wait before."""
         self._tasks: Collection[asyncio.Task[Any]] = ()
         self._sessions: list[aiohttp.ClientSession] = []
         self._transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
 
     async def start(self) -> None:
-        """Begin."""
+        """Begin. `stop` must follow, also when this was cancelled."""
+        spawning = asyncio.create_task(self._spawn(), name="kopf")
+        try:
+            self._tasks = await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            self._tasks = await spawning  # they are there, and would live on
+            raise
+
+    async def _spawn(self) -> Collection[asyncio.Task[Any]]:
         with _signals_are_ours():
-            self._tasks = await kopf.spawn_tasks(
+            return await kopf.spawn_tasks(
                 registry=self._registry(),
                 settings=self._settings(),
                 standalone=True,
@@ -109,7 +122,7 @@ class Shell:
         """
         for task in self._tasks:
             task.cancel()
-        _, stuck = await asyncio.wait(self._tasks, timeout=patience.total_seconds())
+        stuck = (await asyncio.wait(self._tasks, timeout=patience.total_seconds()))[1] if self._tasks else ()
         for session in self._sessions:
             await session.close()
         for transport in tuple(self._transports):
@@ -140,15 +153,26 @@ class Shell:
     async def _notice(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
+        watches = "watch" in request.url.query
+        if watches:
+            await self._pause(request.url.path)
         response = await handler(request)
         if response.connection is not None and response.connection.transport is not None:
             self._transports.add(response.connection.transport)
-        if "watch" not in request.url.query:
+        if not watches:
             plural = request.url.name
             for watched in self._watched:
                 if watched.kind.plural == plural:
                     self._listed(watched)
         return response
+
+    async def _pause(self, path: str) -> None:
+        """A watch that ends is begun anew by kopf at once; one that ends as soon as it begins has to wait."""
+        began, pause = self._begun.get(path, (-_SHORT_LIFE_S, 0.0))
+        lived = time.monotonic() - began
+        pause = 0.0 if lived >= _SHORT_LIFE_S else min(max(2 * pause, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+        await asyncio.sleep(pause)
+        self._begun[path] = (time.monotonic(), pause)
 
     def _register(self, registry: kopf.OperatorRegistry, kind: Kind) -> None:
         async def heard(event: Any, **_: Any) -> None:

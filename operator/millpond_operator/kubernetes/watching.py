@@ -243,8 +243,8 @@ class Watching:
                 self._listed_by_watch,
                 self._options.inactivity,
             )
-            await shell.start()
             try:
+                await shell.start()
                 reason = await shell.ended(self._dead)
             finally:
                 await shell.stop(self._options.stop)
