@@ -21,8 +21,9 @@ demo: venv ## Run the flights demo: three workers on a real broker, exactly once
 	@$(BIN)/python examples/flights/demo.py $(ARGS)
 
 .PHONY: test
-test: venv ## Run all tests against an embedded broker
+test: venv ## Run all tests, on a real broker and a real API server
 	@$(BIN)/python -m millpond.broker   # fetches jars before the first test's time limit starts to run
+	@$(BIN)/python -m tests.cluster.binaries || true   # says what is missing; those tests are skipped then
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 .PHONY: e2e
@@ -49,6 +50,11 @@ bench-failover: venv ## Compare the pauses of failures and moves with Kafka Stre
 bench-scaling: venv ## Measure what a second worker brings
 	@$(BIN)/python -m bench.scaling $(ARGS)
 
+.PHONY: bench-streamapps
+bench-streamapps: venv ## Measure one operator with a thousand StreamApps on a real API server
+	@$(BIN)/python -m tests.cluster.binaries
+	@$(BIN)/python -m bench.streamapps $(ARGS)
+
 .PHONY: chaos
 FAULTS ?= 200
 chaos: venv ## Run random faults against three workers and check every record: make chaos FAULTS=200 SEED=1
@@ -71,6 +77,10 @@ format: venv ## Format the code and mend what ruff can mend
 docs: venv ## Build the documentation into build/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees docs build/docs
 	@echo "build/docs/index.html"
+
+.PHONY: reference
+reference: venv ## Write docs/reference anew from the CRDs
+	@$(BIN)/python -m docs.crds
 
 .PHONY: venv
 venv: $(VENV)/ready ## Make the virtual environment (every other task does so by itself)
