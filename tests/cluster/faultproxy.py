@@ -72,6 +72,7 @@ class FaultProxy:
         self._down: Down | None = None
         self._writes_left: int | None = None
         self._then: Callable[[], object] | None = None
+        self._counts: Match = anything
         self._one_write = asyncio.Lock()
         self._runner: web.AppRunner | None = None
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
@@ -100,7 +101,7 @@ class FaultProxy:
         """End all faults. Watches that were silent end: their clients have missed something."""
         self._background.call(self._mend())
 
-    def halt_after(self, writes: int, then: Callable[[], object] | None = None) -> None:
+    def halt_after(self, writes: int, then: Callable[[], object] | None = None, match: Match = anything) -> None:
         """Let so many writes through from now on and then nothing more, not even the answer to the last one.
 
         Writes go one by one meanwhile, so that it is the same one each time. `halted` is set then; `resume` ends it.
@@ -108,10 +109,11 @@ class FaultProxy:
         Args:
             writes: how many, at least one.
             then: called in a thread, e.g. to kill the client.
+            match: writes that count.
         """
         assert writes > 0
         self.halted.clear()
-        self._then = then
+        self._then, self._counts = then, match
         self._writes_left = writes
 
     def resume(self) -> None:
@@ -305,7 +307,7 @@ class FaultProxy:
                 return await self._as_of(as_of, request, call)
             if call.verb == "watch":
                 return await self._watch(request, call)
-            if is_write(call) and self._writes_left is not None:
+            if is_write(call) and self._counts(call) and self._writes_left is not None:
                 async with self._one_write:
                     return await self._counted(request, call, body)
             return await self._forward(request, call, body)

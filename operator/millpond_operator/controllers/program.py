@@ -122,6 +122,7 @@ class _Operator:
                 namespaces=settings.watch_namespaces,
                 options=WatchOptions(settings.resync_interval, settings.watch_patience),
             )
+            self._health.also_alive(watching.trouble)
             async with self._hosting(client, cache, context) as hosting:
                 surroundings = Surroundings(
                     f"https://{settings.coordinator_host}:{settings.coordinator_service_port}",

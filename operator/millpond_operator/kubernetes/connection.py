@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import os
 import ssl
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +18,7 @@ from typing import Any
 
 import aiohttp
 import yaml
+from aiohttp.tracing import Trace
 
 from millpond.errors import ConfigError
 
@@ -25,6 +28,7 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: The kubelet replaces a pod's token long before it expires; client-go reads it again as often.
 _TOKEN_AGE_S = 60.0
 _USER_AGENT = "millpond-operator"
+_KEPT_ALIVE_S = 60.0
 
 
 class TokenFile:
@@ -182,7 +186,7 @@ class Connection:
             return await handler(request)
 
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self.ssl_context() or False, keepalive_timeout=60),
+            connector=_Connector(limit=0, ssl=self.ssl_context() or False, keepalive_timeout=_KEPT_ALIVE_S),
             timeout=aiohttp.ClientTimeout(total=timeout.total_seconds() if timeout is not None else None),
             # Compressing costs the API server more than the network saves.
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT},
@@ -217,6 +221,31 @@ class Connection:
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(f"The certificates for {self.server} cannot be used: {error}.") from error
         return context
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Closes connections when it is closed: TLS would otherwise wait for the other side to agree, which may be away."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._opened: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the base class's
+    ) -> aiohttp.connector.Connection:
+        connection = await super().connect(req, traces, timeout)
+        if connection.transport is not None:
+            self._opened.add(connection.transport)
+        return connection
+
+    async def close(self, *, abort_ssl: bool = False) -> None:
+        for transport in tuple(self._opened):
+            transport.abort()
+        await super().close(abort_ssl=True)
+        await asyncio.sleep(0)  # the event loop does the rest
 
 
 class _Context(ssl.SSLContext):

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import random
 import time
-import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -81,7 +80,6 @@ class Shell:
         """When the last watch of each path began, and how long it had to wait before."""
         self._tasks: Collection[asyncio.Task[Any]] = ()
         self._sessions: list[aiohttp.ClientSession] = []
-        self._transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
 
     async def start(self) -> None:
         """Begin. `stop` must follow, also when this was cancelled."""
@@ -125,9 +123,6 @@ class Shell:
         stuck = (await asyncio.wait(self._tasks, timeout=patience.total_seconds()))[1] if self._tasks else ()
         for session in self._sessions:
             await session.close()
-        for transport in tuple(self._transports):
-            transport.abort()  # otherwise, those that were closed wait for the other side to agree
-        await asyncio.sleep(0)
         if stuck:
             raise WatchError(f"The watches do not end: {', '.join(task.get_name() for task in stuck)}.")
         for task in self._tasks:
@@ -157,8 +152,6 @@ class Shell:
         if watches:
             await self._pause(request.url.path)
         response = await handler(request)
-        if response.connection is not None and response.connection.transport is not None:
-            self._transports.add(response.connection.transport)
         if not watches:
             plural = request.url.name
             for watched in self._watched:
