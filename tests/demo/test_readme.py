@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster import binaries
 from tests.demo import test_delays
 from tests.demo.commands import ROOT, Shell, blocks, commands
 from tests.support import broker as support
@@ -86,7 +89,42 @@ def test_the_test_in_the_readme_is_one_of_ours() -> None:
     assert shown == "".join(line for line in source.splitlines(keepends=True) if '"""' not in line)
 
 
-def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], tmp_path: Path) -> None:
+@pytest.fixture
+def kubectl(request: pytest.FixtureRequest, tmp_path: Path) -> Check:
+    """Runs commands of kubectl on the run's API server; where there is none, only what they name is looked at."""
+    program = shutil.which("kubectl")
+    try:
+        binaries.find()
+    except binaries.BinariesMissing:
+        program = None
+    if program is None:
+        return _names_what_there_is
+    server, namespace = request.getfixturevalue("api_server"), request.getfixturevalue("namespace")
+    request.getfixturevalue("crds")
+    kubeconfig = server.admin.write_kubeconfig(tmp_path / "kubeconfig")
+
+    def run(command: str) -> None:
+        _names_what_there_is(command)
+        words = shlex.split(command)[1:]
+        # What the operator itself becomes has a namespace of its own; `make e2e` installs it.
+        where = ["--dry-run=client"] if "-k" in words else [f"--namespace={namespace}"]
+        words = [word for word in words if not (where[0].startswith("--dry") and word == "--server-side")]
+        done = subprocess.run(
+            [program, f"--kubeconfig={kubeconfig}", *words, *where], cwd=ROOT, capture_output=True, text=True, check=False
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        assert "flights" in done.stdout or "operator" in done.stdout
+
+    return run
+
+
+def _names_what_there_is(command: str) -> None:
+    words = shlex.split(command)
+    for flag, path in itertools.pairwise(words):
+        assert flag not in {"-f", "-k"} or (ROOT / path).exists()
+
+
+def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], kubectl: Check, tmp_path: Path) -> None:
     """A new user types them one after the other: a broker and a worker, several workers, their metrics, a reset."""
     port, metrics = free_port(), free_port()
     shell = shells(ROOT, **{"9092": port, "9404": metrics, "delays.svg": str(tmp_path / "delays.svg")})
@@ -111,6 +149,10 @@ def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], tmp_path
         assert "sphinx-build" in recipe(command)
         shell.run(f"python -m sphinx -q -W --keep-going -d {tmp_path}/doctrees docs {tmp_path}/docs")
         assert "page views" in (tmp_path / "docs" / "getting-started.html").read_text()
+
+    def make_e2e(command: str) -> None:
+        assert "python -m pytest e2e" in recipe(command)
+        assert "test_life.py" in shell.run("python -m pytest --collect-only -q e2e")
 
     def dev(command: str) -> None:
         shell.start(command).wait_for("tasks are processed" if "--workers" in command else "-> running")
@@ -146,7 +188,7 @@ def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], tmp_path
         README,
         {
             "make demo": make_demo, "make test": make_test, "make lint": make_lint, "make bench": make_bench,
-            "make docs": make_docs, "make venv": make_venv, "source .venv/bin/activate": activate,
+            "make docs": make_docs, "make e2e": make_e2e, "kubectl": kubectl, "make venv": make_venv, "source .venv/bin/activate": activate,
             "millpond dev": dev, "millpond dev status": dev_command, "millpond dev scale": dev_command,
             "millpond dev kill": dev_command, "millpond dev drain": dev_command, "millpond topology": topology, "millpond run": run, "curl": curl,
             "millpond reset": reset, "millpond settings": settings,
