@@ -114,7 +114,7 @@ def operator(
     cluster: Cluster, images: Images, pytestconfig: pytest.Config, say: Callable[[str], None]
 ) -> Iterator[Installation]:
     """The operator, installed as the documentation says; it stays in the cluster."""
-    installation = Installation(cluster, images.operator)
+    installation = Installation(cluster, images.operator, images.content(images.operator))
     namespaces = (installation.namespace, NAMESPACE)
     pytestconfig.stash[_DUMP] = (cluster, namespaces)
     with Logs(cluster, namespaces):

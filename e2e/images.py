@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.clusters import Place
-from e2e.commands import ROOT, WORK, Lacking, found, run
+from e2e.commands import ROOT, WORK, CommandFailed, Lacking, found, run
 from millpond.broker import jars
 
 __all__ = ("VERSIONS", "Images")
@@ -51,6 +52,14 @@ class Images:
     def verifier(self, version: str) -> str:
         """The image of a version of the verifier."""
         return f"{self.registry}/verifier:{_TAG}-{version}"
+
+    @staticmethod
+    def content(image: str) -> str:
+        """What tells an image from another one of the same name; empty if docker does not know it."""
+        docker = found("docker")
+        with contextlib.suppress(CommandFailed):
+            return run(docker, "image", "inspect", "--format={{.Id}}", image).strip() if docker else ""
+        return ""
 
     @classmethod
     def built_for(cls, place: Place) -> Images:

@@ -25,7 +25,14 @@ class Installation:
         deployment: its name.
     """
 
-    def __init__(self, cluster: Cluster, image: str) -> None:
+    def __init__(self, cluster: Cluster, image: str, content: str) -> None:
+        """Render the manifests.
+
+        Args:
+            cluster: where to.
+            image: the operator's image.
+            content: what tells it from another one of the same name.
+        """
         self._cluster = cluster
         self._manifests = self._rendered(image)
         found = [each for each in self._manifests if each["kind"] == "Deployment"]
@@ -33,6 +40,9 @@ class Installation:
         self.namespace = str(found[0]["metadata"]["namespace"])
         self.deployment = str(found[0]["metadata"]["name"])
         self._deployment = found[0]
+        # An operator that is there already is replaced by one of the image that was built now, which has the same name.
+        template = self._deployment["spec"]["template"]["metadata"]
+        template.setdefault("annotations", {})["millpond.dev/image-id"] = content
 
     def install(self) -> None:
         """Install it, and wait until it is ready."""

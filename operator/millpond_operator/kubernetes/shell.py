@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import kopf
@@ -95,6 +95,8 @@ class Shell:
             return await kopf.spawn_tasks(
                 registry=self._registry(),
                 settings=self._settings(),
+                # kopf would ask for the user's name, and a container's user may have none.
+                identity=cast("Any", "millpond-operator"),
                 standalone=True,
                 clusterwide=not self._namespaces,
                 namespaces=self._namespaces,
