@@ -27,6 +27,7 @@ class Pause:
 class _Run:
     worker: str
     incarnation: str
+    topology: str
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Streams:
 
     Attributes:
         owners: now; tasks that nobody owned yet are missing.
+        topologies: the hash of the topology whose task each is, as the last commit of it says.
         pauses: that are over, oldest first; tests may clear it.
         fenced: tasks that were taken from a worker that processed them, and that worker. An operator that moves tasks
             in order never has that.
@@ -50,6 +52,7 @@ class Streams:
 
     def __init__(self) -> None:
         self.owners: dict[str, str] = {}
+        self.topologies: dict[str, str] = {}
         self.pauses: list[Pause] = []
         self.fenced: list[tuple[str, str]] = []
         self.violations: list[str] = []
@@ -66,18 +69,23 @@ class Streams:
         now = time.monotonic()
         return {task: now - stop.at for task, stop in list(self._stopped.items())}
 
-    def move(self, task: str, previous: str | None, owner: str, by: str) -> str:
-        """Compare and swap; the owner afterwards."""
+    def may_resume(self, task: str, worker: str, topology: str) -> bool:
+        """Whether a worker may take a task up with no one's leave."""
+        return self.owners.get(task) == worker and self.topologies.get(task, topology) == topology
+
+    def move(self, task: str, previous: str | None, owner: str, by: str, topology: str) -> str:
+        """Compare and swap, by a worker with this topology; the owner afterwards."""
         if self.owners.get(task) == previous:
             self.owners[task] = owner
+            self.topologies[task] = topology
             run = self._running.get(task)
             if run is not None and run.worker == previous and previous not in {by, owner}:
                 self.fenced.append((task, run.worker))
                 self._stop(task, "fenced")
         return self.owners[task]
 
-    def begin(self, task: str, worker: str, incarnation: str) -> None:
-        """A worker processes a task from now on."""
+    def begin(self, task: str, worker: str, incarnation: str, topology: str) -> None:
+        """A worker processes a task from now on, and says so with its first commit."""
         if self.owners.get(task) != worker:
             self.violations.append(f"{worker} processes {task}, which is {self.owners.get(task)}'s.")
         run = self._running.get(task)
@@ -87,7 +95,11 @@ class Streams:
             else:  # a new process with the name of the old one, whose transactions are fenced now
                 self.fenced.append((task, worker))
             self._stop(task, "fenced")
-        self._running[task] = _Run(worker, incarnation)
+        others = {each.topology for each in self._running.values()} - {topology}
+        if others:
+            self.violations.append(f"{worker} processes {task} of topology {topology} beside {sorted(others)}.")
+        self.topologies[task] = topology
+        self._running[task] = _Run(worker, incarnation, topology)
         stopped = self._stopped.pop(task, None)
         if stopped is not None:
             seconds = time.monotonic() - stopped.at
@@ -104,6 +116,7 @@ class Streams:
         if self._running:
             self.violations.append(f"{sorted(self._running)} were processed when everything was deleted.")
         self.owners.clear()
+        self.topologies.clear()
         self._stopped.clear()
         self.cleaned_up += 1
 

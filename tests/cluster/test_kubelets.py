@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from millpond.protocol import TaskState
+from millpond.protocol import RefusalCode, TaskState
 from millpond_operator import resources
 from millpond_operator.assignment import Options
 from millpond_operator.coordinator import Coordinator, EngineOptions, Identity
@@ -69,6 +69,14 @@ class Stage:
             return None
         (pod,) = status["user"]["extra"]["authentication.kubernetes.io/pod-name"]
         return Identity(worker=pod, application="delays", namespace=self.namespace)
+
+    def pin(self, hash):
+        """Let in this topology only."""
+
+        async def pin():
+            self.coordinator.application("delays", self.namespace).pin(hash)
+
+        self._background.call(pin())
 
     def apply(self, replicas=2, **spec):
         """What an operator would do once; the StatefulSet."""
@@ -189,6 +197,34 @@ def test_a_worker_that_is_frozen_loses_its_tasks_and_finds_out(stage):
     assert stage.kubelets.workers(stage.namespace)["delays-0"].frozen
     stage.kubelets.thaw(stage.namespace, "delays-0")
     stage.settled()
+
+
+def test_workers_of_another_topology_take_nothing_up_before_they_are_let_in(stage):
+    """That Kafka has their names beside the tasks is not enough: those were another topology's."""
+    stage.kubelets.images["other:1"] = Image(topology(TASKS, hash="h2"))
+    stage.apply()
+    stage.settled()
+    assert set(stage.streams.topologies.values()) == {"h1"}
+    stage.pin("h1")
+    stage.apply(replicas=0)
+    eventually(lambda: not stage.api.list("Pod", stage.namespace), "no pods", 30)
+    owners = dict(stage.streams.owners)
+    stage.apply(image="other:1")
+
+    def refused():
+        workers = stage.kubelets.workers(stage.namespace)
+        return [each.refusal for each in workers.values()] == [RefusalCode.TOPOLOGY_MISMATCH] * 2
+
+    eventually(refused, "both are refused", 20)
+    assert not stage.streams.running()
+    assert stage.streams.owners == owners
+    assert set(stage.streams.topologies.values()) == {"h1"}
+    stage.pin("h2")
+    stage.settled()
+    assert set(stage.streams.topologies.values()) == {"h2"}
+    stage.pin("h1")
+    eventually(lambda: not stage.streams.running(), "they let go when they are let in no more", 20)
+    assert not any(worker.tasks for worker in stage.kubelets.workers(stage.namespace).values())
 
 
 def test_pods_of_a_lost_node_stay_until_it_is_back(stage):

@@ -36,6 +36,7 @@ END = 20_000
 """Records in each task's changelogs."""
 _REPORT_S = 0.5
 _RETRY_S = 0.2
+_DOOR_S = 2.0
 
 
 class Exit(NamedTuple):
@@ -113,10 +114,15 @@ class Worker:
         return None if refusal is None else refusal.code
 
     @property
+    def _shut_out(self) -> bool:
+        """Refused for what it runs: it holds nothing."""
+        return self._client is not None and self._client.shut_out
+
+    @property
     def ready(self) -> bool:
         """What /readyz would say."""
-        shut_out = self.refusal is not None and self._client is not None and self._client.connected_at is None
-        return self._settled and not shut_out
+        never_in = self.refusal is not None and self._client is not None and self._client.connected_at is None
+        return self._settled and not never_in and not self._shut_out
 
     @property
     def tasks(self) -> dict[str, Role]:
@@ -158,8 +164,11 @@ class Worker:
         began = time.monotonic()
         heartbeats = asyncio.create_task(self._client.run()) if self._client is not None else None
         try:
-            for task, owner in list(self._streams.owners.items()):
-                if owner == self.name:  # Kafka says so: nobody else has to
+            # Kafka says so: nobody else has to.
+            mine = [each for each in list(self._streams.owners) if self._may_resume(each)]
+            await self._at_the_door(mine)
+            for task in mine:
+                if not self._shut_out and self._may_resume(task):
                     self._hold(task, Role.ACTIVE)
             while not (self._leaving and self._may_leave()):
                 if not self.frozen:
@@ -181,6 +190,19 @@ class Worker:
                 await asyncio.wait_for(self._client.goodbye(), 1)
         return Exit(0, reason="Completed")
 
+    def _may_resume(self, task: str) -> bool:
+        return self._streams.may_resume(task, self.name, self.image.topology.hash)
+
+    async def _at_the_door(self, mine: list[str]) -> None:
+        """Whoever refuses it may do so before it goes on with what is its own."""
+        if self._client is None:
+            return
+        claims = {task: TaskReport(Role.ACTIVE, TaskState.ACQUIRING) for task in mine}
+        self._client.report(claims, {task: int(offset) for task, offset in self._disk.items()}, {}, Epoch())
+        until = time.monotonic() + _DOOR_S
+        while not self._client.heard.is_set() and time.monotonic() < until:  # noqa: ASYNC110 - it is a thread's event
+            await asyncio.sleep(self._tick_s)
+
     def _may_leave(self) -> bool:
         if self._client is None or self._client.refusal is not None or self._patience_s <= 0:
             return True
@@ -195,7 +217,9 @@ class Worker:
         before = self._standing()
         answer = self._client.news() if self._client is not None else None
         now = time.monotonic()
-        if answer is not None:
+        if self._shut_out:
+            self._withdraw()
+        elif answer is not None:
             self.answer = answer
         if self.answer is not None and (answer is not None or now >= self._look_again_at):
             self._look_again_at = now + _RETRY_S
@@ -206,6 +230,13 @@ class Worker:
         if self._urgent or now - self._reported_at > _REPORT_S:
             self._report(urgent=self._urgent)
             self._reported_at, self._urgent = now, False
+
+    def _withdraw(self) -> None:
+        self._stop_all("withdrew")
+        self._held.clear()
+        self._taking.clear()
+        self._ordered.clear()
+        self.answer = None
 
     def _standing(self) -> tuple[int, dict[str, bool]]:
         return len(self._found), {task: held.running for task, held in self._held.items()}
@@ -220,7 +251,7 @@ class Worker:
             held = self._held.get(task)
             if held is not None and held.role is Role.ACTIVE and streams.owners.get(task) == self.name:
                 streams.end(task, self.incarnation, "released")
-                self._found[task] = streams.move(task, self.name, owner, self.name)
+                self._found[task] = streams.move(task, self.name, owner, self.name, self.image.topology.hash)
                 self._drop(task)
         for task, role in answer.tasks.items():
             if role is not Role.ACTIVE:
@@ -241,7 +272,8 @@ class Worker:
         for (task, previous, owner), due in list(self._taking.items()):
             if now >= due:
                 del self._taking[task, previous, owner]
-                self._found[task] = self._streams.move(task, previous, owner, self.name)
+                found = self._streams.move(task, previous, owner, self.name, self.image.topology.hash)
+                self._found[task] = found
                 if self._found[task] == self.name:
                     self._hold(task, Role.ACTIVE)
 
@@ -259,7 +291,7 @@ class Worker:
             if not held.running and held.offset >= END and (held.role is not Role.ACTIVE or self.image.processes):
                 held.running = True
                 if held.role is Role.ACTIVE:
-                    self._streams.begin(task, self.name, self.incarnation)
+                    self._streams.begin(task, self.name, self.incarnation, self.image.topology.hash)
         active = [held for held in self._held.values() if held.role is Role.ACTIVE]
         self._settled = self._settled or all(held.running for held in active)
 

@@ -21,6 +21,7 @@ from millpond.protocol import (
 )
 from millpond_operator.assignment import Options
 from millpond_operator.coordinator import Engine, EngineOptions
+from millpond_operator.coordinator.options import MOST_TASKS
 from tests.coordinator.support import APP, topology
 
 SESSION_MS = 6_000
@@ -172,6 +173,9 @@ class Driver:
         store: Store | None = None,
         now_ms: int = 0,
         gathering_ms: int = 0,
+        return_ms: int = 0,
+        most_tasks: int = MOST_TASKS,
+        latest_term: int | None = None,
         **options: Any,
     ) -> None:
         self.now_ms = now_ms
@@ -185,6 +189,9 @@ class Driver:
                 assignment=Options(**options),
                 session_timeout=timedelta(milliseconds=SESSION_MS),
                 gathering=timedelta(milliseconds=gathering_ms),
+                return_timeout=timedelta(milliseconds=return_ms),
+                most_tasks=most_tasks,
+                latest_term=latest_term,
             ),
         )
         if self.store.view is not None:

@@ -225,3 +225,20 @@ def test_a_view_survives_its_way_through_json() -> None:
     beat = workers[0].heartbeat()
     assert decode_heartbeat(encode(beat)) == beat
     assert {report.role for report in beat.tasks.values()} <= set(Role)
+
+
+def test_workers_have_time_to_find_a_coordinator_that_starts_elsewhere() -> None:
+    """However short sessions are: until it is over nobody counts as gone, and whoever came is held to the session again."""
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, 3, topology(6))
+    settled(driver, workers)
+    again = restarted(driver, return_ms=15_000)
+    again.pass_time(10_000)
+    again.engine.served(again.now_ms)  # the last assignment took so long to be written
+    again.rounds(workers[:2], 8)
+    assert not again.plans
+    again.pass_time(SESSION_MS + 200)
+    alive = {name for name, member in again.engine.members.items() if member.alive}
+    assert alive == {"w2"}  # the others came, and fell silent
+    again.pass_time(5_000)
+    assert not again.engine.members["w2"].alive

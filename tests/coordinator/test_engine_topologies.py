@@ -101,8 +101,18 @@ def test_a_topology_of_absurd_size_is_refused() -> None:
     """Before anything of that size is built."""
     driver = Driver()
     huge = TopologySummary("h", (SubtopologySummary(0, 10**12, True),))
-    assert code(driver.beat(Worker("w0", Kafka(), huge))) is RefusalCode.BAD_REQUEST
+    assert code(driver.beat(Worker("w0", Kafka(), huge))) is RefusalCode.TOPOLOGY_MISMATCH
     assert driver.engine.topology is None
+
+
+def test_a_topology_of_more_tasks_than_can_be_written_down_is_refused() -> None:
+    """The worker is told how many, and so is whoever asks who is refused; one of as many as may be is let in."""
+    driver, kafka = Driver(most_tasks=8), Kafka()
+    refusal = driver.beat(Worker("w0", kafka, topology(9)))
+    assert code(refusal) is RefusalCode.TOPOLOGY_MISMATCH
+    assert "9 tasks" in refusal.message
+    assert driver.engine.refused["w0"].message == refusal.message
+    settled(driver, [Worker("w1", kafka, topology(8))])
 
 
 @pytest.mark.parametrize(("version", "word"), [(0, "older"), (2, "newer")])
@@ -162,3 +172,19 @@ def test_differences_are_named_and_counted() -> None:
     for part in ("no store 's'", "does not read 't'", "reads 'u' too", "and more"):
         assert part in text
     assert "alike" in differences(one, TopologySummary("b", one.subtopologies))
+
+
+@pytest.mark.parametrize("epoch", [Epoch(100), Epoch(2**63 - 1)])
+def test_a_worker_that_claims_to_know_a_coordinator_of_the_far_future_is_not_believed(epoch: Epoch) -> None:
+    """It gets no answer, and the others go on."""
+    driver, kafka = Driver(term=10, latest_term=100), Kafka()
+    good, liar = Worker("w0", kafka, topology()), Worker("w1", kafka, topology())
+    settled(driver, [good])
+    refusal = driver.beat(liar, epoch=epoch, coordinator="z")
+    assert code(refusal) is RefusalCode.NOT_LEADING
+    assert str(epoch.term) in refusal.message
+    assert driver.engine.superseded_by is None
+    driver.rounds([good])
+    assert good.refusal is None
+    driver.beat(liar, epoch=Epoch(99), coordinator="z")
+    assert driver.engine.superseded_by == (99, "z")

@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from millpond.protocol import (
     Answer,
@@ -651,5 +652,20 @@ def test_an_authenticator_is_any_awaitable_function() -> None:
             assert isinstance(await service.beat(heartbeat("w0")), Answer)
             assert (await service.beat(heartbeat("w1"))).code is RefusalCode.FORBIDDEN
             assert Epoch(1, 0) <= (await service.view()).epoch
+
+    run(scenario())
+
+
+def test_figures_that_somebody_else_shows_are_not_served() -> None:
+    """A registry of whoever runs the coordinator has them; who may only send heartbeats reads nothing of others."""
+
+    async def scenario() -> None:
+        registry = CollectorRegistry()
+        async with serving(shows_metrics=False) as service:
+            registry.register(service.coordinator.metrics)
+            await service.beat(heartbeat())
+            assert (await service.ask("GET", "/metrics"))[0] == 404
+            labels = {"application_namespace": "", "application_id": APP, "state": "alive"}
+            assert registry.get_sample_value("millpond_coordinator_members", labels) == 1
 
     run(scenario())

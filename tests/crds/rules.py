@@ -132,6 +132,9 @@ OBJECT: tuple[Case, ...] = (
         {"state": {"ephemeral": False, "storageClassName": "fast"}},
     ),
     Case("write size as an amount", {"state/size": "20GB"}, {"state/size": "20G"}),
+    Case("a volume has no parts of a byte", {"state/size": "1.23456Gi"}, {"state/size": "1.5Gi"}),
+    Case("a volume has no parts of a byte", {"state/size": "1000000000.5"}, {"state/size": "1E"}),
+    Case("a volume has no parts of a byte", {"state/size": "1000000000001m"}, {"state/size": "1000000000000m"}),
     Case("write size as an amount", {"state/size": 0}, {"state/size": 1000000000}),
     Case(
         "a limit is below",

@@ -68,6 +68,13 @@ ALL = {
         ],
     },
 }
+ROUNDED = {
+    "state": {"size": "1.5Gi", "ephemeral": True},
+    "resources": {
+        "requests": {"cpu": "0.12345", "memory": "1000.0001Mi", "ephemeral-storage": "1n"},
+        "limits": {"cpu": "0.1235", "memory": "1E30", "ephemeral-storage": "999E"},
+    },
+}
 EPHEMERAL = {"state": {"ephemeral": True, "size": "0.5Gi"}, "suspended": True}
 
 VIEW = View(
@@ -97,7 +104,7 @@ def everything(app, surroundings=SURROUNDINGS, replicas=0):
     ]
 
 
-@pytest.mark.parametrize("spec", [PLAIN, ALL, EPHEMERAL], ids=["plain", "all", "ephemeral"])
+@pytest.mark.parametrize("spec", [PLAIN, ALL, EPHEMERAL, ROUNDED], ids=["plain", "all", "ephemeral", "rounded"])
 def test_what_is_applied_is_the_same_when_it_is_read_and_applying_it_again_changes_nothing(
     spec, api, stream_app, namespace
 ):

@@ -16,6 +16,7 @@ from millpond.runtime.ownership import (
     CommittedOffset,
     OffsetMetadata,
     Partition,
+    belongs_to,
     claim_of,
     decode_metadata,
     encode_metadata,
@@ -31,13 +32,20 @@ _metadata = st.builds(
     epoch=st.integers(0, 2**63 - 1),
     partition_time=_int64,
     processors=st.dictionaries(_names, _int64, max_size=4),
+    topology=st.sampled_from(["", "h1", "h2"]),
 )
 _workers = st.sampled_from(["w0", "w1", "w2", "unowned"])
 _partitions = st.builds(Partition, st.sampled_from(["a", "b"]), st.integers(0, 3))
 _committed = st.builds(
     CommittedOffset,
     st.none() | st.integers(0, 1_000),
-    st.builds(OffsetMetadata, owner=st.none() | _workers, epoch=st.integers(0, 5), partition_time=st.integers(-1, 100)),
+    st.builds(
+        OffsetMetadata,
+        owner=st.none() | _workers,
+        epoch=st.integers(0, 5),
+        partition_time=st.integers(-1, 100),
+        topology=st.sampled_from(["", "h1", "h2"]),
+    ),
 )
 _task = st.dictionaries(_partitions, _committed, max_size=4)
 _tasks = st.dictionaries(st.builds(TaskId, st.integers(0, 3), st.integers(0, 3)), _task, max_size=6)
@@ -47,6 +55,23 @@ _tasks = st.dictionaries(st.builds(TaskId, st.integers(0, 3), st.integers(0, 3))
 def test_metadata_survives_the_broker(metadata: OffsetMetadata) -> None:
     """What is committed beside an offset reads back as it was."""
     assert decode_metadata(encode_metadata(metadata)) == metadata
+
+
+def test_what_is_committed_is_short_and_reads_as_it_did() -> None:
+    """The broker limits it, and workers of other versions read it: those that wrote no topology, and those that know none."""
+    metadata = OffsetMetadata("pay-0", 3, 1_700_000_000_000, {"merge": 5}, topology="627dae5a8bb75986")
+    text = '{"o":"pay-0","e":3,"t":1700000000000,"p":{"merge":5},"h":"627dae5a8bb75986"}'
+    assert encode_metadata(metadata) == text
+    before = '{"o":"pay-0","e":3,"t":1700000000000,"p":{"merge":5}}'
+    assert decode_metadata(before) == OffsetMetadata("pay-0", 3, 1_700_000_000_000, {"merge": 5})
+    assert decode_metadata('{"o":"pay-0","e":3,"later":true}') == OffsetMetadata("pay-0", 3)
+
+
+@given(_task, st.sampled_from(["h1", "h2"]))
+def test_a_task_belongs_to_the_only_topology_that_its_metadata_names(partitions: dict, topology: str) -> None:
+    """Partitions that name none, as workers of earlier versions left them, say nothing."""
+    named = {each.metadata.topology for each in partitions.values()} - {""}
+    assert belongs_to(topology, partitions) == (not named or named == {topology})
 
 
 @given(st.none() | st.text() | st.binary().map(lambda data: base64.b64encode(data).decode()))
@@ -90,9 +115,11 @@ def test_every_task_is_sorted_once(worker: str, committed: dict) -> None:
 
 
 @given(_task, _names, st.integers(1, 100), st.integers(0, 1_000))
-def test_a_claim_changes_the_owner_and_nothing_else(committed: dict, worker: str, epoch: int, first: int) -> None:
+def test_a_claim_changes_the_owner_and_the_topology_and_nothing_else(
+    committed: dict, worker: str, epoch: int, first: int
+) -> None:
     """Offsets, partition times and the processors' metadata pass through a claim; what had no offset gets its start."""
-    made = claimed(committed, lambda _: first, worker, epoch)
+    made = claimed(committed, lambda _: first, worker, epoch, "new")
     assert made.keys() == committed.keys()
     for partition, (offset, metadata) in made.items():
         before = committed[partition]
@@ -100,6 +127,8 @@ def test_a_claim_changes_the_owner_and_nothing_else(committed: dict, worker: str
         assert (metadata.owner, metadata.epoch) == (worker, epoch)
         assert metadata.partition_time == before.metadata.partition_time
         assert metadata.processors == before.metadata.processors
+        assert metadata.topology == "new"
+    assert belongs_to("new", {each: CommittedOffset(*offset) for each, offset in made.items()})
 
 
 class OwnershipProtocol(RuleBasedStateMachine):
@@ -177,7 +206,7 @@ class OwnershipProtocol(RuleBasedStateMachine):
         """It commits the offsets with itself as the owner, under the previous owner's id."""
         process = self._some(data, "swap")
         owner, _ = process["claims"].pop(0)
-        offsets = claimed(process["read"], lambda _: 0, process["worker"], process["epoch"])
+        offsets = claimed(process["read"], lambda _: 0, process["worker"], process["epoch"], "h")
         if not self._write(process, owner, offsets):
             process["step"] = "over"
         else:
@@ -190,7 +219,7 @@ class OwnershipProtocol(RuleBasedStateMachine):
         process = self._some(data, "announce")
         mine = {partition: each for partition, each in self._all().items() if each.metadata.owner == process["worker"]}
         written = self._write(
-            process, process["worker"], claimed(mine, lambda _: 0, process["worker"], process["epoch"])
+            process, process["worker"], claimed(mine, lambda _: 0, process["worker"], process["epoch"], "h")
         )
         self._resume(process, going=written)
 

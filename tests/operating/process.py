@@ -157,7 +157,8 @@ class Operator:
         """Whether it leads."""
         try:
             return any(
-                name.startswith("leader_election_master_status") and value == 1 for name, value in self.metrics().items()
+                name.startswith("leader_election_master_status") and value == 1
+                for name, value in self.metrics().items()
             )
         except OSError:
             return False
@@ -165,6 +166,21 @@ class Operator:
     def await_leading(self, seconds: float = 30) -> None:
         """Wait until it leads."""
         eventually(self.leads, f"the operator leads, see {self.log}", seconds)
+
+    def await_reconciling(self, seconds: float = 30) -> None:
+        """Wait until it leads, has seen everything, and has worked through it."""
+
+        def through() -> bool:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/readyz", timeout=5):
+                    figures = self.metrics()
+            except OSError:
+                return False
+            busy = ("workqueue_depth", "workqueue_unfinished_work_seconds")
+            return not any(value for name, value in figures.items() if name.startswith(busy))
+
+        self.await_leading(seconds)
+        eventually(through, f"the operator reconciles, see {self.log}", seconds)
 
     def tail(self, lines: int = 40) -> str:
         """The end of its log."""

@@ -44,6 +44,9 @@ def test_hand_overs_between_workers_are_links_of_one_chain(
     for chain in chains.values():
         assert chain[0].owner == "w0"
         assert chain[-1].owner == "w1"
+    topologies = {commit.topology for chain in chains.values() for commit in chain}
+    assert len(topologies) == 1
+    assert topologies != {""}
 
 
 def _committed(servers: str, group: str, topic: str) -> int:

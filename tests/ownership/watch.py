@@ -35,6 +35,8 @@ class CommitSeen(NamedTuple):
     epoch: int
     timestamp: int
     """When it was committed, epoch ms by the broker's clock."""
+    topology: str = ""
+    """Hash of the topology whose task it is."""
 
     def __str__(self) -> str:
         return f"offset {self.offset} owner {self.owner or 'nobody'} epoch {self.epoch} at {self.timestamp}"
@@ -129,7 +131,7 @@ def parse_commit(key: bytes, value: bytes | None) -> tuple[str, Partition, Commi
     (timestamp,) = struct.unpack_from(">q", value, at)
     # The Python client sends the zero byte that ends its strings along, and takes it off when it reads.
     metadata = decode_metadata(text.rstrip("\0"))
-    return group, partition, CommitSeen(offset, metadata.owner, metadata.epoch, timestamp)
+    return group, partition, CommitSeen(offset, metadata.owner, metadata.epoch, timestamp, metadata.topology)
 
 
 def _string(data: bytes, at: int) -> tuple[str, int]:

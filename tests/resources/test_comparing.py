@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond_operator.resources import APPLIED, LEADER_EPOCH, finish, same
+from millpond_operator.resources import APPLIED, LEADER_EPOCH, content, finish, same
 from millpond_operator.resources.comparing import amount, digest
 from tests.resources.examples import everything, stream_apps
 
@@ -136,7 +136,33 @@ def test_amounts_are_equal_however_they_are_written(one, other):
     assert same(manifest, there)
 
 
-@pytest.mark.parametrize("text", ["", "1GB", "Gi", "one", "1 Gi i", "--1"])
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [("1.23456Gi", "1325598706238m"), ("0.12345", "124m"), ("1n", "1m"), ("1.0001", "1001m"), ("0", "0"),
+     ("1E30", "9223372036854775807"), ("1e999999", "9223372036854775807"), ("999E", "999E"),
+     ("123456789012345678901234567890", "9223372036854775807")],
+)  # fmt: skip
+def test_amounts_are_the_same_as_the_api_server_rounds_them(written, kept):
+    """It rounds up to thousandths, and has a largest amount: what it made of a manifest is what the manifest says."""
+    manifest = {"metadata": {"name": "a"}, "spec": {"resources": {"requests": {"memory": written}}}}
+    there = finish(manifest, 1)
+    there["spec"] = {"resources": {"requests": {"memory": kept}}}
+    assert same(manifest, there)
+    there["spec"] = {"resources": {"requests": {"memory": "3001m"}}}
+    assert not same(manifest, there)
+
+
+def test_what_an_object_is_is_neither_how_it_fares_nor_who_wrote_it():
+    """The content of an object changes with what somebody may want otherwise, and with nothing else."""
+    there = finish({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": {"y": 1}}, 1)
+    later = finish(there, 7) | {"status": {"z": 1}}
+    later["metadata"] |= {"resourceVersion": "8", "generation": 2}
+    assert content(later) == content(there)
+    assert content(there | {"spec": {"y": 2}}) != content(there)
+    assert content(there | {"metadata": there["metadata"] | {"labels": {}}}) != content(there)
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-inf", "", "1GB", "Gi", "one", "1 Gi i", "--1"])
 def test_what_is_no_amount_is_refused(text):
     """The sentence shows what one looks like."""
     with pytest.raises(ValueError, match="write a number with a unit, such as 500m, 2, or 20Gi"):

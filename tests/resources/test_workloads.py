@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 
 from millpond_operator.resources import (
+    APP_UID,
     claim_growth,
+    claim_of,
     cleanup_job,
     controller_revision,
     finish,
+    fixed_differences,
     labels,
+    made_for,
     must_be_made_anew,
     owned_by,
     pod_template,
@@ -92,6 +97,25 @@ def test_a_set_is_made_anew_only_where_it_cannot_be_changed():
     for state in ({"size": "2Gi"}, {"storageClassName": "fast"}, {"ephemeral": True}):
         assert must_be_made_anew(made(stream_app(state=state)), there), state
     assert must_be_made_anew(made(stream_app()), made(stream_app(state={"ephemeral": True})))
+    assert fixed_differences(made(stream_app(state={"size": "2Gi"})), there) == ("volumeClaimTemplates",)
+
+
+def test_a_set_is_not_made_anew_because_the_api_server_rounds_amounts():
+    """What it makes of a size is that size."""
+    app = stream_app(state={"size": "1.23456Gi"})
+    there = json.loads(json.dumps(finish(made(app), 1)).replace("1.23456Gi", "1325598706238m"))
+    assert there != finish(made(app), 1)
+    assert not must_be_made_anew(made(app), there)
+
+
+@pytest.mark.parametrize(
+    ("name", "its"),
+    [("state-delays-0", True), ("state-delays-12", True), ("state-delays", False), ("state-delays-b-0", False),
+     ("data-delays-0", False), ("state-delays-x", False)],
+)  # fmt: skip
+def test_volumes_of_workers_are_known_by_their_names(name, its):
+    """Claims that only carry the label of an application are somebody else's."""
+    assert claim_of(stream_app(), {"metadata": {"name": name}}) == its
 
 
 def test_a_revision_keeps_the_template():
@@ -102,6 +126,36 @@ def test_a_revision_keeps_the_template():
     assert revision["metadata"]["name"] == f"delays-{revision_of(template)}"
     assert revision["revision"] == 4
     assert template_of(revision) == template
+
+
+def test_what_is_made_for_a_stream_app_is_not_made_for_another_of_its_name():
+    """The clean-up is owned by none, and says of which it is."""
+    app = stream_app()
+    another = replace(app, uid="7b1d")
+    for manifest in everything(app):
+        assert made_for(app, manifest)
+        assert not made_for(another, manifest)
+    job = cleanup_job(app)
+    assert not owned_by(app, job)
+    pod = job["spec"]["template"]
+    assert pod["metadata"]["labels"][APP_UID] == app.uid
+    assert all(APP_UID not in each["metadata"]["labels"] for each in everything(app) if each["kind"] != "Job")
+
+
+@given(stream_apps, stream_apps)
+def test_the_clean_up_is_done_with_what_is_known_to_work(wanted, worked):
+    """It has image, topology, settings and files of the workers that it is given, and nothing of what failed."""
+    template = pod_template(worked, SURROUNDINGS)
+    found, expected = cleanup_job(wanted, template), cleanup_job(worked)
+    assert found == expected
+    defaults = {"restartPolicy": "Always", "serviceAccount": "delays", "dnsPolicy": "ClusterFirst"}
+    served = template | {"spec": template["spec"] | defaults}
+    assert cleanup_job(wanted, served) == expected, "read from a StatefulSet"
+
+
+def test_a_clean_up_that_cannot_run_ends():
+    """An image that is not there fails no Job by itself."""
+    assert 60 <= cleanup_job(stream_app())["spec"]["activeDeadlineSeconds"] <= 3600
 
 
 def test_the_clean_up_needs_nothing_that_the_operator_made():

@@ -210,6 +210,69 @@ def test_a_pod_is_not_deleted_before_the_statefulset_knows_the_revision(world):
     world.until(lambda _: world.status.current_revision == "r2")
 
 
+def test_state_is_of_a_topology_as_soon_as_its_tasks_ran(world):
+    """However long a revision takes to prove itself: what it processed is there."""
+    world.wanted = replace(WANTED, min_ready=timedelta(hours=1))
+    world.until(lambda _: all(owner is not None for owner in world.owners.values()))
+    for _ in range(5):
+        world.turn()
+    world.topology["r2"] = "two"
+    world.wanted = replace(world.wanted, revision="r2")
+    world.until(lambda _: world.status.failed is not None)
+    assert world.status.failed.reason == "IncompatibleTopology"
+    assert world.running_topology == "one"
+
+
+def test_nothing_goes_back_by_itself_from_a_topology_that_has_processed(world):
+    """What it did would be missing in the state of the one before: a person decides."""
+    _running(world, strategy="Recreate")
+    world.topology["r2"] = "two"
+    world.unready.add(("r2", 1))
+    world.wanted = replace(world.wanted, revision="r2")
+    world.until(lambda _: world.status.failed is not None)
+    for _ in range(100):
+        world.turn()
+        assert _revisions(world) == {"r2"}
+    assert world.running_topology == "two"
+    world.wanted = replace(world.wanted, revision="r1")
+    world.until(lambda decision: _settled(world)(decision) and world.status.current_revision == "r1")
+    assert world.running_topology == "one"
+
+
+def test_a_worker_that_worked_is_not_blamed_for_how_long_the_rollout_has_taken(world):
+    """Twelve workers take longer than the deadline; one that restarts late is waited for like any other."""
+    _running(world, replicas=12)
+    world.wanted = replace(world.wanted, revision="r2")
+    began = world.now
+    world.until(lambda _: world.now - began > world.wanted.progress_deadline * 1.2 and world.status.rollout is not None)
+    settled = next(pod.ordinal for pod in world.pods.values() if pod.revision == "r2")
+    world.crash(settled)
+    world.until(lambda decision: _settled(world)(decision) and world.status.current_revision == "r2")
+    assert world.status.failed is None
+
+
+@pytest.mark.parametrize("change", [{"replicas": 1}, {"revision": "r2"}])
+def test_workers_that_were_not_heard_of_yet_are_not_taken_for_empty(world, change):
+    """After a restart without a memory: a worker that is ready may have anything."""
+    _running(world)
+    world.informed = False
+    world.wanted = replace(world.wanted, **change)
+    for _ in range(30):
+        decision = world.turn()
+        assert decision.replicas == 3
+        assert decision.delete == ()
+    world.informed = True
+    world.until(_settled(world))
+
+
+def test_a_pod_on_a_lost_node_does_not_hold_up_an_upgrade(world):
+    """It ends when its node is back; the others need not wait for that."""
+    _running(world, replicas=4)
+    world.pods[3].terminating_until = world.now + timedelta(days=1)
+    world.wanted = replace(world.wanted, replicas=3, revision="r2")
+    world.until(lambda _: world.status.current_revision == "r2")
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_whatever_happens_the_application_comes_to_what_is_wanted(seed):
     """Changes of mind and crashes at any time: in the end the wanted revision runs, or the last good one when that is bad."""

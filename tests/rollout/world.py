@@ -28,7 +28,8 @@ class SimulatedPod:
 class World:
     """Everything outside of `decide`; `turn` lets time pass and one decision be made and carried out.
 
-    `topology` says which topology a revision has, `bad` which revisions never start.
+    `topology` says which topology a revision has, `bad` which revisions never start, `unready` which of their workers never
+    become ready though they work, `informed` whether the coordinator has heard of anybody yet.
     """
 
     random: random.Random
@@ -36,6 +37,8 @@ class World:
     task_count: int = 8
     topology: dict[str, str] = field(default_factory=dict)
     bad: set[str] = field(default_factory=set)
+    unready: set[tuple[str, int]] = field(default_factory=set)
+    informed: bool = True
     status: Status = Status()
     existing: Existing | None = None
     pods: dict[int, SimulatedPod] = field(default_factory=dict)
@@ -77,7 +80,7 @@ class World:
                     pod.ordinal,
                     pod.revision,
                     str(pod.uid),
-                    ready=ready and refused is None,
+                    ready=ready and refused is None and (pod.revision, pod.ordinal) not in self.unready,
                     ready_since=pod.ready_at or self.now,
                     terminating=pod.terminating_until is not None,
                     problem=BAD if bad else None,
@@ -93,12 +96,11 @@ class World:
                 running=owned,
                 refused=refused,
             )
+        if not self.informed:
+            workers = {}
         running = sum(owner is not None for owner in self.owners.values())
-        return Observed(
-            tuple(pods),
-            workers,
-            Tasks(bool(self.running_topology), self.task_count, running, topology=self.running_topology),
-        )
+        tasks = Tasks(bool(self.running_topology), self.task_count, running, topology=self.running_topology)
+        return Observed(tuple(pods), workers, tasks, self.informed)
 
     def turn(self, seconds: float = 1.0) -> Decision:
         """Let time pass, decide, and carry it out."""

@@ -45,7 +45,7 @@ def test_a_take_over_of_very_many_partitions_is_several_requests():
         Partition("a-topic-with-a-name", number): CommittedOffset(number, OffsetMetadata("worker-0", 1, 1))
         for number in range(10_000)
     }
-    offsets = topic_partitions(claimed(committed, lambda _: 0, "worker-1", 2))
+    offsets = topic_partitions(claimed(committed, lambda _: 0, "worker-1", 2, "0123456789abcdef"))
     parts = portions(offsets)
     assert size_of(offsets) > MOST_BYTES
     assert [each.partition for part in parts for each in part] == list(range(10_000))

@@ -2,34 +2,65 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from millpond.errors import MillpondError
-from millpond_operator.kubernetes import ApiError, Cache, Client, Forbidden, Invalid, Kind, Object, kinds
+from millpond_operator.kubernetes import (
+    ApiError,
+    Cache,
+    Client,
+    Conflict,
+    Forbidden,
+    Invalid,
+    Kind,
+    NotFound,
+    Object,
+    kinds,
+)
 from millpond_operator.resources import (
+    APP,
+    APP_UID,
     REVISION,
     StreamApp,
     Surroundings,
     children,
     claim_growth,
+    claim_of,
+    cleanup_job,
+    cleanup_name,
+    content,
     controller_revision,
+    digest,
     finish,
-    must_be_made_anew,
+    fixed_differences,
+    made_for,
     owned_by,
     revision_name,
     same,
     stateful_set,
     template_of,
+    was_applied,
 )
 
 from .observation import Pod
 from .problems import Problem
 from .rollout import Decision
+from .writing import over
 
 __all__ = ("Applier", "NameTaken", "template_in")
 
 log = logging.getLogger(__name__)
+
+#: How long a volume that was refused to grow is left alone, unless the StreamApp changes; and how many refusals are
+#: enough to see that there is something to tell.
+_GROWS_AGAIN_S = 50.0
+_MOST_REFUSALS = 3
+#: A StatefulSet that the API server does not make as it was told would be made anew for ever.
+_SET = "StatefulSet"
 
 _KINDS = {
     kind.kind: kind
@@ -51,9 +82,21 @@ class NameTaken(MillpondError):
 
     def __init__(self, kind: str, name: str, *, leaving: bool) -> None:
         super().__init__(
-            f"{kind} '{name}' exists and does not belong to this StreamApp: delete it, or give the StreamApp another name."
+            f"{kind} '{name}' is of a StreamApp that was deleted: it goes by itself."
+            if leaving
+            else f"{kind} '{name}' exists and does not belong to this StreamApp: delete it, or give the StreamApp another name."
         )
         self.leaving = leaving
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """A volume that cannot grow."""
+
+    wanted: str
+    """What was asked for, and by which StreamApp."""
+    at: float
+    problem: Problem
 
 
 class Applier:
@@ -63,12 +106,53 @@ class Applier:
         client: to write with; its answers go to the cache.
         cache: what there is.
         surroundings: what manifests need to know.
+        clock: any that only goes forward, in seconds.
     """
 
-    def __init__(self, client: Client, cache: Cache, surroundings: Surroundings) -> None:
+    def __init__(
+        self, client: Client, cache: Cache, surroundings: Surroundings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._client = client
         self._cache = cache
         self._surroundings = surroundings
+        self._clock = clock
+        self._refusals: dict[tuple[str, str], dict[str, _Refusal]] = {}
+        """By application, and by the claim's uid."""
+        self._troubles: dict[tuple[str, str], Problem] = {}
+        self._outcomes: dict[tuple[str, str], dict[tuple[str, str], tuple[str, str]]] = {}
+        """By application, and by kind and name: manifests of which the API server makes something else, and what."""
+
+    def go_on_with(self, surroundings: Surroundings) -> None:
+        """From the next manifest on, these are the surroundings."""
+        self._surroundings = surroundings
+
+    def forget(self, namespace: str, name: str) -> None:
+        """The application is gone."""
+        for known in (self._refusals, self._troubles, self._outcomes):
+            known.pop((namespace, name), None)
+
+    def trouble(self, app: StreamApp) -> Problem | None:
+        """Why what there is of an application cannot be made what is wanted, as far as was seen when it was tried."""
+        return self._troubles.get((app.namespace, app.name))
+
+    async def claim_names(self, app: StreamApp) -> None:
+        """See that what the application needs is not somebody else's, whom to apply it would take it from.
+
+        What is not an application's is not watched: it is asked for, as long as the application's own is not there.
+
+        Raises:
+            NameTaken: something is.
+            ApiError: it cannot be read.
+        """
+        wanted = [(_KINDS[each["kind"]], each["metadata"]["name"]) for each in children(app, self._surroundings)]
+        wanted += [(kinds.STATEFUL_SET, app.name), (kinds.STREAM_ASSIGNMENT, app.name)]
+        found = await asyncio.gather(*(self._found(app, kind, name) for kind, name in wanted))
+        for (kind, name), there in zip(wanted, found, strict=True):
+            if there is not None and not owned_by(app, there):
+                raise NameTaken(kind.kind, name, leaving=_is_leaving(app, there))
+        job = self._cache.get(kinds.JOB, app.namespace, cleanup_name(app))
+        if job is not None and _is_of_former(app, job) and not _is_over(job):  # it would delete what this one makes
+            raise NameTaken(kinds.JOB.kind, cleanup_name(app), leaving=True)
 
     async def children(self, app: StreamApp) -> None:
         """All that does not depend on the rollout.
@@ -95,11 +179,13 @@ class Applier:
             NameTaken, ApiError: it cannot be applied.
         """
         there = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
-        template = self._template(app, decision.revision, wanted, revision, there)
+        if there is not None and not owned_by(app, there):
+            raise NameTaken(_SET, app.name, leaving=_is_leaving(app, there))
+        template = self._template(app, decision.revision, wanted, revision)
         manifest = stateful_set(app, template, decision.revision, decision.replicas, keep_volumes=decision.keep_volumes)
         if there is not None:
             await self._keep(app, there, decision)
-            if owned_by(app, there) and must_be_made_anew(manifest, there):
+            if self._to_be_made_anew(app, manifest, there):
                 if "deletionTimestamp" not in there["metadata"]:
                     log.info("StatefulSet %s/%s is made anew around its pods.", app.namespace, app.name)
                     await self._client.delete(
@@ -129,22 +215,66 @@ class Applier:
         Returns:
             Why that is not possible, if it is not.
         """
-        for claim in self._cache.of_app(kinds.PERSISTENT_VOLUME_CLAIM, app.namespace, app.name):
-            patch = claim_growth(app, claim)
-            if patch is None or claim.get("status", {}).get("phase") != "Bound":
+        small = {
+            claim["metadata"]["uid"]: (claim, patch)
+            for claim in self._cache.of_app(kinds.PERSISTENT_VOLUME_CLAIM, app.namespace, app.name)
+            if claim_of(app, claim) and claim.get("status", {}).get("phase") == "Bound"
+            if (patch := claim_growth(app, claim)) is not None
+        }
+        key = (app.namespace, app.name)
+        refusals = {uid: each for uid, each in self._refusals.pop(key, {}).items() if uid in small}
+        wanted = digest([app.spec.state.size, app.generation, dict(app.annotations)])
+        now, refused = self._clock(), 0
+        for uid in sorted(small, key=lambda uid: refusals[uid].at if uid in refusals else 0.0):
+            last = refusals.get(uid)
+            if refused == _MOST_REFUSALS or (last and last.wanted == wanted and now < last.at + _GROWS_AGAIN_S):
                 continue
-            name = claim["metadata"]["name"]
-            try:
-                grown = await self._client.patch(kinds.PERSISTENT_VOLUME_CLAIM, app.namespace, name, patch)
-                self._cache.put(kinds.PERSISTENT_VOLUME_CLAIM, grown)
-            except (Forbidden, Invalid) as error:
-                return Problem(
-                    "VolumeNotExpandable",
-                    f"Volume claim '{name}' cannot grow to {app.spec.state.size} ({error}): use a storage class with "
-                    "allowVolumeExpansion, or set spec.state.size back.",
-                    settled=True,
-                )
+            refusals.pop(uid, None)
+            problem = await self._grown(app, *small[uid])
+            if problem is not None:
+                refusals[uid] = _Refusal(wanted, now, problem)
+                refused += 1
+        if not refusals:
+            return None
+        self._refusals[key] = refusals
+        return next(refusals[uid].problem for uid in small if uid in refusals)
+
+    async def _grown(self, app: StreamApp, claim: Object, patch: Object) -> Problem | None:
+        name = claim["metadata"]["name"]
+        try:
+            grown = await self._client.patch(kinds.PERSISTENT_VOLUME_CLAIM, app.namespace, name, patch)
+        except (Forbidden, Invalid) as error:
+            return Problem(
+                "VolumeNotExpandable",
+                f"Volume claim '{name}' cannot grow to {app.spec.state.size} ({error}): set allowVolumeExpansion in its "
+                "storage class, or raise the quota that is in the way.",
+                settled=True,
+            )
+        self._cache.put(kinds.PERSISTENT_VOLUME_CLAIM, grown)
         return None
+
+    def cleanup(self, app: StreamApp) -> Object | None:
+        """The Job that deletes what the application has in Kafka, if it is this application's."""
+        job = self._cache.get(kinds.JOB, app.namespace, cleanup_name(app))
+        return job if job is not None and made_for(app, job) else None
+
+    async def clean_up(self, app: StreamApp, known_good: str) -> None:
+        """Start the Job that deletes what the application has in Kafka.
+
+        Args:
+            app: whose.
+            known_good: the revision whose image and settings it takes, if that is at hand; else what the StreamApp wants.
+
+        Raises:
+            NameTaken, ApiError: it cannot be started.
+        """
+        job = self._cache.get(kinds.JOB, app.namespace, cleanup_name(app))
+        if job is not None and _is_of_former(app, job):
+            name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+            if await self._client.delete(kinds.JOB, app.namespace, name, uid=uid, propagation="Background") is not None:
+                raise NameTaken(kinds.JOB.kind, name, leaving=True)
+            self._cache.gone(kinds.JOB, job)
+        await self._apply(app, cleanup_job(app, self._at_hand(app, known_good)))
 
     async def forget_revisions(self, app: StreamApp, keep: frozenset[str]) -> None:
         """Delete the templates that nobody will go back to."""
@@ -163,7 +293,7 @@ class Applier:
             for each in self._cache.of_app(kinds.CONTROLLER_REVISION, app.namespace, app.name)
             if owned_by(app, each)
         }
-        if there is not None:
+        if there is not None and owned_by(app, there):
             found.add(there["metadata"].get("labels", {}).get(REVISION, ""))
         return frozenset(found - {""})
 
@@ -180,24 +310,66 @@ class Applier:
         name = manifest["metadata"]["name"]
         there = self._cache.get(kind, app.namespace, name)
         if there is not None:
-            if manifest["metadata"].get("ownerReferences") and not owned_by(app, there):
-                raise NameTaken(kind.kind, name, leaving=_is_leaving(there))
-            if same(manifest, there):
+            if not made_for(app, there):
+                raise NameTaken(kind.kind, name, leaving=_is_leaving(app, there))
+            if same(manifest, there) or self._came_to(app, manifest, there):
                 return
-        await self._written(kind, finish(manifest, self._surroundings.leader_epoch), there)
+        answer = await self._written(app, kind, finish(manifest, self._surroundings.leader_epoch), there)
+        self._remember(app, manifest, answer)
 
-    async def _written(self, kind: Kind, object: Object, there: Object | None) -> None:
-        if there is not None:  # of two leaders, the one that did not see the other's write does not overwrite it
-            object = object | {
-                "metadata": object["metadata"] | {"resourceVersion": there["metadata"]["resourceVersion"]}
-            }
+    def _came_to(self, app: StreamApp, manifest: Object, there: Object) -> bool:
+        """Whether what is there is what the API server made of this very manifest before: it will not make another."""
+        outcomes = self._outcomes.get((app.namespace, app.name), {})
+        return outcomes.get((manifest["kind"], manifest["metadata"]["name"])) == (digest(manifest), content(there))
+
+    def _remember(self, app: StreamApp, manifest: Object, answer: Object) -> None:
+        key, which = (app.namespace, app.name), (manifest["kind"], manifest["metadata"]["name"])
+        if same(manifest, answer):
+            self._outcomes.get(key, {}).pop(which, None)
+            return
+        outcomes = self._outcomes.setdefault(key, {})
+        if which not in outcomes:
+            log.warning(
+                "%s %s/%s is not what was applied: the API server or a webhook changes it.",
+                which[0],
+                app.namespace,
+                which[1],
+            )
+        outcomes[which] = (digest(manifest), content(answer))
+
+    async def _found(self, app: StreamApp, kind: Kind, name: str) -> Object | None:
+        there = self._cache.get(kind, app.namespace, name)
+        if there is not None:
+            return there
         try:
-            self._cache.put(kind, await self._client.apply(kind, object))
-        except ApiError:
-            await self._look_again(kind, object)
-            raise
+            there = await self._client.get(kind, app.namespace, name)
+        except NotFound:
+            return None
+        if owned_by(app, there):
+            await self._take_in(app, kind, there)
+        return there
 
-    async def _look_again(self, kind: Kind, object: Object) -> None:
+    async def _take_in(self, app: StreamApp, kind: Kind, found: Object) -> None:
+        """Know of the application's own object. Without its label no watch shows it: then somebody took that away."""
+        metadata = found["metadata"]
+        if (metadata.get("labels") or {}).get(APP) != app.name:
+            labelled: Object = {"metadata": {"labels": {APP: app.name}, "resourceVersion": metadata["resourceVersion"]}}
+            found = await self._client.patch(kind, app.namespace, metadata["name"], labelled)
+        self._cache.put(kind, found)
+
+    async def _written(self, app: StreamApp, kind: Kind, object: Object, there: Object | None) -> Object:
+        """Apply over what was read: of two leaders, the one that did not see the other's write does not overwrite it."""
+        try:
+            answer = await self._client.apply(kind, over(object, there))
+        except ApiError as error:
+            found = await self._look_again(app, kind, object)
+            if isinstance(error, Conflict) and found is not None and not made_for(app, found):
+                raise NameTaken(kind.kind, found["metadata"]["name"], leaving=_is_leaving(app, found)) from error
+            raise
+        self._cache.put(kind, answer)
+        return answer
+
+    async def _look_again(self, app: StreamApp, kind: Kind, object: Object) -> Object | None:
         """What was refused was decided on something old: see what there is, so that the next try knows."""
         metadata = object["metadata"]
         try:
@@ -205,25 +377,45 @@ class Applier:
                 kind, metadata["namespace"], fields=f"metadata.name={metadata['name']}"
             )
         except ApiError:
-            return
-        if items:
-            self._cache.put(kind, items[0])
+            return None
+        if items and made_for(app, items[0]):
+            await self._take_in(app, kind, items[0])
         elif self._cache.version(kind, metadata["namespace"], metadata["name"]) <= int(version or 0):
             known = self._cache.get(kind, metadata["namespace"], metadata["name"])
             if known is not None:
                 self._cache.gone(kind, known, version)
+        return items[0] if items else None
 
-    def _template(self, app: StreamApp, decided: str, wanted: Object, revision: str, there: Object | None) -> Object:
+    def _to_be_made_anew(self, app: StreamApp, manifest: Object, there: Object) -> bool:
+        """Whether the StatefulSet is to be deleted and made again: not when that came to nothing before."""
+        key, different = (app.namespace, app.name), fixed_differences(manifest, there)
+        if not different or not was_applied(manifest, there):
+            self._troubles.pop(key, None)
+            return bool(different)
+        self._troubles[key] = Problem(
+            "StatefulSetDiffers",
+            f"StatefulSet '{app.name}' is not as it was applied ({', '.join(different)}): the API server or a webhook "
+            "changes it. Write spec.state as it is there, or see who changes it.",
+            settled=True,
+        )
+        return False
+
+    def _template(self, app: StreamApp, decided: str, wanted: Object, revision: str) -> Object:
         if decided == revision:
             return wanted
-        if there is not None and there["metadata"].get("labels", {}).get(REVISION) == decided:
-            return template_in(there)
-        found = self._cache.get(kinds.CONTROLLER_REVISION, app.namespace, revision_name(app, decided))
+        found = self._at_hand(app, decided)
         if found is None:
             raise MillpondError(
                 f"The template of revision {decided} is not there any more: nothing can be gone back to."
             )
-        return template_of(found)
+        return found
+
+    def _at_hand(self, app: StreamApp, revision: str) -> Object | None:
+        there = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
+        if there is not None and owned_by(app, there) and there["metadata"]["labels"].get(REVISION) == revision:
+            return template_in(there)
+        kept = self._cache.get(kinds.CONTROLLER_REVISION, app.namespace, revision_name(app, revision))
+        return template_of(kept) if kept is not None and owned_by(app, kept) else None
 
     async def _keep(self, app: StreamApp, there: Object, decision: Decision) -> None:
         """Keep the template of the last good revision before the StatefulSet gets another one."""
@@ -241,5 +433,21 @@ def template_in(stateful_set: Object) -> Object:
     return template | {"metadata": metadata | {"labels": labels}}
 
 
-def _is_leaving(object: Object) -> bool:
-    return "deletionTimestamp" in object["metadata"]
+def _is_leaving(app: StreamApp, object: Object) -> bool:
+    """Whether it goes by itself: it is being deleted, or belonged to a StreamApp of that name that was."""
+    metadata = object["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    return "deletionTimestamp" in metadata or any(
+        (each["kind"], each["name"]) == ("StreamApp", app.name) for each in owners
+    )
+
+
+def _is_of_former(app: StreamApp, job: Object) -> bool:
+    """Whether a Job was made for a StreamApp of that name that was."""
+    labels = job["metadata"].get("labels") or {}
+    return labels.get(APP) == app.name and labels.get(APP_UID, app.uid) != app.uid
+
+
+def _is_over(job: Object) -> bool:
+    conditions = job.get("status", {}).get("conditions") or ()
+    return any(each.get("type") in {"Complete", "Failed"} and each.get("status") == "True" for each in conditions)

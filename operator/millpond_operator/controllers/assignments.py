@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from millpond.protocol import View
 from millpond_operator.coordinator import StoreError
-from millpond_operator.kubernetes import ApiError, Cache, Client, LeadershipLost, kinds
+from millpond_operator.kubernetes import ApiError, Cache, Client, Conflict, LeadershipLost, NotFound, Object, kinds
 from millpond_operator.resources import (
     InvalidStreamAssignment,
     StreamApp,
@@ -20,7 +20,17 @@ from millpond_operator.resources import (
     view_of,
 )
 
-__all__ = ("KubernetesStore",)
+from .writing import over
+
+__all__ = ("KubernetesStore", "most_tasks")
+
+#: Bytes of an object that etcd takes: 1.5 MB. So many names of tasks are 0.9 MB, and workers need some, too.
+_MOST_NAMES = 100_000
+
+
+def most_tasks(standby_replicas: int) -> int:
+    """How many tasks a StreamAssignment can hold: each is named with its owner, its place, and its standbys."""
+    return _MOST_NAMES // (2 + standby_replicas)
 
 
 class KubernetesStore:
@@ -63,6 +73,37 @@ class KubernetesStore:
         app = self._app()
         object = finish(stream_assignment(app, view), self._leader_epoch)
         try:
-            self._cache.put(kinds.STREAM_ASSIGNMENT, await self._client.apply(kinds.STREAM_ASSIGNMENT, object))
+            await self._written(app, object)
         except (ApiError, LeadershipLost) as error:
             raise StoreError(f"StreamAssignment '{app.namespace}/{app.name}' cannot be written: {error}") from error
+
+    async def _written(self, app: StreamApp, object: Object) -> None:
+        there = self._cache.get(kinds.STREAM_ASSIGNMENT, app.namespace, app.name)
+        if there is not None and not owned_by(app, there):  # it may be gone by now
+            there = await self._read(app)
+        try:
+            answer = await self._client.apply(kinds.STREAM_ASSIGNMENT, over(object, _own(app, there)))
+        except Conflict:  # the cache is behind, or another one has the name
+            there = await self._read(app)
+            answer = await self._client.apply(kinds.STREAM_ASSIGNMENT, over(object, _own(app, there)))
+        self._cache.put(kinds.STREAM_ASSIGNMENT, answer)
+
+    async def _read(self, app: StreamApp) -> Object | None:
+        try:
+            return await self._client.get(kinds.STREAM_ASSIGNMENT, app.namespace, app.name)
+        except NotFound:
+            return None
+
+
+def _own(app: StreamApp, there: Object | None) -> Object | None:
+    """What is there, unless it is another one's.
+
+    Raises:
+        StoreError: it is.
+    """
+    if there is None or owned_by(app, there):
+        return there
+    raise StoreError(
+        f"StreamAssignment '{app.namespace}/{app.name}' does not belong to this StreamApp: unless it goes by itself, "
+        "delete it."
+    )

@@ -1,29 +1,30 @@
-"""The coordinator's certificate: signed by an authority of its own, kept in a Secret, renewed long before it ends."""
+"""Certificates of the coordinator: one for its hosts, signed by an authority of its own."""
 
 from __future__ import annotations
 
 import base64
-import logging
+import binascii
 import ssl
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from millpond_operator.kubernetes import AlreadyExists, Client, NotFound, Object, kinds
-
-__all__ = ("Certificates", "ensured", "issued", "load")
-
-log = logging.getLogger(__name__)
+__all__ = ("Certificates", "issued", "load")
 
 _AUTHORITY_LASTS, _LEAF_LASTS = timedelta(days=3650), timedelta(days=90)
 _RENEW_BEFORE = timedelta(days=30)
+#: The next authority has to be known everywhere before one ends: half a year of ten.
+_LAST_PART = 20
+_NAMES = ("ca.crt", "ca.key", "tls.crt", "tls.key")
+_Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 _SKEW = timedelta(hours=1)
 
 
@@ -36,38 +37,60 @@ class Certificates:
     certificate: str
     key: str
 
-    def renewal_due(self, hosts: Sequence[str], now: datetime) -> bool:
-        """Whether the certificate ends soon, or is for other hosts."""
-        found = x509.load_pem_x509_certificate(self.certificate.encode())
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        return found.not_valid_after_utc - now < _RENEW_BEFORE or set(hosts) != set(
-            names.get_values_for_type(x509.DNSName)
-        )
+    def signs(self, now: datetime) -> bool:
+        """Whether the authority can sign something of use."""
+        authority = _certificate(self.ca)
+        return authority is not None and _fits(authority, _private_key(self.ca_key)) and _is_valid(authority, now)
 
-    def as_data(self) -> dict[str, str]:
+    def authority_due(self, now: datetime) -> bool:
+        """Whether another authority has to take the place of this one, because it ends or has lost its key."""
+        authority = _certificate(self.ca)
+        if authority is None or not self.signs(now):
+            return True
+        ends = authority.not_valid_after_utc
+        return ends - now < (ends - authority.not_valid_before_utc) / _LAST_PART
+
+    def serves(self, now: datetime) -> bool:
+        """Whether whoever trusts the authority trusts a server with the certificate, now."""
+        authority, leaf = _certificate(self.ca), _certificate(self.certificate)
+        if authority is None or leaf is None or not _fits(leaf, _private_key(self.key)):
+            return False
+        try:
+            leaf.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+            return False
+        return _is_valid(authority, now) and _is_valid(leaf, now)
+
+    def renewal_due(self, hosts: Sequence[str], now: datetime) -> bool:
+        """Whether the certificate ends soon, is for other hosts, or is of no use."""
+        authority, leaf = _certificate(self.ca), _certificate(self.certificate)
+        if authority is None or leaf is None or not self.serves(now):
+            return True
+        ends = leaf.not_valid_after_utc
+        return (ends - now < _RENEW_BEFORE and ends < authority.not_valid_after_utc) or set(hosts) != _hosts_of(leaf)
+
+    def same_authority(self, other: Certificates) -> bool:
+        """Whether whoever trusts the one's authority trusts the other's."""
+        ours, theirs = _certificate(self.ca), _certificate(other.ca)
+        return ours is not None and ours == theirs
+
+    def as_data(self, prefix: str = "") -> dict[str, str]:
         """The data of a Secret."""
-        named = {"ca.crt": self.ca, "ca.key": self.ca_key, "tls.crt": self.certificate, "tls.key": self.key}
-        return {name: base64.b64encode(text.encode()).decode() for name, text in named.items()}
+        texts = (self.ca, self.ca_key, self.certificate, self.key)
+        named = zip(_NAMES, texts, strict=True)
+        return {f"{prefix}{name}": base64.b64encode(text.encode()).decode() for name, text in named}
 
     @classmethod
-    def of(cls, secret: Object) -> Certificates | None:
-        """What is in a Secret; None when something is missing there or cannot be read."""
-        data = secret.get("data") or {}
-        try:
-            ca, ca_key, certificate, key = (
-                base64.b64decode(data[name]).decode() for name in ("ca.crt", "ca.key", "tls.crt", "tls.key")
-            )
-            x509.load_pem_x509_certificate(certificate.encode())
-            x509.load_pem_x509_certificate(ca.encode())
-        except (KeyError, ValueError):
-            return None
-        return cls(ca, ca_key, certificate, key)
+    def of(cls, data: Mapping[str, str], prefix: str = "") -> Certificates | None:
+        """What is in the data of a Secret, of use or not; None when nothing is."""
+        texts = [_text(data.get(prefix + name) or "") for name in _NAMES]
+        return cls(*texts) if any(texts) else None
 
 
 def issued(hosts: Sequence[str], now: datetime, authority: Certificates | None = None) -> Certificates:
-    """A certificate for these hosts, by this authority or a new one."""
+    """A certificate for these hosts, by this authority, which `signs`, or by a new one."""
     if authority is None:
-        ca_key = ec.generate_private_key(ec.SECP256R1())
+        ca_key: _Key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "millpond coordinator CA")])
         ca = (
             _builder(name, name, ca_key.public_key(), now, _AUTHORITY_LASTS)
@@ -77,13 +100,13 @@ def issued(hosts: Sequence[str], now: datetime, authority: Certificates | None =
             .sign(ca_key, hashes.SHA256())
         )
     else:
-        loaded = serialization.load_pem_private_key(authority.ca_key.encode(), None)
-        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        loaded = _private_key(authority.ca_key)
+        assert loaded is not None
         ca_key, ca = loaded, x509.load_pem_x509_certificate(authority.ca.encode())
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
     certificate = (
-        _builder(subject, ca.subject, key.public_key(), now, _LEAF_LASTS)
+        _builder(subject, ca.subject, key.public_key(), now, min(_LEAF_LASTS, ca.not_valid_after_utc - now))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
@@ -94,53 +117,23 @@ def issued(hosts: Sequence[str], now: datetime, authority: Certificates | None =
     return Certificates(_pem(ca), _pem_key(ca_key), _pem(certificate), _pem_key(key))
 
 
-async def ensured(client: Client, namespace: str, name: str, hosts: Sequence[str]) -> Certificates:
-    """The certificates in a Secret, which is made or renewed when that is due.
-
-    Raises:
-        ApiError: the Secret can be neither read nor written.
-    """
-    now = datetime.now(UTC)
-    try:
-        secret: Object | None = await client.get(kinds.SECRET, namespace, name)
-    except NotFound:
-        secret = None
-    found = None if secret is None else Certificates.of(secret)
-    if found is not None and not found.renewal_due(hosts, now):
-        return found
-    made = issued(hosts, now, found)
-    wanted: Object = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/part-of": "millpond"}},
-        "type": "Opaque",
-        "data": made.as_data(),
-    }
-    if secret is None:
-        try:
-            await client.create(kinds.SECRET, wanted)
-        except AlreadyExists:  # another operator was a moment faster: there is one authority only
-            return await ensured(client, namespace, name, hosts)
-    else:
-        wanted["metadata"]["resourceVersion"] = secret["metadata"]["resourceVersion"]
-        await client.replace(kinds.SECRET, wanted)
-    log.info("The coordinator has a new certificate for %s.", ", ".join(hosts))
-    return made
-
-
 def load(context: ssl.SSLContext, certificates: Certificates) -> None:
     """Serve with these from the next connection on."""
     # OpenSSL reads them from files only. Memory-backed where there is such a file system, and gone at once.
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as directory:  # noqa: S108
         chain, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
-        chain.write_text(certificates.certificate, encoding="ascii")
+        chain.write_text(certificates.certificate, encoding="utf-8")
         key.touch(mode=0o600)
-        key.write_text(certificates.key, encoding="ascii")
+        key.write_text(certificates.key, encoding="utf-8")
         context.load_cert_chain(chain, key)
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, lasts: timedelta
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
+    now: datetime,
+    lasts: timedelta,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -171,7 +164,45 @@ def _pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
-def _pem_key(key: ec.EllipticCurvePrivateKey) -> str:
+def _pem_key(key: _Key) -> str:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ).decode()
+
+
+def _text(encoded: str) -> str:
+    try:
+        return base64.b64decode(encoded, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _certificate(pem: str) -> x509.Certificate | None:
+    try:
+        return x509.load_pem_x509_certificate(pem.encode())
+    except ValueError:
+        return None
+
+
+def _private_key(pem: str) -> _Key | None:
+    try:
+        found = serialization.load_pem_private_key(pem.encode(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    return found if isinstance(found, _Key) else None
+
+
+def _fits(certificate: x509.Certificate, key: _Key | None) -> bool:
+    return key is not None and key.public_key() == certificate.public_key()
+
+
+def _is_valid(certificate: x509.Certificate, now: datetime) -> bool:
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+
+
+def _hosts_of(certificate: x509.Certificate) -> set[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return set()
+    return set(names.get_values_for_type(x509.DNSName))

@@ -36,8 +36,8 @@ class Story:
     """That the StreamApp wants."""
     problem: Problem | None = None
     """The one to tell, of all that there are."""
-    paused: bool = False
-    """Whether nothing may be changed for now."""
+    stuck: Problem | None = None
+    """What keeps the operator from doing anything."""
     standing: bool = False
     """Whether tasks have stood still for longer than a move takes."""
     lagging: bool = False
@@ -95,6 +95,8 @@ _Told = tuple[bool | None, str, str]
 def _ready(story: Story) -> _Told:
     decision, tasks = story.decision, story.observed.tasks
     phase = decision.phase
+    if story.stuck is not None:
+        return False, story.stuck.reason, story.stuck.message
     if phase is Phase.SUSPENDED:
         return False, "Suspended", "The application is suspended: set spec.suspended to false to go on."
     if phase in _MOVING:
@@ -112,12 +114,8 @@ def _ready(story: Story) -> _Told:
 
 def _progressing(story: Story) -> _Told:
     decision = story.decision
-    if story.paused:
-        return (
-            False,
-            "Paused",
-            "Nothing is changed while the annotation millpond.dev/reconcile is 'paused': remove it to go on.",
-        )
+    if story.stuck is not None:
+        return False, story.stuck.reason, story.stuck.message
     if decision.phase in _MOVING:
         return True, decision.phase.value, _moving(decision)
     return False, "Settled", "Nothing is to do."

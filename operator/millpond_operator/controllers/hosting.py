@@ -6,6 +6,7 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from millpond.protocol import RefusalCode, View
 from millpond_operator.assignment import Options
@@ -13,13 +14,18 @@ from millpond_operator.coordinator import Coordinator, EngineOptions
 from millpond_operator.kubernetes import Cache, Client, kinds
 from millpond_operator.resources import StreamApp
 
-from .assignments import KubernetesStore
+from .assignments import KubernetesStore, most_tasks
 from .observation import Refused
-from .tokens import TokenReviewer
+from .tokens import Reviews, TokenReviewer
 
 __all__ = ("Hosting",)
 
 log = logging.getLogger(__name__)
+
+#: Workers hear of another leader by an EndpointSlice, from which every node makes its rules.
+_RETURN = timedelta(seconds=15)
+#: An application's term grows within one leadership when it is served anew. Whatever is later than that, no leader was.
+_MOST_TERMS = 1_000
 
 
 @dataclass
@@ -28,6 +34,8 @@ class _Hosted:
     application_id: str
     options: EngineOptions
     store: KubernetesStore | None = None
+    superseded: bool = False
+    """A worker knows a later coordinator: it has to be served anew, in a later term."""
 
 
 class Hosting:
@@ -38,9 +46,17 @@ class Hosting:
         cache: has the last assignments.
         leader_epoch: of this operator: the term of its assignments.
         on_change: called with namespace and name of a StreamApp when something about its workers changed.
+        reviews: says whose tokens are; by default the client.
     """
 
-    def __init__(self, client: Client, cache: Cache, leader_epoch: int, on_change: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        cache: Cache,
+        leader_epoch: int,
+        on_change: Callable[[str, str], None],
+        reviews: Reviews | None = None,
+    ) -> None:
         self._client = client
         self._cache = cache
         self._leader_epoch = leader_epoch
@@ -49,9 +65,10 @@ class Hosting:
         self._names: dict[tuple[str, str], str] = {}
         self._terms: dict[tuple[str, str], int] = {}
         self.coordinator = Coordinator(
-            authenticator=TokenReviewer(client, self._application_of),
+            authenticator=TokenReviewer(reviews or client, self._application_of),
             on_superseded=self._superseded,
             on_change=self._changed,
+            shows_metrics=False,  # any pod that may send heartbeats could read everybody's
         )
 
     async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
@@ -78,11 +95,11 @@ class Hosting:
         """
         key = (app.namespace, app.name)
         hosted = self._hosted.get(key)
-        options = _options(app, pinned=pinned if hosted is None else hosted.options.pinned)
         if hosted is not None and (hosted.application_id != app.application_id or hosted.app.uid != app.uid):
             await self.forget(*key)
             hosted = None
-        if hosted is None:
+        options = self._options(app, pinned=pinned if hosted is None else hosted.options.pinned)
+        if hosted is None or hosted.superseded:
             hosted = _Hosted(app, app.application_id, options)
             store = KubernetesStore(self._client, self._cache, lambda: hosted.app, self._leader_epoch)
             hosted.store = store
@@ -101,6 +118,7 @@ class Hosting:
     async def forget(self, namespace: str, name: str) -> None:
         """Serve a StreamApp no longer."""
         hosted = self._hosted.pop((namespace, name), None)
+        self._terms.pop((namespace, name), None)
         if hosted is not None:
             self._names.pop((namespace, hosted.application_id), None)
             await self.coordinator.remove(hosted.application_id, hosted.app.namespace)
@@ -156,6 +174,17 @@ class Hosting:
         if self._cache.get(kinds.STREAM_ASSIGNMENT, app.namespace, app.name) is None:
             await hosted.store.save(found.engine.view(None))
 
+    def _options(self, app: StreamApp, *, pinned: str) -> EngineOptions:
+        spec = app.spec
+        return EngineOptions(
+            assignment=Options(spec.standby_replicas, spec.max_warmup_replicas, spec.acceptable_recovery_lag),
+            session_timeout=spec.session_timeout,
+            return_timeout=_RETURN,
+            pinned=pinned,
+            most_tasks=most_tasks(spec.standby_replicas),
+            latest_term=self._leader_epoch + _MOST_TERMS,
+        )
+
     def _application_of(self, namespace: str, name: str) -> str | None:
         hosted = self._hosted.get((namespace, name))
         return None if hosted is None else hosted.application_id
@@ -174,14 +203,5 @@ class Hosting:
         later = found.engine.superseded_by[0] + 1
         log.warning("A worker of '%s/%s' knows a later coordinator; its next term here is %d.", namespace, name, later)
         self._terms[namespace, name] = later
-        self._hosted.pop((namespace, name), None)
+        self._hosted[namespace, name].superseded = True
         self._on_change(namespace, name)
-
-
-def _options(app: StreamApp, *, pinned: str) -> EngineOptions:
-    spec = app.spec
-    return EngineOptions(
-        assignment=Options(spec.standby_replicas, spec.max_warmup_replicas, spec.acceptable_recovery_lag),
-        session_timeout=spec.session_timeout,
-        pinned=pinned,
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -61,13 +62,19 @@ class Worker:
     """Active tasks that it holds."""
     running: int = 0
     """Those of them that process."""
+    planned: int = 0
+    """Tasks that it should have for now."""
+    lag: int = 0
+    """Changelog records that its active tasks have to restore, as far as is known."""
+    restoring: bool = False
+    """Whether that has become less of late."""
     refused: Refused | None = None
     problem: Problem | None = None
 
     @property
     def empty(self) -> bool:
         """Whether nothing would stand still if it ended."""
-        return not self.alive or (self.owned == 0 and self.active == 0)
+        return not self.alive or (self.owned == 0 and self.active == 0 and self.planned == 0)
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,8 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     workers: Mapping[str, Worker] = field(default_factory=dict)
     tasks: Tasks = Tasks()
+    informed: bool = True
+    """Whether the coordinator has been there for long enough that every live worker has reported."""
 
 
 def ordinal_of(name: str) -> int:
@@ -118,6 +127,9 @@ def _pod(raw: Mapping[str, Any], told: Mapping[str, Problem]) -> Pod:
     metadata, status = raw["metadata"], raw.get("status", {})
     ready: Mapping[str, Any] = next((each for each in status.get("conditions", ()) if each.get("type") == "Ready"), {})
     containers = status.get("containerStatuses", ())
+    unscheduled = any(
+        each.get("type") == "PodScheduled" and each.get("status") == "False" for each in status.get("conditions", ())
+    )
     name = metadata["name"]
     return Pod(
         name=name,
@@ -131,6 +143,7 @@ def _pod(raw: Mapping[str, Any], told: Mapping[str, Problem]) -> Pod:
         restarts=sum(int(each.get("restartCount", 0)) for each in containers),
         problem=problems.of_pod(raw) or told.get(name),
         creating=status.get("phase") == "Pending"
+        and not unscheduled
         and all(
             (each.get("state", {}).get("waiting") or {}).get("reason") == "ContainerCreating" for each in containers
         ),
@@ -144,20 +157,21 @@ def workers_of(view: View | None, refused: Mapping[str, Refused]) -> dict[str, W
         view: of the coordinator, None when it does not serve the application.
         refused: whom it does not take in, and why.
     """
-    owned: dict[str, int] = {}
+    owned: Counter[str] = Counter()
+    planned: Counter[str] = Counter()
     members: tuple[Member, ...] = ()
     if view is not None:
         members = view.members
-        for owner in view.owners.values():
-            owned[owner] = owned.get(owner, 0) + 1
-    found = {each.worker: _worker(each, owned.get(each.worker, 0), refused.get(each.worker)) for each in members}
+        owned.update(view.owners.values())
+        planned.update(view.active.values())
+    found = {each.worker: _worker(each, owned, planned, refused.get(each.worker)) for each in members}
     for name, why in refused.items():
         if name not in found:
             found[name] = Worker(name, alive=False, refused=why)
     return found
 
 
-def _worker(member: Member, owned: int, refused: Refused | None) -> Worker:
+def _worker(member: Member, owned: Mapping[str, int], planned: Mapping[str, int], refused: Refused | None) -> Worker:
     active = [report for report in member.tasks.values() if report.role is Role.ACTIVE]
     trouble = member.trouble
     return Worker(
@@ -165,7 +179,9 @@ def _worker(member: Member, owned: int, refused: Refused | None) -> Worker:
         alive=member.alive,
         draining=member.draining,
         revision=member.revision,
-        owned=owned,
+        owned=owned.get(member.worker, 0),
+        planned=planned.get(member.worker, 0),
+        lag=sum(report.lag or 0 for report in active if report.state is TaskState.RESTORING),
         active=len(active) if member.alive else 0,
         running=sum(report.state is TaskState.RUNNING for report in active) if member.alive else 0,
         refused=refused,

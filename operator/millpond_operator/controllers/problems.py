@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ("Problem", "mount_problem", "of_pod", "of_worker")
+__all__ = ("Problem", "cleanup_problem", "mount_problem", "of_pod", "of_worker")
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
 _CONTAINER = frozenset({"CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"})
@@ -27,7 +27,7 @@ _BY_ERROR = {
     "ProcessingFailed": ("ProcessingFailed", "Correct the application or set processing.exception.handler."),
 }
 #: The environment's fault rather than the revision's: another revision would fare no better.
-_NOT_THE_REVISIONS = frozenset({"BrokerUnreachable", "Unschedulable"})
+_NOT_THE_REVISIONS = frozenset({"BrokerUnreachable", "Unschedulable", "VolumeNotExpandable"})
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def of_worker(name: str, reason: str, message: str) -> Problem:
         reason: the class of the error it waits for the end of.
         message: its sentence.
     """
-    known, _ = _BY_ERROR.get(reason, ("WorkerWaits", ""))
-    return Problem(known, f"Worker {name}: {_short(message)}")
+    known, cure = _BY_ERROR.get(reason, ("WorkerWaits", ""))
+    return Problem(known, f"Worker {name} waits: {_short(message)} {cure}".rstrip())
 
 
 def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Problem | None:
@@ -85,21 +85,41 @@ def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -
         if event.get("reason") != "FailedMount" or event.get("involvedObject", {}).get("uid") != pod["metadata"]["uid"]:
             continue
         if 'secret "' in message and "not found" in message:
-            secret = message.split('secret "', 1)[1].split('"', 1)[0]
-            return Problem(
-                "SecretMissing",
-                f"Secret '{secret}' does not exist, and pod {name} waits for it: create it in the namespace "
-                f"{pod['metadata']['namespace']}, or correct its name in the StreamApp.",
-            )
+            return _missing("Secret", message, pod)
         if 'configmap "' in message and "not found" in message:
-            wanted = message.split('configmap "', 1)[1].split('"', 1)[0]
-            return Problem(
-                "ConfigMapMissing",
-                f"ConfigMap '{wanted}' does not exist, and pod {name} waits for it: create it in the namespace "
-                f"{pod['metadata']['namespace']}, or correct its name in the StreamApp.",
-            )
+            return _missing("ConfigMap", message, pod)
         return Problem("VolumeNotMountable", f"A volume of pod {name} cannot be mounted: {_short(message)}.")
     return None
+
+
+def cleanup_problem(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]]) -> Problem | None:
+    """Why what an application has in Kafka is not deleted.
+
+    Args:
+        job: that deletes it; None when there is none yet.
+        pods: of that Job.
+    """
+    if job is None:
+        return None
+    name, conditions = job["metadata"]["name"], job.get("status", {}).get("conditions") or ()
+    gave_up = next((each for each in conditions if each.get("type") == "Failed" and each.get("status") == "True"), None)
+    newest_first = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
+    found = next((problem for pod in newest_first if (problem := of_pod(pod)) is not None), None)
+    if found is not None:
+        why = found.message
+    elif gave_up is None:
+        return None
+    elif gave_up.get("reason") == "DeadlineExceeded":
+        why = "it took too long; see that the image can be pulled, and that the brokers can be reached."
+    else:
+        why = f"see the log of Job '{name}'."
+    again = f"Delete Job '{name}' to try again" if gave_up is not None else "It is tried again"
+    return Problem(
+        "CleanupFailed",
+        f"Internal topics and the consumer group could not be deleted: {why} {again}, or set spec.deletion.kafka to Retain "
+        "to let them be.",
+        settled=True,
+    )
 
 
 def _of_container(pod: str, container: Mapping[str, Any], whole: Mapping[str, Any]) -> Problem | None:
@@ -130,31 +150,31 @@ def _of_container(pod: str, container: Mapping[str, Any], whole: Mapping[str, An
     restarts = int(container.get("restartCount", 0))
     if ended.get("exitCode") == 0:
         return None
-    return _ended(pod, ended, settled=restarts >= _SETTLED_AFTER or reason == "CrashLoopBackOff")
+    labels = whole["metadata"].get("labels") or {}
+    who = f"{'Pod' if labels.get('app.kubernetes.io/component') == 'cleanup' else 'Worker'} {pod}"
+    return _ended(pod, who, ended, settled=restarts >= _SETTLED_AFTER or reason == "CrashLoopBackOff")
 
 
 #: A worker that failed so often will do so again.
 _SETTLED_AFTER = 2
 
 
-def _ended(pod: str, ended: Mapping[str, Any], *, settled: bool) -> Problem:
+def _ended(pod: str, who: str, ended: Mapping[str, Any], *, settled: bool) -> Problem:
     told = _told(ended.get("message", ""))
     if told is not None:
         error, sentence = told
         reason, cure = _BY_ERROR.get(error, ("WorkerFailed", ""))
-        return Problem(reason, f"Worker {pod} failed: {_short(sentence)} {cure}".rstrip(), settled)
+        return Problem(reason, f"{who} failed: {_short(sentence)} {cure}".rstrip(), settled)
     if ended.get("reason") == "OOMKilled":
         return Problem(
             "OutOfMemory",
-            f"Worker {pod} used more memory than it may: raise spec.resources.limits.memory, or lower the caches in "
+            f"{who} used more memory than it may: raise spec.resources.limits.memory, or lower the caches in "
             "spec.config.",
             settled,
         )
     last = _short((ended.get("message") or "").strip().rpartition("\n")[2]) or ended.get("reason", "")
     how = f"status {ended.get('exitCode')}" if not ended.get("signal") else f"signal {ended['signal']}"
-    return Problem(
-        "WorkerFailed", f"Worker {pod} ended with {how}: {last}. See kubectl logs --previous {pod}.", settled
-    )
+    return Problem("WorkerFailed", f"{who} ended with {how}: {last}. See kubectl logs --previous {pod}.", settled)
 
 
 def _told(message: str) -> tuple[str, str] | None:
@@ -167,18 +187,24 @@ def _told(message: str) -> tuple[str, str] | None:
         return None
 
 
+def _missing(kind: str, message: str, pod: Mapping[str, Any]) -> Problem:
+    """What a message calls ``secret "its-name" not found``."""
+    name = message.split(f'{kind.lower()} "', 1)[1].split('"', 1)[0]
+    metadata = pod["metadata"]
+    return Problem(
+        f"{kind}Missing",
+        f"{kind} '{name}' does not exist, and pod {metadata['name']} waits for it: create it in the namespace "
+        f"{metadata['namespace']}, or correct its name in the StreamApp.",
+    )
+
+
 def _unconfigurable(pod: str, message: str, whole: Mapping[str, Any]) -> Problem:
-    namespace = whole["metadata"]["namespace"]
-    for kind, reason in (("secret", "SecretMissing"), ("configmap", "ConfigMapMissing")):
-        if message.startswith(f'{kind} "'):
+    for kind in ("Secret", "ConfigMap"):
+        if message.startswith(f'{kind.lower()} "'):
+            return _missing(kind, message, whole)
+        if f"in {kind.lower()} " in message.lower():
             return Problem(
-                reason,
-                f"{_short(message).capitalize()}, and pod {pod} waits for it: create it in the namespace {namespace}, or "
-                "correct its name in the StreamApp.",
-            )
-        if f"in {kind} " in message.lower():
-            return Problem(
-                reason,
+                f"{kind}Missing",
                 f"Pod {pod} waits: {_short(message)}. Add the key, or correct it in the StreamApp.",
             )
     return Problem(

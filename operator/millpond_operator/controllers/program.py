@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import secrets
 import signal
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 from millpond.errors import MillpondError
-from millpond_operator.kubernetes import Cache, Client, Connection, LeadershipLost, Object, kinds
+from millpond_operator.kubernetes import Cache, Client, Connection, LeadershipLost, kinds
 from millpond_operator.kubernetes.lease import Lease, LeaseOptions
 from millpond_operator.kubernetes.watching import Watching, WatchOptions
 from millpond_operator.resources import Surroundings
 
-from . import certificates
+from . import endpoints
 from .hosting import Hosting
 from .liveness import HealthServer, stuck
 from .metrics import OperatorMetrics
 from .queue import WorkQueue
 from .reconciler import Key, Reconciler
 from .settings import Settings
+from .tokens import REVIEW_TIMEOUT
+from .trust import Trust
 
 __all__ = ("operate",)
 
 log = logging.getLogger("millpond_operator")
 
 _SECRET = "millpond-coordinator-tls"  # noqa: S105 - the name of a Secret
-_SERVICE = "millpond-coordinator"
 _CONTROLLER = "streamapp"
-_CERTIFICATE_CHECKS = timedelta(hours=1)
+_SENDING = "The EndpointSlice"
+_SOON = timedelta(seconds=1)
 #: What the coordinator has to tell is collected for so long: a task that moves is several changes.
 _COALESCE = timedelta(milliseconds=200)
 _LONGEST_BACKOFF = timedelta(seconds=15)
@@ -85,6 +88,7 @@ class _Operator:
         figures = metrics.of_queue(_CONTROLLER)
         self._queue: WorkQueue[Key] = WorkQueue(_CONTROLLER, metrics=figures, longest_backoff=_LONGEST_BACKOFF)
         figures.watch(self._queue)
+        self._reconciler: Reconciler | None = None
         self._leading_since: float | None = None
         self._synced = False
         self._health = HealthServer(
@@ -106,14 +110,10 @@ class _Operator:
 
     async def _lead(self) -> None:
         settings, lease = self._settings, self._lease
-        async with Client(
-            self._connection, guard=lease.check, metrics=self._metrics, timeout=settings.request_timeout
-        ) as client:
-            hosts = _hosts(settings.coordinator_host)
-            found = await certificates.ensured(client, settings.namespace, _SECRET, hosts)
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
-            certificates.load(context, found)
+        client = Client(self._connection, guard=lease.check, metrics=self._metrics, timeout=settings.request_timeout)
+        # Heartbeats wait for reviews: these wait neither for other requests nor for long.
+        reviews = Client(self._connection, metrics=self._metrics, timeout=REVIEW_TIMEOUT)
+        async with client, reviews:
             cache = Cache()
             watching = Watching(
                 client,
@@ -123,29 +123,43 @@ class _Operator:
                 options=WatchOptions(settings.resync_interval, settings.watch_patience),
             )
             self._health.also_alive(watching.trouble)
-            async with self._hosting(client, cache, context) as hosting:
+            trust = Trust(
+                client,
+                settings.namespace,
+                _SECRET,
+                _hosts(settings.coordinator_host),
+                spread=settings.trust_delay,
+                lacking=lambda authority: _lacking(cache, authority) if self._synced else ["anybody"],
+                on_change=lambda bundle: self._trusted(cache, bundle),
+            )
+            await trust.begin()
+            async with self._hosting(client, reviews, cache, trust.context) as hosting:
                 surroundings = Surroundings(
                     f"https://{settings.coordinator_host}:{settings.coordinator_service_port}",
-                    found.ca,
+                    trust.bundle,
                     lease.epoch,
                     settings.namespace,
                 )
-                reconciler = Reconciler(
+                self._reconciler = Reconciler(
                     client, cache, hosting, surroundings, self._queue.add, instance=settings.pod_name
                 )
                 async with asyncio.TaskGroup() as group:
                     group.create_task(watching.run(), name="watching")
-                    group.create_task(self._reconcile(client, cache, watching, reconciler), name="reconciling")
-                    group.create_task(self._renew(client, context, hosts), name="certificates")
+                    group.create_task(self._reconcile(client, cache, watching, self._reconciler), name="reconciling")
+                    group.create_task(self._keep_up(trust.look, "The coordinator's certificate"), name="certificates")
 
     @contextlib.asynccontextmanager
-    async def _hosting(self, client: Client, cache: Cache, context: ssl.SSLContext) -> AsyncIterator[Hosting]:
+    async def _hosting(
+        self, client: Client, reviews: Client, cache: Cache, context: ssl.SSLContext
+    ) -> AsyncIterator[Hosting]:
         hosting = Hosting(
             client,
             cache,
             self._lease.epoch,
             lambda namespace, name: self._queue.add_after((namespace, name), _COALESCE),
+            reviews,
         )
+        self._metrics.add(hosting.coordinator.metrics)
         await hosting.start("0.0.0.0", self._settings.coordinator_port, context)  # noqa: S104 - workers come from anywhere; they show a token
         try:
             yield hosting
@@ -159,20 +173,39 @@ class _Operator:
             self._queue.add((key.namespace, key.name))
         self._synced = True
         log.info("%d StreamApps are there.", cache.count(kinds.STREAM_APP))
-        if self._settings.pod_ip:
-            await client.apply(kinds.ENDPOINT_SLICE, _endpoint_slice(self._settings))
         handle = self._metrics.measured(_CONTROLLER, reconciler)
-        await self._queue.run(handle, self._settings.concurrency)
+        async with asyncio.TaskGroup() as group:
+            if self._settings.pod_ip:
+                sending = functools.partial(endpoints.announce, client, self._settings)
+                group.create_task(self._keep_up(sending, _SENDING, at_once=True), name="endpoints")
+            group.create_task(self._queue.run(handle, self._settings.concurrency), name="queue")
 
-    async def _renew(self, client: Client, context: ssl.SSLContext, hosts: tuple[str, ...]) -> None:
+    async def _keep_up(self, what: Callable[[], Awaitable[None]], named: str, *, at_once: bool = False) -> None:
+        """See to something again and again: somebody may change it, or delete it."""
+        pause = timedelta(0) if at_once else self._settings.upkeep_interval
         while True:
-            await asyncio.sleep(_CERTIFICATE_CHECKS.total_seconds())
-            try:
-                certificates.load(context, await certificates.ensured(client, self._settings.namespace, _SECRET, hosts))
-            except LeadershipLost:
-                raise
-            except MillpondError as error:
-                log.warning("The coordinator's certificate could not be looked after; it is tried again: %s", error)
+            await asyncio.sleep(pause.total_seconds())
+            done = await self._kept_up(what, named)
+            pause = self._settings.upkeep_interval if done else min(self._settings.upkeep_interval, _SOON)
+
+    @staticmethod
+    async def _kept_up(what: Callable[[], Awaitable[None]], named: str) -> bool:
+        try:
+            await what()
+        except LeadershipLost:
+            raise
+        except (MillpondError, OSError) as error:
+            log.warning("%s could not be looked after; it is tried again: %s", named, error)
+            return False
+        return True
+
+    def _trusted(self, cache: Cache, bundle: str) -> None:
+        """Workers have to trust others from now on: all of them are told."""
+        if self._reconciler is None:
+            return
+        self._reconciler.trust(bundle)
+        for key in cache.keys(kinds.STREAM_APP):
+            self._queue.add((key.namespace, key.name))
 
     def _not_ready(self) -> str | None:
         """A replica that stands by is ready: to lead."""
@@ -189,24 +222,13 @@ def _hosts(host: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _endpoint_slice(settings: Settings) -> Object:
-    """Where workers find the leader: the Service has no selector, so that they reach nobody else."""
-    return {
-        "apiVersion": kinds.ENDPOINT_SLICE.api_version,
-        "kind": kinds.ENDPOINT_SLICE.kind,
-        "metadata": {
-            "name": _SERVICE,
-            "namespace": settings.namespace,
-            "labels": {
-                "kubernetes.io/service-name": _SERVICE,
-                "endpointslice.kubernetes.io/managed-by": "millpond-operator",
-                "app.kubernetes.io/part-of": "millpond",
-            },
-        },
-        "addressType": "IPv6" if ":" in settings.pod_ip else "IPv4",
-        "endpoints": [{"addresses": [settings.pod_ip], "conditions": {"ready": True}}],
-        "ports": [{"name": "coordinator", "port": settings.coordinator_port, "protocol": "TCP"}],
-    }
+def _lacking(cache: Cache, authority: str) -> list[str]:
+    """What workers have that does not have an authority yet."""
+    return [
+        f"{each['metadata']['namespace']}/{each['metadata']['name']}"
+        for each in cache.all(kinds.CONFIG_MAP)
+        if "ca.crt" in (data := each.get("data") or {}) and authority.strip() not in data["ca.crt"]
+    ]
 
 
 async def _until_stopped() -> None:

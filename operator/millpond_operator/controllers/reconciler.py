@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -20,18 +20,17 @@ from millpond_operator.kubernetes import (
     Conflict,
     Forbidden,
     Invalid,
-    LeadershipLost,
     NotFound,
     Object,
     kinds,
 )
 from millpond_operator.resources import (
+    APP_UID,
     FINALIZER,
     REVISION,
     InvalidStreamApp,
     StreamApp,
     Surroundings,
-    cleanup_job,
     cleanup_name,
     owned_by,
     parse,
@@ -46,8 +45,9 @@ from .conditions import Story, conditions, first_problem
 from .debounce import Debounce
 from .events import EventRecorder
 from .hosting import Hosting
-from .observation import Observed, pods_of, tasks_of, workers_of
-from .problems import Problem, mount_problem
+from .observation import Observed, ordinal_of, pods_of, tasks_of, workers_of
+from .problems import Problem, cleanup_problem, mount_problem
+from .progress import Progress
 from .rollout import Decision, Existing, Wanted, decide
 from .status import Condition, ConditionType, Phase, Status, instant, timestamp
 
@@ -60,6 +60,13 @@ Key = tuple[str, str]
 _SETTLES_IN = timedelta(seconds=5)
 #: A pod whose containers take longer to be made has trouble that only events tell of.
 _CREATED_IN = timedelta(seconds=5)
+_ASKED_EVERY = timedelta(minutes=1)
+#: A worker finds a new coordinator, and has reported to it, in its session timeout and so long.
+_REPORTED_IN = timedelta(seconds=5)
+#: How often to look whether a name is free that is somebody else's, for now or until a person does something.
+_LEAVES_IN, _FREE_IN = timedelta(seconds=1), timedelta(seconds=5)
+#: How often to see whether volumes can grow after all.
+_GROWS_IN = timedelta(minutes=1)
 
 
 @dataclass
@@ -110,6 +117,20 @@ class Reconciler:
         self._claims = Claims(enqueue)
         self._debounce = Debounce(_SETTLES_IN)
         self._clock = clock
+        self._stunted: dict[Key, Problem | None] = {}
+        """Why volumes cannot grow."""
+        self._rejected: dict[Key, Problem] = {}
+        """What the API server did not take at the last pass."""
+        self._progress = Progress()
+        self._served: dict[Key, datetime] = {}
+        """Since when each is served by this operator."""
+        self._asked: dict[Key, tuple[datetime | None, dict[str, Problem]]] = {}
+        """When events were asked for last, and what they told of pods."""
+
+    def trust(self, ca_pem: str) -> None:
+        """Tell workers from the next pass on to trust these authorities."""
+        self._surroundings = replace(self._surroundings, ca_pem=ca_pem)
+        self._applier.go_on_with(self._surroundings)
 
     async def __call__(self, key: Key) -> timedelta | None:
         """One pass.
@@ -133,39 +154,56 @@ class Reconciler:
         if app.deleting and not app.has_finalizer:
             await self._forget(key)
             return None
-        if app.cleans_up_kafka != app.has_finalizer and not app.deleting:
+        other = self._claims.taken_by(raw)
+        if other is not None and app.has_finalizer:  # it has nothing in Kafka, and what is there is another's
+            app = await self._set_finalizer(app, raw, wanted=False)
+        elif other is None and app.cleans_up_kafka != app.has_finalizer and not app.deleting:
             app = await self._set_finalizer(app, raw, wanted=app.cleans_up_kafka)
         work = _Pass(app, Status.of(app.status), self._clock())
         if app.paused:
             await self._paused(work)
-            return work.again
-        other = self._claims.taken_by(app, raw["metadata"].get("creationTimestamp", ""))
-        if other is not None:
+        elif other is not None:
             await self._refuse(work, _taken(app, other))
-            return None
-        await self._pass(work)
+        else:
+            await self._pass(work)
         return work.again
+
+    def prime(self) -> None:
+        """Take note of all StreamApps there are. Before the first pass."""
+        self._claims.prime(self._cache.all(kinds.STREAM_APP))
 
     async def _pass(self, work: _Pass) -> None:
         app = work.app
+        if not app.deleting:
+            try:
+                await self._applier.claim_names(app)
+            except NameTaken as error:
+                await self._await_name(work, error)
+                return
+            self._lasting(work, f"{app.namespace}/{app.name} name", condition=False)
         if not (app.spec.suspended and work.status.phase == Phase.SUSPENDED) or app.deleting:
             await self._hosting.serve(app, pinned=_pinned(work.status))
         work.template = pod_template(app, self._surroundings)
         work.revision = revision_of(work.template)
-        existing = self._existing(app)
         await self._look(work)
+        existing = self._existing(work)
         decision = decide(self._wanted(work), existing, work.observed, work.status, work.now)
         # Tasks must not start on another topology before it may be another one, nor move back to whom is drained.
-        work.again = decision.again
+        if decision.again is not None:
+            work.come_again(decision.again)
         await self._write_down(work, decision)
         for event in decision.events:
             await self._events.record(app, *event)
         try:
             await self._act(work, decision, existing)
         except NameTaken as error:
-            if error.leaving:
-                work.come_again(timedelta(seconds=1))
-            await self._refuse(work, Problem("NameTaken", str(error), settled=True))
+            await self._await_name(work, error)
+        except (Invalid, Forbidden) as error:
+            # Said now, and by the next passes until it is different: they find the same and are refused the same.
+            self._rejected[app.namespace, app.name] = _rejected(error)
+            await self._refuse(work, _rejected(error))
+            raise
+        self._rejected.pop((app.namespace, app.name), None)
 
     async def _act(self, work: _Pass, decision: Decision, existing: Existing | None) -> None:
         app = work.app
@@ -180,9 +218,12 @@ class Reconciler:
             return
         await self._applier.delete(app, decision.delete)
         await self._hosting.rewrite(app)
-        trouble = await self._applier.grow(app)
-        if trouble is not None:
-            await self._events.record(app, "Warning", trouble.reason, trouble.message)
+        trouble = await self._applier.grow(app) or self._applier.trouble(app)
+        if trouble != self._stunted.get((app.namespace, app.name)):
+            work.come_again(timedelta(0))  # to tell
+        elif trouble is not None:
+            work.come_again(_GROWS_IN)
+        self._stunted[app.namespace, app.name] = trouble
         if decision.status.rollout is None and decision.phase is Phase.RUNNING:
             status = decision.status
             keep = {status.current_revision, status.target_revision, status.failed.revision if status.failed else ""}
@@ -195,25 +236,28 @@ class Reconciler:
             await self._applier.stateful_set(app, decision, work.template, work.revision)
         if work.observed.pods:
             return
-        if app.cleans_up_kafka:
-            job = self._cache.get(kinds.JOB, app.namespace, cleanup_name(app))
+        job = self._applier.cleanup(app)
+        if app.cleans_up_kafka and work.status.target_revision:  # else it never had a worker, nor anything in Kafka
+            if self._claims.others((app.namespace, app.name)):
+                return
             if job is None:
-                if await self._clean_up(app):
+                if await self._clean_up(work):
                     return
             elif not any(each.get("type") == "Complete" and each.get("status") == "True" for each in _conditions(job)):
                 return
-            else:
-                await self._client.delete(
-                    kinds.JOB, app.namespace, cleanup_name(app), uid=job["metadata"]["uid"], propagation="Background"
-                )
+        if job is not None:  # done, or not wanted any more
+            await self._client.delete(
+                kinds.JOB, app.namespace, cleanup_name(app), uid=job["metadata"]["uid"], propagation="Background"
+            )
         raw = self._cache.get(kinds.STREAM_APP, app.namespace, app.name)
         if raw is not None:
             await self._set_finalizer(app, raw, wanted=False)
 
-    async def _clean_up(self, app: StreamApp) -> bool:
+    async def _clean_up(self, work: _Pass) -> bool:
         """Start the Job that deletes what is in Kafka; False when its namespace is being deleted and takes no Job."""
+        app = work.app
         try:
-            await self._applier.apply(app, cleanup_job(app))
+            await self._applier.clean_up(app, work.status.current_revision)
         except Forbidden as error:
             if "being terminated" not in str(error):
                 raise
@@ -223,10 +267,14 @@ class Reconciler:
 
     # Looking.
 
-    def _existing(self, app: StreamApp) -> Existing | None:
+    def _existing(self, work: _Pass) -> Existing | None:
+        app = work.app
         found = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
         if found is None or not owned_by(app, found):
-            return None
+            if not work.observed.pods or not work.status.target_revision:
+                return None
+            # It was deleted around its pods, to be made anew: what was under way goes on.
+            return Existing(work.status.target_revision, work.observed.pods[-1].ordinal + 1, observed=False)
         metadata = found["metadata"]
         return Existing(
             metadata.get("labels", {}).get(REVISION, ""),
@@ -239,40 +287,51 @@ class Reconciler:
         raw = [
             pod
             for pod in self._cache.of_app(kinds.POD, app.namespace, app.name)
-            if selector(app).items() <= (pod["metadata"].get("labels") or {}).items()
+            if selector(app).items() <= (pod["metadata"].get("labels") or {}).items() and _is_workers(app, pod)
         ]
         told: dict[str, Problem] = {}
         pods = pods_of(raw, told)
         creating = {pod.name for pod in pods if pod.creating and not pod.terminating}
-        for pod in raw:
-            if pod["metadata"]["name"] in creating:
-                await self._ask_why(work, pod, told)
+        await self._ask_why(work, [pod for pod in raw if pod["metadata"]["name"] in creating], told)
         if told:
             pods = pods_of(raw, told)
         view = self._hosting.view(app)
+        workers = workers_of(view, self._hosting.refused(app))
+        self._served.setdefault((app.namespace, app.name), work.now)
+        served_for = work.now - self._served[app.namespace, app.name]
+        informed = served_for > spec.session_timeout + _REPORTED_IN
+        if not informed and pods:
+            work.come_again(spec.session_timeout + _REPORTED_IN - served_for)
         work.observed = Observed(
             pods,
-            workers_of(view, self._hosting.refused(app)),
+            self._progress.noted((app.namespace, app.name), workers, work.now, spec.rollout.progress_deadline),
             tasks_of(view, spec.standby_replicas, spec.acceptable_recovery_lag),
+            informed,
         )
 
-    async def _ask_why(self, work: _Pass, pod: Object, told: dict[str, Problem]) -> None:
-        """Why the containers of a pod are not made."""
-        metadata = pod["metadata"]
-        if work.now - instant(metadata.get("creationTimestamp", ""), work.now) < _CREATED_IN:
-            work.come_again(_CREATED_IN)
+    async def _ask_why(self, work: _Pass, pods: list[Object], told: dict[str, Problem]) -> None:
+        """Why the containers of pods are not made. Events are slow to list: the longer it takes, the less often."""
+        waited = [work.now - instant(pod["metadata"].get("creationTimestamp", ""), work.now) for pod in pods]
+        if not pods:
+            self._asked.pop((work.app.namespace, work.app.name), None)
             return
-        try:
-            events, _ = await self._client.list(
-                kinds.EVENT, metadata["namespace"], fields=f"involvedObject.uid={metadata['uid']},reason=FailedMount"
-            )
-        except ApiError as error:
-            log.info("Events of pod %s cannot be read: %s", metadata["name"], error)
+        last, known = self._asked.get((work.app.namespace, work.app.name), (None, {}))
+        pause = min(max(max(waited) / 4, _CREATED_IN), _ASKED_EVERY)
+        work.come_again(pause)
+        if max(waited) < _CREATED_IN:
             return
-        problem = mount_problem(pod, events)
-        if problem is not None:
-            told[metadata["name"]] = problem
-        work.come_again(_CREATED_IN)
+        if last is None or work.now - last >= pause:
+            try:
+                events, _ = await self._client.list(
+                    kinds.EVENT, work.app.namespace, fields="involvedObject.kind=Pod,reason=FailedMount"
+                )
+            except ApiError as error:
+                log.info("Events in %s cannot be read: %s", work.app.namespace, error)
+                return
+            found = {pod["metadata"]["name"]: mount_problem(pod, events) for pod in pods}
+            known = {name: problem for name, problem in found.items() if problem is not None}
+            self._asked[work.app.namespace, work.app.name] = (work.now, known)
+        told.update(known)
 
     def _wanted(self, work: _Pass) -> Wanted:
         app, rollout = work.app, work.app.spec.rollout
@@ -298,7 +357,15 @@ class Reconciler:
         tasks = observed.tasks
         standing = self._lasting(work, f"{key} tasks", condition=tasks.running < tasks.total)
         lagging = self._lasting(work, f"{key} standbys", condition=tasks.caught_up < tasks.standbys_wanted)
-        story = Story(decision, observed, app.spec.replicas, problem, standing=standing, lagging=lagging)
+        story = Story(
+            decision,
+            observed,
+            app.spec.replicas,
+            problem,
+            stuck=self._rejected.get((app.namespace, app.name)),
+            standing=standing,
+            lagging=lagging,
+        )
         ready = sum(pod.ready for pod in observed.pods)
         running = tasks.running if standing or decision.phase is Phase.SUSPENDED else tasks.total
         status = msgspec.structs.replace(
@@ -314,7 +381,8 @@ class Reconciler:
         await self._save(work, status)
 
     def _problem(self, work: _Pass, decision: Decision, key: str) -> Problem | None:
-        problem = first_problem(work.observed)
+        name = (work.app.namespace, work.app.name)
+        problem = self._rejected.get(name) or first_problem(work.observed) or self._stunted.get(name)
         if work.app.deleting:
             problem = self._cleanup_problem(work.app) or problem
         if decision.phase in {Phase.SUSPENDING, Phase.SUSPENDED}:
@@ -323,15 +391,19 @@ class Reconciler:
         return problem if problem is not None and (problem.settled or lasting) else None
 
     def _cleanup_problem(self, app: StreamApp) -> Problem | None:
-        job = self._cache.get(kinds.JOB, app.namespace, cleanup_name(app))
-        failed = next((each for each in _conditions(job or {}) if each.get("type") == "Failed"), None)
-        if failed is None or failed.get("status") != "True":
-            return None
-        return Problem(
-            "CleanupFailed",
-            f"Internal topics and the consumer group could not be deleted: see the log of Job '{cleanup_name(app)}', then "
-            "delete that Job to try again, or set spec.deletion.kafka to Retain to let them be.",
-            settled=True,
+        others = self._claims.others((app.namespace, app.name)) if app.cleans_up_kafka else []
+        if others:
+            return Problem(
+                "CleanupHeld",
+                f"StreamApp '{others[0][1]}' in namespace '{others[0][0]}' has the applicationId '{app.application_id}' too, so "
+                "nothing of it is deleted in Kafka: delete that one first, or set spec.deletion.kafka to Retain.",
+                settled=True,
+            )
+        labels = (selector(app, "cleanup") | {APP_UID: app.uid}).items()
+        pods = self._cache.of_app(kinds.POD, app.namespace, app.name)
+        return cleanup_problem(
+            self._applier.cleanup(app),
+            [pod for pod in pods if labels <= (pod["metadata"].get("labels") or {}).items()],
         )
 
     def _lasting(self, work: _Pass, what: str, *, condition: bool) -> bool:
@@ -345,18 +417,26 @@ class Reconciler:
             return work.app.spec.image
         return work.status.image or work.app.spec.image
 
-    async def _save(self, work: _Pass, status: Status) -> None:
-        """Write the status if it says anything new, and only over the one that was looked at."""
+    async def _save(self, work: _Pass, status: Status, generation: int | None = None) -> None:
+        """Write the status if it says anything new, and only over the one that was looked at.
+
+        Args:
+            work: has that.
+            status: the new one.
+            generation: that it is about; None for that of the StreamApp.
+        """
         app = work.app
         status = msgspec.structs.replace(
             status,
-            observed_generation=app.generation,
+            observed_generation=app.generation if generation is None else generation,
             selector=",".join(f"{key}={value}" for key, value in selector(app).items()),
             leader_epoch=work.status.leader_epoch,
         )
         if status == work.status:
             return
-        status = msgspec.structs.replace(status, leader_epoch=self._surroundings.leader_epoch)
+        # One that is ahead of the lease was written by nobody who led; it may not go back, and harms this application only.
+        epoch = max(self._surroundings.leader_epoch, work.status.leader_epoch)
+        status = msgspec.structs.replace(status, leader_epoch=epoch)
         object: Object = {
             "apiVersion": kinds.STREAM_APP.api_version,
             "kind": kinds.STREAM_APP.kind,
@@ -365,10 +445,6 @@ class Reconciler:
         }
         try:
             self._cache.put(kinds.STREAM_APP, await self._client.apply(kinds.STREAM_APP, object, subresource="status"))
-        except Invalid as error:
-            if any("leaderEpoch" in each for each in error.fields) or "leaderEpoch" in str(error):
-                raise LeadershipLost(f"A newer leader writes the status of {app.namespace}/{app.name}.") from error
-            raise
         except (Conflict, NotFound):
             await self._look_again(app)
             raise
@@ -402,12 +478,28 @@ class Reconciler:
         if not work.app.deleting and work.status.phase not in {"", Phase.SUSPENDED}:
             await self._hosting.serve(work.app, pinned=_pinned(work.status))
         message = "Nothing is changed while the annotation millpond.dev/reconcile is 'paused': remove it to go on."
-        await self._save(work, _with(work.status, work, ConditionType.PROGRESSING, "False", "Paused", message))
+        status = _with(work.status, work, ConditionType.PROGRESSING, "False", "Paused", message)
+        await self._save(work, status, generation=work.status.observed_generation)
+
+    async def _await_name(self, work: _Pass, error: NameTaken) -> None:
+        """Nothing tells when a name is free that somebody else has."""
+        key = f"{work.app.namespace}/{work.app.name}"
+        work.come_again(_LEAVES_IN if error.leaving else _FREE_IN)
+        lasting = self._lasting(work, f"{key} name", condition=True)
+        if not error.leaving:
+            await self._refuse(work, Problem("NameTaken", str(error), settled=True))
+        elif lasting:
+            status = msgspec.structs.replace(work.status, phase=work.status.phase or Phase.PENDING.value)
+            await self._save(work, _with(status, work, ConditionType.READY, "False", "NameTaken", str(error)))
 
     async def _refuse(self, work: _Pass, problem: Problem) -> None:
         """The application cannot be made as it is."""
         status = msgspec.structs.replace(work.status, phase=work.status.phase or Phase.PENDING.value)
-        for type, value in ((ConditionType.READY, "False"), (ConditionType.DEGRADED, "True")):
+        for type, value in (
+            (ConditionType.READY, "False"),
+            (ConditionType.PROGRESSING, "False"),
+            (ConditionType.DEGRADED, "True"),
+        ):
             status = _with(status, work, type, value, problem.reason, problem.message)
         await self._save(work, status)
 
@@ -426,19 +518,47 @@ class Reconciler:
         except (Conflict, NotFound):
             await self._look_again(app)
             raise
-        self._cache.put(kinds.STREAM_APP, changed)
+        if app.deleting and not wanted and not left:
+            # That was its end, and the answer is the object as it was before.
+            self._cache.gone(kinds.STREAM_APP, changed)
+        else:
+            self._cache.put(kinds.STREAM_APP, changed)
         return parse(changed)
 
     async def _forget(self, key: Key) -> None:
         await self._hosting.forget(*key)
+        self._stunted.pop(key, None)
         self._claims.release(key)
+        self._progress.forget(key)
+        self._applier.forget(*key)
+        for remembered in (self._rejected, self._stunted, self._served, self._asked):
+            remembered.pop(key, None)
         self._debounce.forget(f"{key[0]}/{key[1]} ")
         self._events.forget(*key)
 
 
+def _is_workers(app: StreamApp, pod: Object) -> bool:
+    """Whether a pod is one of the StatefulSet's, be it of one that was deleted around it."""
+    owner = next((each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")), None)
+    if owner is not None and (owner["kind"], owner["name"]) != ("StatefulSet", app.name):
+        return False
+    name = str(pod["metadata"]["name"])
+    return name == f"{app.name}-{ordinal_of(name)}"
+
+
 def _pinned(status: Status) -> str:
     """The topology that workers have to run, as far as the status tells, which is on the safe side."""
-    return status.topology if status.current_revision else ""
+    rollout = status.rollout
+    recreated = rollout is not None and rollout.strategy == "Recreate" and rollout.stopped
+    return "" if recreated else status.topology
+
+
+def _rejected(error: ApiError) -> Problem:
+    return Problem(
+        "Rejected",
+        f"{error} Change the StreamApp, or what in the namespace forbids it (a quota, a policy).",
+        settled=True,
+    )
 
 
 def _taken(app: StreamApp, other: Key) -> Problem:

@@ -13,7 +13,7 @@ a scale-in are one mechanism, drain and then delete. The caller writes `Decision
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import msgspec
@@ -30,6 +30,7 @@ _PATIENCE = timedelta(seconds=20)
 _SOON, _LATER = timedelta(seconds=1), timedelta(minutes=1)
 #: What has been waited for so long is looked at again after a fraction of that time.
 _FRACTION = 20
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,8 @@ class _State:
             rollout = self.status.rollout
             waited = self.elapsed(rollout.started_at) / _FRACTION if rollout is not None else again
             again = min(max(again, waited), _LATER) if self.observed.pods else _LATER
-        if pinned is None:  # as long as nothing ever worked, there is nothing to stay compatible with
-            pinned = self.status.topology if self.status.current_revision else ""
+        if pinned is None:
+            pinned = self.status.topology
         return Decision(
             phase, revision, replicas, self.status, drain, delete, pinned, keep_volumes, again, tuple(self.events), waiting
         )  # fmt: skip
@@ -151,11 +152,23 @@ def decide(wanted: Wanted, existing: Existing | None, observed: Observed, status
         now: the time of day.
     """
     state = _State(wanted, existing, observed, status, now)
+    _note_topology(state)
     decision = _decide(state)
     if state.status.failed != status.failed:
         # A revision was given up, or is tried again: what follows from that follows now.
         decision = _decide(state)
     return decision
+
+
+def _note_topology(state: _State) -> None:
+    """Keep which topology the application's state is of, from the first task on that a worker of it took up."""
+    tasks, status = state.observed.tasks, state.status
+    if not tasks.topology or tasks.topology == status.topology:
+        return
+    if any(worker.alive and worker.active for worker in state.workers.values()):
+        # The last good revision was good for another topology: going back there by itself would lose what came since.
+        current = "" if status.topology else status.current_revision
+        state.settle(topology=tasks.topology, current_revision=current)
 
 
 def _decide(state: _State) -> Decision:
@@ -204,8 +217,8 @@ def _stopped(state: _State) -> Decision:
         phase = Phase.DELETING
     else:
         phase = Phase.SUSPENDING if pods else Phase.SUSPENDED
-    waiting = f"{_pods(len(pods))} to commit and end" if pods else ""
-    return state.decision(phase, revision, 0, keep_volumes=True, waiting=waiting)
+    waiting = _ending(pods) if pods else ""
+    return state.decision(phase, revision, 0, drain=_all(pods), keep_volumes=True, waiting=waiting)
 
 
 def _none(state: _State, revision: str) -> Decision:
@@ -213,9 +226,7 @@ def _none(state: _State, revision: str) -> Decision:
     state.settle(rollout=None, scaling=None)
     pods = state.observed.pods
     if pods:
-        return state.decision(
-            Phase.SCALING, revision, 0, keep_volumes=True, waiting=f"{_pods(len(pods))} to commit and end"
-        )
+        return state.decision(Phase.SCALING, revision, 0, drain=_all(pods), keep_volumes=True, waiting=_ending(pods))
     return state.decision(_steady(state), revision, 0, keep_volumes=True)
 
 
@@ -252,15 +263,15 @@ def _recreate(state: _State, revision: str, *, rolling_back: bool) -> Decision:
     if not rollout.stopped:
         if pods:
             return state.decision(
-                phase, state.existing.revision, 0, keep_volumes=True, waiting=f"{_pods(len(pods))} to commit and end"
+                phase, state.existing.revision, 0, drain=_all(pods), keep_volumes=True, waiting=_ending(pods)
             )
         rollout = msgspec.structs.replace(rollout, stopped=True, worker_since=timestamp(state.now))
         state.settle(rollout=rollout)
         state.tell("Starting", f"All workers have ended; they start with revision {revision}.")
     # From here on another topology may take the old one's place: nobody runs that any more.
     replicas, going = _scale(state)
-    if not going and _all_settled(state, revision):
-        return _complete(state, revision)
+    if replicas == state.wanted.replicas and _all_settled(state, revision):
+        return replace(_complete(state, revision), drain=going)
     for pod in pods:
         failed = _failure(state, pod, rollout.worker_since)
         if failed is not None and _gives_up(state, revision, failed):
@@ -284,7 +295,8 @@ def _roll(state: _State, revision: str, *, rolling_back: bool) -> Decision:
         rollout = None
         state.settle(rollout=None)
     if not old and rollout is None and existing.revision == revision and state.status.current_revision == revision:
-        phase = Phase.SCALING if going or len(inside) < wanted.replicas else _steady(state)
+        scaling = replicas > wanted.replicas or len(inside) < wanted.replicas
+        phase = Phase.SCALING if scaling else _steady(state)
         return state.decision(phase, revision, replicas, drain=going, again=_SOON if going else None)
     phase = (
         Phase.ROLLING_BACK if rolling_back else Phase.ROLLING_OUT if state.status.current_revision else Phase.PENDING
@@ -296,9 +308,12 @@ def _roll(state: _State, revision: str, *, rolling_back: bool) -> Decision:
         state.settle(rollout=rollout)
         if state.status.current_revision and old:
             state.tell("RollingOut", f"{_pods(len(old))} to restart with revision {revision}, one at a time.")
-    if going:  # first one, then the other: two workers that drain at a time have fewer places to drain to
+    if replicas > wanted.replicas and _others(
+        state, going
+    ):  # first one, then the other: two that drain at a time have fewer places to drain to
         return state.decision(phase, revision, replicas, drain=going, again=_SOON, waiting="a scale-in to end")
-    return _step(state, revision, phase, replicas, rollout, inside, old)
+    decision = _step(state, revision, phase, replicas, rollout, inside, old)
+    return replace(decision, drain=decision.drain | going)
 
 
 def _step(
@@ -356,7 +371,7 @@ def _let_go(state: _State, revision: str, phase: Phase, replicas: int, rollout: 
         return state.decision(
             phase, revision, replicas, drain=_own(pod), again=_SOON, waiting="the StatefulSet to take the revision on"
         )
-    if _may_end(state, pod, rollout.worker_since):
+    if _may_end(state, pod):
         since = rollout.worker_since if rollout.restarting else timestamp(state.now)
         state.settle(rollout=msgspec.structs.replace(rollout, restarting=True, worker_since=since))
         return state.decision(
@@ -382,17 +397,30 @@ def _works(state: _State, pod: Pod) -> bool:
     return worker is not None and worker.alive and worker.refused is None
 
 
-def _may_end(state: _State, pod: Pod, since: str) -> bool:
+def _may_end(state: _State, pod: Pod) -> bool:
     """Whether nothing stands still when it ends that could go on elsewhere."""
-    worker = state.workers.get(pod.name)
-    if worker is None or worker.empty or worker.refused is not None:
-        return True
-    others = any(
+    return _empty(state, pod) or (state.observed.informed and not _others(state, _own(pod)))
+
+
+def _others(state: _State, leaving: frozenset[str]) -> bool:
+    """Whether any other worker could take tasks."""
+    return any(
         each.alive and not each.draining and each.refused is None
         for name, each in state.workers.items()
-        if name != pod.name
+        if name not in leaving
     )
-    return not others or _overdue(state, since)
+
+
+def _empty(state: _State, pod: Pod) -> bool:
+    """Whether a worker has nothing, and will get nothing any more."""
+    worker = state.workers.get(pod.name)
+    if worker is None:  # it may have anything until the coordinator has been there for long enough to be told
+        return state.observed.informed or not pod.ready
+    if worker.refused is not None:
+        return True
+    if not worker.alive:
+        return state.observed.informed
+    return worker.draining and worker.empty
 
 
 def _overdue(state: _State, since: str) -> bool:
@@ -418,14 +446,9 @@ def _scale(state: _State) -> tuple[int, frozenset[str]]:
         scaling = Scaling(wanted, timestamp(state.now))
         state.settle(scaling=scaling)
         state.tell("ScalingIn", f"{_pods(len(leaving))} to drain before the application goes on with {wanted}.")
-    if all(_empty(state, pod) for pod in leaving) or _overdue(state, scaling.since):
+    if all(pod.terminating or _empty(state, pod) for pod in leaving):
         return wanted, names
     return current, names
-
-
-def _empty(state: _State, pod: Pod) -> bool:
-    worker = state.workers.get(pod.name)
-    return worker is None or worker.empty or worker.refused is not None
 
 
 # Progress.
@@ -454,14 +477,23 @@ def _all_settled(state: _State, revision: str) -> bool:
 def _failure(state: _State, pod: Pod, since: str) -> Problem | None:
     """Why a new worker will make no progress; None while it still may."""
     worker = state.workers.get(pod.name)
+    # A pod that worked is judged from when it ceased to, however long the rollout has been under way.
+    waited = state.now - max(instant(since, state.now), pod.ready_since)
     if worker is not None and worker.refused is not None and _is_refused(state, pod):
-        return Problem(worker.refused.reason, worker.refused.message, settled=True)
+        rollout = state.status.rollout
+        recreated = rollout is not None and rollout.strategy == _RECREATE
+        # Where any topology is let in, only one that others still run is refused for long.
+        if not recreated or waited > _PATIENCE:
+            return Problem(worker.refused.reason, worker.refused.message, settled=True)
+        return None
     problem = pod.problem or (worker.problem if worker is not None else None)
     if problem is not None and not problem.blames_revision:
         return None
-    if problem is not None and problem.settled and state.elapsed(since) > _PATIENCE:
+    if problem is not None and problem.settled and waited > _PATIENCE:
         return problem
-    if not _settled(state, pod, state.status.target_revision) and _overdue(state, since):
+    if worker is not None and worker.alive and worker.restoring:
+        return None
+    if not _settled(state, pod, state.status.target_revision) and waited > state.wanted.progress_deadline:
         if problem is not None:
             return problem
         deadline = int(state.wanted.progress_deadline.total_seconds())
@@ -526,5 +558,17 @@ def _own(pod: Pod) -> frozenset[str]:
     return frozenset({pod.name})
 
 
+def _all(pods: tuple[Pod, ...]) -> frozenset[str]:
+    """All end: none of them takes over from another what both will let go of."""
+    return frozenset(pod.name for pod in pods)
+
+
 def _pods(count: int) -> str:
     return "1 worker" if count == 1 else f"{count} workers"
+
+
+def _ending(pods: tuple[Pod, ...]) -> str:
+    """Who has to end; by name when there are few, since one on a lost node never will by itself."""
+    if len(pods) > _MOST_NAMED:
+        return f"{_pods(len(pods))} to commit and end"
+    return f"{', '.join(pod.name for pod in pods)} to commit and end"

@@ -50,6 +50,12 @@ class Settings:
     http_host: str = _setting("", "Where /healthz, /readyz and /metrics are served; by default everywhere.")
     http_port: int = _setting(8081, "And at which port.")
     resync_interval: timedelta = _setting(timedelta(minutes=5), "How often everything is listed, whatever watches say.")
+    upkeep_interval: timedelta = _setting(
+        timedelta(seconds=15), "How often the leader's EndpointSlice and certificate are looked after."
+    )
+    trust_delay: timedelta = _setting(
+        timedelta(minutes=3), "How long workers need to get another authority that the coordinator is to use."
+    )
     watch_patience: timedelta = _setting(
         timedelta(seconds=60), "How late a watch may deliver what a list showed, before it counts as dead."
     )

@@ -1,75 +1,184 @@
-"""Whose a token is, by the API server's word: a worker speaks for the pod that its token is bound to."""
+"""Whose a token is, by the API server's word: a worker speaks for the pod that its token is bound to.
+
+Heartbeats must not wait for the API server: workers that are not answered count as gone. So an answer holds until the
+token itself ends, and is looked at again beside the heartbeats.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import msgspec
 
 from millpond_operator.coordinator import Identity
-from millpond_operator.kubernetes import ApiError, Client
+from millpond_operator.kubernetes import ApiError, Object
+from millpond_operator.kubernetes.errors import Unavailable
 
-__all__ = ("AUDIENCE", "TokenReviewer")
+__all__ = ("AUDIENCE", "REVIEW_TIMEOUT", "Reviews", "TokenReviewer")
 
 log = logging.getLogger(__name__)
 
 AUDIENCE = "millpond-coordinator"
+#: A heartbeat with a token that is new waits for so long; its worker gives up after three seconds.
+REVIEW_TIMEOUT = timedelta(seconds=2)
 _POD_NAME = "authentication.kubernetes.io/pod-name"
 _PREFIX = "system:serviceaccount:"
-#: How long a review counts. Tokens are renewed by kubelets every 48 minutes, and a pod that was deleted is not heard for
-#: the sake of its successor's name, so this only bounds the API requests of many workers.
-_GOOD_S, _BAD_S = 300.0, 10.0
-_MOST_REMEMBERED = 20_000
+#: So often an answer is asked for anew: a pod that was deleted loses its token, but its successor's name was the same one.
+_AGAIN_S = 300.0
+#: For so long nobody is asked about a token that was refused, or that could not be reviewed.
+_BAD_S, _FAILED_S = 10.0, 3.0
+#: An answer never holds for longer, whatever the token says. Kubelets replace tokens of an hour after 48 minutes.
+_LONGEST_S = 3600.0
+_TOO_LATE = "The API server does not say in time whose a token is."
+_AT_ONCE, _AT_ONCE_AGAIN = 16, 8
+#: Tokens that are good are as many as pods make; others are as many as somebody likes.
+_MOST_GOOD, _MOST_BAD = 200_000, 20_000
+
+
+class Reviews(Protocol):
+    """Asks the API server whose a token is; `Client` is one."""
+
+    async def review_token(self, token: str, audience: str) -> Object:
+        """The status of a TokenReview.
+
+        Raises:
+            ApiError: the API server cannot say.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Good:
+    user: Mapping[str, Any]
+    until: float
+    """The token itself ends."""
+    again: float
+    """Time to ask anew."""
+
+
+class _Claims(msgspec.Struct):
+    exp: float = 0.0
 
 
 class TokenReviewer:
-    """Asks the API server, and remembers its answers for a while.
+    """Asks the API server, and remembers its answers.
 
     Args:
-        client: to ask with.
+        reviews: to ask with; best a client of its own, whose connections nothing else waits for.
         application_of: the application id of the StreamApp that a service account belongs to, by namespace and name; None
             when there is none.
+        timeout: for one review.
+        clock: seconds that never go back.
     """
 
-    def __init__(self, client: Client, application_of: Callable[[str, str], str | None]) -> None:
-        self._client = client
+    def __init__(
+        self,
+        reviews: Reviews,
+        application_of: Callable[[str, str], str | None],
+        timeout: timedelta = REVIEW_TIMEOUT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reviews = reviews
         self._application_of = application_of
-        self._known: dict[bytes, tuple[float, Mapping[str, Any] | None]] = {}
-        self._asking: dict[bytes, asyncio.Task[Mapping[str, Any] | None]] = {}
+        self._timeout_s = timeout.total_seconds()
+        self._clock = clock
+        self._first, self._again = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE_AGAIN)
+        """Workers wait for first reviews, and nobody for others."""
+        self._good: dict[bytes, _Good] = {}
+        self._bad: dict[bytes, tuple[float, str]] = {}
+        """Until when nobody is asked, and why, if not because the token is nobody's."""
+        self._asking: dict[bytes, asyncio.Task[None]] = {}
+        self._told_at = -_AGAIN_S
 
     async def __call__(self, token: str | None) -> Identity | None:
-        """Whose token it is; None when it is nobody's, or nobody can tell now."""
+        """Whose token it is; None when it is nobody's.
+
+        Raises:
+            ApiError: nobody can tell now.
+        """
         if not token:
             return None
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        known = self._known.get(digest)
-        user = known[1] if known is not None and time.monotonic() < known[0] else await self._ask(digest, token)
-        return None if user is None else self._identity(user)
+        good = self._known(digest)
+        if good is None:
+            if not self._rests(digest):
+                await self._answered(self._ask(digest, token, self._first))
+                good = self._known(digest)
+            if good is None:
+                self._tell_trouble(digest)
+                return None
+        elif self._clock() >= good.again and not self._rests(digest):
+            self._ask(digest, token, self._again)
+        return self._identity(good.user)
 
-    async def _ask(self, digest: bytes, token: str) -> Mapping[str, Any] | None:
+    def _known(self, digest: bytes) -> _Good | None:
+        good = self._good.get(digest)
+        if good is not None and self._clock() >= good.until:
+            del self._good[digest]
+            return None
+        return good
+
+    def _rests(self, digest: bytes) -> bool:
+        """Whether it is too early to ask about a token again."""
+        bad = self._bad.get(digest)
+        return bad is not None and self._clock() < bad[0]
+
+    def _tell_trouble(self, digest: bytes) -> None:
+        _, trouble = self._bad.get(digest, (0.0, ""))
+        if trouble:
+            raise Unavailable(trouble)
+
+    def _ask(self, digest: bytes, token: str, free: asyncio.Semaphore) -> asyncio.Task[None]:
         asking = self._asking.get(digest)
         if asking is None:  # many heartbeats with one token are one question
-            asking = self._asking[digest] = asyncio.create_task(self._reviewed(digest, token))
+            asking = self._asking[digest] = asyncio.create_task(self._review(digest, token, free))
             asking.add_done_callback(lambda _: self._asking.pop(digest, None))
-        return await asyncio.shield(asking)
+        return asking
 
-    async def _reviewed(self, digest: bytes, token: str) -> Mapping[str, Any] | None:
-        before = self._known.get(digest)
+    async def _answered(self, asking: asyncio.Task[None]) -> None:
+        """Wait for an answer, for as long as a heartbeat can; it is remembered even if nobody waits for it any more."""
         try:
-            status = await self._client.review_token(token, AUDIENCE)
-        except ApiError as error:
-            log.warning("A worker's token cannot be reviewed: %s", error)
+            async with asyncio.timeout(self._timeout_s):
+                await asyncio.shield(asking)
+        except TimeoutError as error:
+            raise Unavailable(_TOO_LATE) from error
+
+    async def _review(self, digest: bytes, token: str, free: asyncio.Semaphore) -> None:
+        try:
+            async with free, asyncio.timeout(self._timeout_s):
+                status = await self._reviews.review_token(token, AUDIENCE)
+        except (ApiError, TimeoutError) as error:
             # The API server is away: who was known a moment ago is still who it was.
-            return before[1] if before is not None else None
-        good = bool(status.get("authenticated")) and AUDIENCE in status.get("audiences", ())
-        user = status.get("user") if good else None
-        if len(self._known) >= _MOST_REMEMBERED:
-            self._forget()
-        self._known[digest] = (time.monotonic() + (_GOOD_S if good else _BAD_S), user)
-        return user
+            self._refuse(digest, _FAILED_S * random.uniform(1, 2), str(error) or _TOO_LATE)
+            return
+        user = status.get("user")
+        if not status.get("authenticated") or AUDIENCE not in status.get("audiences", ()) or user is None:
+            self._good.pop(digest, None)
+            self._refuse(digest, _BAD_S)
+            return
+        now = self._clock()
+        self._bad.pop(digest, None)
+        self._good.pop(digest, None)  # the oldest come first
+        _make_room(self._good, _MOST_GOOD)
+        # Not all at once: after a change of leaders all were asked about in the same moment.
+        self._good[digest] = _Good(user, now + _lasts_s(token), now + _AGAIN_S * random.uniform(0.8, 1.0))
+
+    def _refuse(self, digest: bytes, for_s: float, trouble: str = "") -> None:
+        now = self._clock()
+        self._bad.pop(digest, None)
+        _make_room(self._bad, _MOST_BAD)
+        self._bad[digest] = (now + for_s, trouble)
+        if trouble and now - self._told_at >= _BAD_S:
+            self._told_at = now
+            log.warning("A worker's token cannot be reviewed now: %s", trouble)
 
     def _identity(self, user: Mapping[str, Any]) -> Identity | None:
         namespace, _, account = str(user.get("username", "")).removeprefix(_PREFIX).partition(":")
@@ -79,8 +188,18 @@ class TokenReviewer:
             return None
         return Identity(worker=pods[0], application=application, namespace=namespace)
 
-    def _forget(self) -> None:
-        now = time.monotonic()
-        self._known = {digest: each for digest, each in self._known.items() if each[0] > now}
-        if len(self._known) >= _MOST_REMEMBERED:
-            self._known.clear()
+
+def _lasts_s(token: str) -> float:
+    """For how long a token that is good stays so by itself."""
+    try:
+        _, payload, _ = token.split(".")
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
+    except (ValueError, msgspec.DecodeError):
+        return _AGAIN_S  # nobody knows
+    # It is good by the API server's clock, whatever this one says.
+    return min(max(claims.exp - time.time(), _BAD_S), _LONGEST_S) if claims.exp else _AGAIN_S
+
+
+def _make_room(remembered: dict[bytes, Any], most: int) -> None:
+    while len(remembered) >= most:
+        del remembered[next(iter(remembered))]

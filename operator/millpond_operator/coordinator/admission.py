@@ -9,12 +9,11 @@ from millpond.protocol import Heartbeat, Refusal, RefusalCode, TopologySummary, 
 
 from . import refusals
 from .members import Membership
+from .options import MOST_TASKS
 from .topologies import differences
 
-__all__ = ("MOST_TASKS", "Admission", "Refused", "Starting")
+__all__ = ("Admission", "Refused", "Starting")
 
-#: Beyond this a topology is taken for a mistake.
-MOST_TASKS = 1_000_000
 #: Who stands outside repeats itself every second; not to be heard of for so long is to be gone.
 _FORGOTTEN_MS = 5_000
 #: Refusals that stand until somebody changes what the worker runs.
@@ -54,16 +53,19 @@ class Admission:
 
     Args:
         pinned: see `pinned`.
+        most_tasks: see `most_tasks`.
 
     Attributes:
         pinned: the hash of the only topology that is let in; "" for none in particular.
+        most_tasks: topologies of more are refused.
         refused: who is refused for what it runs, by worker.
         starting: who is about to start, by worker.
         changes: grows when either of them changes.
     """
 
-    def __init__(self, *, pinned: str) -> None:
+    def __init__(self, *, pinned: str, most_tasks: int = MOST_TASKS) -> None:
         self.pinned = pinned
+        self.most_tasks = most_tasks
         self.refused: dict[str, Refused] = {}
         self.starting: dict[str, Starting] = {}
         self.changes = 0
@@ -94,15 +96,17 @@ class Admission:
         others = [each.id for each in members.values() if each.alive and each.id != heartbeat.worker]
         if ours is not None and (others or theirs is None):
             return refusals.other_topology(heartbeat, ours, others)
-        if theirs is None or sum(each.partitions for each in theirs.subtopologies) > MOST_TASKS:
-            return refusals.too_many_tasks(MOST_TASKS)
+        if self._too_many(theirs):
+            return refusals.too_many_tasks(heartbeat.worker, _tasks(theirs), self.most_tasks)
         return None
 
     def refuses(self, heartbeat: Heartbeat, refusal: Refusal, ours: TopologySummary | None, now_ms: int) -> None:
         """Remember a refusal, if it is one that stands."""
         if refusal.code in _LASTING:
             theirs = heartbeat.topology if refusal.code is RefusalCode.TOPOLOGY_MISMATCH else None
-            what = differences(ours, theirs) if ours is not None and theirs is not None and ours != theirs else ""
+            what = ""
+            if ours is not None and theirs is not None and ours != theirs and not self._too_many(theirs):
+                what = differences(ours, theirs)
             refused = Refused(
                 heartbeat.incarnation, heartbeat.revision, refusal.code, refusal.message, now_ms, differences=what
             )
@@ -134,9 +138,16 @@ class Admission:
             self.starting.pop(worker, None)
             self.changes += 1
 
+    def _too_many(self, topology: TopologySummary | None) -> bool:
+        return _tasks(topology) > self.most_tasks
+
     def tick(self, now_ms: int, stalled_ms: int) -> None:
         """Forget who has not been heard of for a while, unless nobody could be heard for so long."""
         if stalled_ms:
             self._heard_ms = {worker: heard + stalled_ms for worker, heard in self._heard_ms.items()}
         for worker in [each for each, heard in self._heard_ms.items() if now_ms - heard > _FORGOTTEN_MS]:
             self.left(worker)
+
+
+def _tasks(topology: TopologySummary | None) -> int:
+    return sum(each.partitions for each in topology.subtopologies) if topology is not None else 0

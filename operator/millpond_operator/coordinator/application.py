@@ -83,6 +83,7 @@ class Application:
                 self.engine.restore(last, _now_ms())
             # The term is used up before anybody hears of it.
             await self._store.save(self.engine.view(None))
+            self.engine.served(_now_ms())
         self._planning = asyncio.create_task(self._plan())
 
     async def stop(self) -> None:

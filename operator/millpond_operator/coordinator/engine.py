@@ -32,10 +32,10 @@ from millpond.topology import TaskId
 from millpond_operator.assignment import Placement, Situation, Task, grant
 
 from . import refusals
-from .admission import MOST_TASKS, Admission, Refused, Starting
+from .admission import Admission, Refused, Starting
 from .gathering import Gathering
 from .members import Membership, News, Orders
-from .options import EngineOptions
+from .options import MOST_TASKS, EngineOptions
 from .ownership import Ownership
 from .planning import Job, Leaving, Plan, only
 from .record import members_of, placement_of, view_of
@@ -83,7 +83,8 @@ class Engine:
         options = options or EngineOptions()
         self._options = options.assignment
         self._sessions = Sessions(options)
-        self._admission = Admission(pinned=options.pinned)
+        self._admission = Admission(pinned=options.pinned, most_tasks=options.most_tasks)
+        self._latest_term = options.latest_term
         self._tasks: dict[TaskId, Task] = {}
         self._ids: dict[str, TaskId] = {}
         self._names: dict[TaskId, str] = {}
@@ -261,6 +262,7 @@ class Engine:
             Whether all workers have to be told.
         """
         self.pin(options.pinned)
+        self._admission.most_tasks, self._latest_term = options.most_tasks, options.latest_term
         if options.assignment != self._options:
             self._options = options.assignment
             self._goal_due = self._plan_due = True
@@ -433,7 +435,8 @@ class Engine:
     def restore(self, view: View, now_ms: int) -> None:
         """Start from what an earlier coordinator wrote down last.
 
-        Its workers count as alive, and go on with what they have, until each has reported or a session timeout is over.
+        Its workers count as alive, and go on with what they have, until each has reported or the time is over that they
+        have to come back (`Sessions.return_ms`); `served` begins that anew.
         """
         self.epoch = Epoch(max(self.epoch.term, view.epoch.term + 1), 0)
         if view.topology is not None:
@@ -444,10 +447,19 @@ class Engine:
         self._placement = placement_of(view, known)
         self._goal = Placement(self._placement.active, self._placement.standby)
         self._membership_changed()
-        alive = {each.worker for each in view.members if each.alive}
-        self._gathering.await_workers(alive, now_ms + self._sessions.timeout_ms)
-        if not alive:
+        if any(each.alive for each in view.members):
+            self.served(now_ms)
+        else:
+            self._gathering.await_workers((), now_ms)
             self._gathering.expect(view.owners.values())
+
+    def served(self, now_ms: int) -> None:
+        """From now on workers can be heard: those that were restored have all of their time from here on."""
+        awaited = [each for each in self.members.values() if each.alive and not each.confirmed]
+        for member in awaited:
+            self._sessions.expect(member, now_ms)
+        if awaited:
+            self._gathering.await_workers({each.id for each in awaited}, now_ms + self._sessions.return_ms)
 
     # How it does it.
 
@@ -462,6 +474,8 @@ class Engine:
             return refusals.bad_name(name)
         leader = (heartbeat.epoch.term, heartbeat.coordinator)
         if self.superseded_by is None and leader > (self.epoch.term, self.coordinator):
+            if self._latest_term is not None and leader[0] >= self._latest_term:
+                return refusals.unbelievable(name, leader[0], self.epoch.term)
             self.superseded_by = leader
             self.events.append(f"Worker {heartbeat.worker} knows a later coordinator: this one stands down.")
         return self.refusal_for(heartbeat.worker, heartbeat.incarnation, joining=True)

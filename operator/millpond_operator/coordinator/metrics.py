@@ -27,7 +27,7 @@ class CoordinatorMetrics(Collector):
     def __init__(self, applications: Callable[[], Iterable[tuple[tuple[str, str], Application]]]) -> None:
         self._applications = applications
         self._registry = CollectorRegistry()
-        self._registry.register(self)
+        self._registry.register(self)  # of its own: whoever has another one may register it there as well
         self._heartbeats: Counter[tuple[str, str, str]] = Counter()
 
     def heartbeat(self, namespace: str, application: str, outcome: str) -> None:

@@ -7,7 +7,10 @@ from datetime import timedelta
 
 from millpond_operator.assignment import Options
 
-__all__ = ("EngineOptions",)
+__all__ = ("MOST_TASKS", "EngineOptions")
+
+#: Beyond this a topology is taken for a mistake.
+MOST_TASKS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +23,14 @@ class EngineOptions:
     reconnect_timeout: timedelta = timedelta(seconds=1)
     """A worker whose connection broke counts as gone when it has not come back within this time: a process that was
     killed shows so. Never longer than the session timeout; a network that is cut for longer moves tasks in vain."""
+    return_timeout: timedelta = timedelta(0)
+    """How long the workers of the last assignment have at least to find a coordinator that starts again."""
     gathering: timedelta = timedelta(milliseconds=500)
     """A new application waits so long for further workers before its first assignment, and four times that at most."""
     pinned: str = ""
     """The hash of the only topology that is let in, whatever others run or ran; "" lets in the one that others run, and
     any one when nobody does."""
+    most_tasks: int = MOST_TASKS
+    """Topologies of more are refused."""
+    latest_term: int | None = None
+    """No later coordinator has that term or a greater one, whatever workers say; None to believe them."""

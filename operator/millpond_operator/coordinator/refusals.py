@@ -19,6 +19,7 @@ __all__ = (
     "some",
     "too_many_tasks",
     "two_topologies",
+    "unbelievable",
     "unsupported",
 )
 
@@ -87,9 +88,22 @@ def two_topologies(heartbeat: Heartbeat, sent: TopologySummary) -> Refusal:
     )
 
 
-def too_many_tasks(most: int) -> Refusal:
-    """The topology is a mistake."""
-    return Refusal(RefusalCode.BAD_REQUEST, f"A topology has {most} tasks at most.")
+def too_many_tasks(worker: str, tasks: int, most: int) -> Refusal:
+    """The topology is a mistake, or its assignment could not be written down."""
+    return Refusal(
+        RefusalCode.TOPOLOGY_MISMATCH,
+        f"Worker '{worker}' runs a topology of {tasks:,} tasks, and {most:,} is the most that can be assigned here: read "
+        "topics of fewer partitions, or make several applications of it.",
+    )
+
+
+def unbelievable(worker: str, term: int, ours: int) -> Refusal:
+    """The worker says it knows a coordinator that there cannot be."""
+    return Refusal(
+        RefusalCode.NOT_LEADING,
+        f"Worker '{worker}' says it knows a coordinator of term {term}, and this one, of term {ours}, cannot be followed by "
+        "that: ask again, or restart that worker.",
+    )
 
 
 def not_the_pinned(heartbeat: Heartbeat, pinned: str, known: TopologySummary | None) -> Refusal:

@@ -7,7 +7,7 @@ DELETE /v1/applications/{app}/workers/{worker}/drain       admin: place tasks th
 GET    /v1/applications/{app}/assignment                   View; as a table with ?format=text
 GET    /v1/applications/{app}/members                      [Member]; as a table with ?format=text
 GET    /v1/applications                                    the applications' ids
-GET    /metrics  /healthz
+GET    /metrics  /healthz                                  /metrics unless somebody else shows them
 
 Applications of a namespace are below `/namespaces/{namespace}/v1/...`, and only there; two namespaces may each have an
 application of the same id.
@@ -88,9 +88,12 @@ class Coordinator:
             From then on its workers are refused.
         on_change: called with an application's namespace and id soon after members, refusals, owners of tasks, or how
             far tasks are have changed: once for many changes, and a few times a second at most.
+        shows_metrics: whether `/metrics` is served, to everybody who can connect. False where the figures of several
+            tenants are in it, and `metrics` is shown elsewhere.
 
     Attributes:
         id: of this start of the coordinator.
+        metrics: its figures.
         port: where it listens; 0 while it does not.
         url: its base URL; "" while it does not listen.
     """
@@ -102,6 +105,7 @@ class Coordinator:
         id: str | None = None,
         on_superseded: Callable[[str, str], None] | None = None,
         on_change: Callable[[str, str], None] | None = None,
+        shows_metrics: bool = True,
     ) -> None:
         self.id = id if id is not None else f"{time.time_ns() // 1_000_000:011x}-{secrets.token_hex(3)}"
         self.port = 0
@@ -111,7 +115,8 @@ class Coordinator:
         self._on_change = on_change or (lambda _namespace, _application: None)
         self._applications: dict[tuple[str, str], Application] = {}
         self._ticking: asyncio.Task[None] | None = None
-        self._metrics = CoordinatorMetrics(lambda: sorted(self._applications.items()))
+        self.metrics = CoordinatorMetrics(lambda: sorted(self._applications.items()))
+        self._shows_metrics = shows_metrics
         self._runner: web.AppRunner | None = None
 
     async def add(
@@ -177,7 +182,8 @@ class Coordinator:
             add.add_get(f"{application}/assignment", self._answered(self._assignment))
             add.add_get(f"{application}/members", self._answered(self._members))
             add.add_get(applications, self._answered(self._list))
-        add.add_get("/metrics", self._exposition)
+        if self._shows_metrics:
+            add.add_get("/metrics", self._exposition)
         add.add_get("/healthz", self._health)
         # A handler is cancelled when its connection breaks: that is how the end of a process shows first.
         self._runner = web.AppRunner(
@@ -242,7 +248,7 @@ class Coordinator:
         outcome = await each.heartbeat(heartbeat)
         if isinstance(outcome, Refusal):
             raise _Refused(outcome.code, outcome.message)
-        self._metrics.heartbeat(namespace, application, "ok")
+        self.metrics.heartbeat(namespace, application, "ok")
         return web.Response(body=encode(outcome), content_type=_JSON)
 
     # People and tools.
@@ -285,7 +291,7 @@ class Coordinator:
         return web.Response(body=_json.encode(here), content_type=_JSON)
 
     async def _exposition(self, request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.exposed(), headers={"Content-Type": _METRICS})
+        return web.Response(body=self.metrics.exposed(), headers={"Content-Type": _METRICS})
 
     async def _health(self, request: web.Request) -> web.Response:
         return _text("ok\n")
@@ -307,7 +313,7 @@ class Coordinator:
                 status = 413
             if request.path.endswith("/heartbeat"):
                 key = _namespace(request), request.match_info["application"]
-                self._metrics.heartbeat(*(key if key in self._applications else ("", "")), refusal.code.value)
+                self.metrics.heartbeat(*(key if key in self._applications else ("", "")), refusal.code.value)
             if _for_people(request):
                 return _text(f"{refusal.message}\n", status)
             return web.Response(body=encode(refusal), content_type=_JSON, status=status)

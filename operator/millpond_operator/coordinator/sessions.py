@@ -21,10 +21,12 @@ class Sessions:
 
     Attributes:
         timeout_ms: a worker that is silent for longer counts as gone.
+        return_ms: how long a worker may be silent at first when its coordinator starts again.
     """
 
     def __init__(self, options: EngineOptions) -> None:
         self.timeout_ms = _ms(options.session_timeout)
+        self.return_ms = max(self.timeout_ms, _ms(options.return_timeout))
         self._reconnect_ms = _ms(options.reconnect_timeout)
         self._last_tick_ms: int | None = None
 
@@ -34,6 +36,7 @@ class Sessions:
         They heartbeat as often as the timeout asks that they know: for once they may be silent for that long.
         """
         before, self.timeout_ms = self.timeout_ms, _ms(options.session_timeout)
+        self.return_ms = max(self.timeout_ms, _ms(options.return_timeout))
         self._reconnect_ms = _ms(options.reconnect_timeout)
         for member in members:
             member.heard_ms = max(member.heard_ms, now_ms + before - self.timeout_ms)
@@ -43,6 +46,10 @@ class Sessions:
         """Note the time; for how long the coordinator itself could hear nobody since it was noted last."""
         last, self._last_tick_ms = self._last_tick_ms, now_ms
         return now_ms - last - TICK_MS if last is not None and now_ms - last > _STALL_MS else 0
+
+    def expect(self, member: Membership, now_ms: int) -> None:
+        """A worker was told of by an earlier coordinator, and has to find this one: as if it were heard of later."""
+        member.heard_ms = now_ms + self.return_ms - self.timeout_ms
 
     @staticmethod
     def excuse(member: Membership, stalled_ms: int, now_ms: int) -> None:

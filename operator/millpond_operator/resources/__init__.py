@@ -19,11 +19,12 @@ from .children import (
     service,
     service_account,
 )
-from .comparing import digest, finish, same
+from .comparing import content, digest, finish, same, was_applied
 from .durations import Duration
-from .metadata import cleanup_name, coordinator_config_name, labels, owned_by, revision_name, selector
+from .metadata import cleanup_name, coordinator_config_name, labels, made_for, owned_by, revision_name, selector
 from .names import (
     APP,
+    APP_UID,
     APPLIED,
     FIELD_MANAGER,
     FINALIZER,
@@ -39,8 +40,10 @@ from .spec import StreamAppSpec
 from .streamapp import InvalidStreamApp, StreamApp, parse
 from .workloads import (
     claim_growth,
+    claim_of,
     cleanup_job,
     controller_revision,
+    fixed_differences,
     must_be_made_anew,
     stateful_set,
     template_of,
@@ -49,6 +52,7 @@ from .workloads import (
 __all__ = (
     "APP",
     "APPLIED",
+    "APP_UID",
     "FIELD_MANAGER",
     "FINALIZER",
     "LEADER_EPOCH",
@@ -65,14 +69,18 @@ __all__ = (
     "Surroundings",
     "children",
     "claim_growth",
+    "claim_of",
     "cleanup_job",
     "cleanup_name",
+    "content",
     "controller_revision",
     "coordinator_config_map",
     "coordinator_config_name",
     "digest",
     "finish",
+    "fixed_differences",
     "labels",
+    "made_for",
     "must_be_made_anew",
     "network_policy",
     "owned_by",
@@ -89,4 +97,5 @@ __all__ = (
     "stream_assignment",
     "template_of",
     "view_of",
+    "was_applied",
 )

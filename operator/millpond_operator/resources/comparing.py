@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation, Overflow
 from typing import Any
 
 from .names import APPLIED, LEADER_EPOCH, Object
 
-__all__ = ("amount", "digest", "finish", "same", "within")
+__all__ = ("amount", "content", "digest", "finish", "same", "was_applied", "within")
 
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "conditions": ("type",),
@@ -42,6 +42,11 @@ _SUFFIXES = {
     for suffix, factor in zip(names, (Decimal(1024) ** power, Decimal(1000) ** power), strict=True)
 } | {"m": Decimal("1e-3"), "u": Decimal("1e-6"), "n": Decimal("1e-9")}
 
+_EXACT = Context(prec=100)
+_EXACT.traps[Overflow] = False
+_MOST = Decimal(2**63 - 1)
+"""The largest amount of the API server's."""
+
 
 def digest(value: Any) -> str:
     """A digest of JSON, the same whatever the order of keys and in whichever process."""
@@ -62,9 +67,22 @@ def same(desired: Object, observed: Mapping[str, Any]) -> bool:
 
     Which leader applied it last is no difference.
     """
-    bare = _bare(desired)
     annotations = observed.get("metadata", {}).get("annotations") or {}
-    return annotations.get(APPLIED) == digest(bare) and LEADER_EPOCH in annotations and within(bare, observed)
+    return was_applied(desired, observed) and LEADER_EPOCH in annotations and within(_bare(desired), observed)
+
+
+def was_applied(desired: Object, observed: Mapping[str, Any]) -> bool:
+    """Whether this very manifest was applied to the object last, whatever became of it."""
+    annotations = observed.get("metadata", {}).get("annotations") or {}
+    return bool(annotations.get(APPLIED) == digest(_bare(desired)))
+
+
+def content(observed: Mapping[str, Any]) -> str:
+    """A digest of what an object is, as far as anybody may want it so: not of how it fares, nor of who applied it last."""
+    told = {key: value for key, value in observed.items() if key not in {"metadata", "status"}}
+    metadata = observed.get("metadata", {})
+    annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LEADER_EPOCH}
+    return digest([told, metadata.get("labels"), annotations, metadata.get("ownerReferences")])
 
 
 def amount(text: str | float) -> Decimal:
@@ -77,8 +95,10 @@ def amount(text: str | float) -> Decimal:
     number = written.rstrip("KMGTPEiknum")
     # An exponent's letter is no suffix: 1E is 10^18, 1E3 is 1000.
     try:
-        return Decimal(number) * _SUFFIXES[written[len(number) :]]
-    except (InvalidOperation, KeyError):
+        if number.strip("+-")[:1].isalpha():  # NaN and the like
+            raise ValueError
+        return _EXACT.multiply(Decimal(number), _SUFFIXES[written[len(number) :]])
+    except (InvalidOperation, KeyError, ValueError):
         raise ValueError(f"'{text}' is no amount: write a number with a unit, such as 500m, 2, or 20Gi") from None
 
 
@@ -126,6 +146,11 @@ def _is_amount(value: Any) -> bool:
 
 def _equal_amounts(one: str | int, other: str | int) -> bool:
     try:
-        return amount(one) == amount(other)
+        return _rounded(amount(one)) == _rounded(amount(other))
     except ValueError:
         return one == other
+
+
+def _rounded(amount: Decimal) -> Decimal:
+    """As the API server keeps amounts: rounded up to thousandths, and no more than fits."""
+    return min(amount, _MOST).quantize(Decimal("1e-3"), ROUND_CEILING, _EXACT)

@@ -24,6 +24,21 @@ STATE_DIRECTORY = "/var/lib/millpond"
 COORDINATOR_DIRECTORY = "/var/run/millpond"
 CREDENTIALS_DIRECTORY = "/etc/millpond/credentials"
 
+_CLIENT = frozenset(
+    f"MILLPOND_{name}"
+    for name in (
+        "APPLICATION_ID",
+        "BOOTSTRAP_SERVERS",
+        "COMMIT_INTERVAL",
+        "CONFIG_INLINE",
+        "CREDENTIALS_DIR",
+        "PROCESSING_GUARANTEE",
+        "STATE_DIR",
+        "TERMINATION_LOG",
+    )
+)
+"""What reaches Kafka as the application; the rest makes a worker."""
+
 _RESERVE = timedelta(seconds=10)
 """Of the grace period, for what comes before and after the last commit."""
 
@@ -48,9 +63,9 @@ def worker_environment(app: StreamApp, surroundings: Surroundings) -> list[Objec
     ]
 
 
-def cleanup_environment(app: StreamApp) -> list[Object]:
-    """All variables of a pod that works on the application's Kafka without being one of its workers."""
-    return [*_client(app), *_own(app)]
+def cleanup_environment(worker: list[Object]) -> list[Object]:
+    """Of a worker's variables, those of a pod that works on the application's Kafka without being one of its workers."""
+    return [each for each in worker if not each["name"].startswith("MILLPOND_") or each["name"] in _CLIENT]
 
 
 def _client(app: StreamApp) -> list[Object]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .names import API_VERSION, APP, Object
+from .names import API_VERSION, APP, APP_UID, Object
 from .streamapp import StreamApp
 
 __all__ = (
     "cleanup_name",
     "coordinator_config_name",
     "labels",
+    "made_for",
     "metadata",
     "owned_by",
     "revision_name",
@@ -43,7 +44,9 @@ def metadata(app: StreamApp, name: str | None = None, component: str = "worker",
         owned: it goes when the application goes.
     """
     made: Object = {"name": name or app.name, "namespace": app.namespace, "labels": labels(app, component)}
-    if owned:
+    if not owned:
+        made["labels"] |= {APP_UID: app.uid}
+    else:
         made["ownerReferences"] = [
             {
                 "apiVersion": API_VERSION,
@@ -61,6 +64,11 @@ def owned_by(app: StreamApp, object: Mapping[str, Any]) -> bool:
     """Whether the StreamApp controls an object, rather than another one of the same name or, say, its StatefulSet."""
     owners = object["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner["uid"] == app.uid for owner in owners)
+
+
+def made_for(app: StreamApp, object: Mapping[str, Any]) -> bool:
+    """Whether an object is this StreamApp's, even if it is not to go with it, such as the clean-up."""
+    return owned_by(app, object) or (object["metadata"].get("labels") or {}).get(APP_UID) == app.uid
 
 
 def coordinator_config_name(app: StreamApp) -> str:

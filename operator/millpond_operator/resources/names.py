@@ -9,6 +9,7 @@ __all__ = (
     "API_VERSION",
     "APP",
     "APPLIED",
+    "APP_UID",
     "FIELD_MANAGER",
     "FINALIZER",
     "LEADER_EPOCH",
@@ -28,6 +29,8 @@ FINALIZER = "millpond.dev/kafka-cleanup"
 
 APP = "millpond.dev/app"
 """Label: the StreamApp that something was made for."""
+APP_UID = "millpond.dev/app-uid"
+"""Label of what a StreamApp does not own: which StreamApp of that name it was made for."""
 REVISION = "millpond.dev/revision"
 """Label: the revision of the pod template."""
 

@@ -16,7 +16,7 @@ from .environment import (
     worker_environment,
 )
 from .metadata import coordinator_config_name, labels, selector
-from .names import RESTARTED_AT, REVISION, Object, Surroundings
+from .names import APP_UID, RESTARTED_AT, REVISION, Object, Surroundings
 from .streamapp import StreamApp
 
 __all__ = ("TOKEN_AUDIENCE", "cleanup_template", "pod_template", "revision_of", "with_revision")
@@ -27,6 +27,26 @@ _TOKEN_SECONDS = 3600
 _READ_ONLY = 0o440
 _USER = 65532
 """Nobody's number on any machine."""
+_WORKER = "worker"
+_NO_SURROUNDINGS = Surroundings(coordinator_url_base="", ca_pem="", leader_epoch=0, operator_namespace="")
+
+_SHARED_BY_CONTAINERS = (
+    "image",
+    "imagePullPolicy",
+    "resources",
+    "securityContext",
+    "terminationMessagePolicy",
+)
+_SHARED_BY_PODS = (
+    "automountServiceAccountToken",
+    "enableServiceLinks",
+    "imagePullSecrets",
+    "nodeSelector",
+    "priorityClassName",
+    "securityContext",
+    "tolerations",
+)
+"""What workers and the clean-up have alike."""
 
 
 def pod_template(app: StreamApp, surroundings: Surroundings) -> Object:
@@ -72,21 +92,31 @@ def with_revision(template: Object, revision: str) -> Object:
     return template | {"metadata": metadata | {"labels": metadata["labels"] | {REVISION: revision}}}
 
 
-def cleanup_template(app: StreamApp) -> Object:
+def cleanup_template(app: StreamApp, worker: Object | None = None) -> Object:
     """A pod that deletes what the application keeps in Kafka.
 
     It needs nothing that the operator made: when an application is deleted, that may be gone already.
+
+    Args:
+        app: the application.
+        worker: the template of workers whose image, topology and settings it takes; the one the StreamApp wants when None.
     """
-    container = _container(app, cleanup_environment(app)) | {
+    worker = pod_template(app, _NO_SURROUNDINGS) if worker is None else worker
+    (first,) = (each for each in worker["spec"]["containers"] if each["name"] == _WORKER)
+    container = {key: first[key] for key in _SHARED_BY_CONTAINERS if key in first} | {
         "name": "cleanup",
-        "command": ["millpond", "reset", app.spec.topology, "--delete", "--yes"],
+        "command": ["millpond", "reset", first["command"][2], "--delete", "--yes"],
+        "env": cleanup_environment(first["env"]),
+        "volumeMounts": [each for each in first["volumeMounts"] if each["name"] != "coordinator"],
     }
-    spec = _pod(app, container) | {"restartPolicy": "Never"}
-    spec["volumes"] += [*_mounted_volumes(app), {"name": "state", "emptyDir": {}}]
-    container["volumeMounts"] += [
-        {"name": f"mount-{each.name}", "mountPath": each.path, "readOnly": True} for each in app.spec.pod.mounts
-    ]
-    return {"metadata": {"labels": app.spec.pod.labels | labels(app, "cleanup")}, "spec": spec}
+    volumes = [each for each in worker["spec"]["volumes"] if each["name"] not in {"coordinator", "state"}]
+    spec = {key: worker["spec"][key] for key in _SHARED_BY_PODS if key in worker["spec"]} | {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "volumes": [*volumes, {"name": "state", "emptyDir": {}}],
+    }
+    given = {key: value for key, value in worker["metadata"]["labels"].items() if key != REVISION}
+    return {"metadata": {"labels": given | labels(app, "cleanup") | {APP_UID: app.uid}}, "spec": spec}
 
 
 def _pod(app: StreamApp, container: Object) -> Object:
@@ -123,7 +153,7 @@ def _pod(app: StreamApp, container: Object) -> Object:
 def _container(app: StreamApp, environment: list[Object]) -> Object:
     spec = app.spec
     made: Object = {
-        "name": "worker",
+        "name": _WORKER,
         "image": spec.image,
         "env": environment,
         "terminationMessagePolicy": "FallbackToLogsOnError",

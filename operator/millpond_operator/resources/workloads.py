@@ -13,14 +13,18 @@ from .streamapp import StreamApp
 
 __all__ = (
     "claim_growth",
+    "claim_of",
     "cleanup_job",
     "controller_revision",
+    "fixed_differences",
     "must_be_made_anew",
     "stateful_set",
     "template_of",
 )
 
 _STATE = "state"
+_CLEANUP_SECONDS = 600
+"""An image that cannot be pulled, or a node that is not there, ends no Job by itself."""
 _FIXED = ("podManagementPolicy", "selector", "serviceName", "volumeClaimTemplates")
 """Fields of a StatefulSet that the API server lets nobody change."""
 
@@ -76,10 +80,16 @@ def must_be_made_anew(desired: Object, observed: Mapping[str, Any]) -> bool:
 
     Then it is deleted without its pods (propagation ``Orphan``) and applied: the new one adopts them.
     """
+    return bool(fixed_differences(desired, observed))
+
+
+def fixed_differences(desired: Object, observed: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields of a StatefulSet that differ and that the API server lets nobody change."""
     wanted, there = desired["spec"], observed["spec"]
-    return any(
-        (field in wanted) != (field in there) or not within(wanted.get(field), there.get(field), field)
+    return tuple(
+        field
         for field in _FIXED
+        if (field in wanted) != (field in there) or not within(wanted.get(field), there.get(field), field)
     )
 
 
@@ -94,6 +104,12 @@ def claim_growth(app: StreamApp, claim: Mapping[str, Any]) -> Object | None:
     if app.spec.state.ephemeral or amount(claim["spec"]["resources"]["requests"]["storage"]) >= amount(size):
         return None
     return {"spec": {"resources": {"requests": {"storage": size}}}}
+
+
+def claim_of(app: StreamApp, claim: Mapping[str, Any]) -> bool:
+    """Whether a PersistentVolumeClaim is one that a worker's state is on, by its name as StatefulSets give it."""
+    stem, _, ordinal = claim["metadata"]["name"].rpartition("-")
+    return bool(stem == f"{_STATE}-{app.name}" and ordinal.isdecimal())
 
 
 def controller_revision(app: StreamApp, template: Object, revision: str, number: int = 1) -> Object:
@@ -122,10 +138,16 @@ def template_of(revision: Mapping[str, Any]) -> Object:
     return data
 
 
-def cleanup_job(app: StreamApp) -> Object:
+def cleanup_job(app: StreamApp, template: Object | None = None) -> Object:
     """The Job that deletes the application's internal topics and its consumer group, once no worker is left.
 
-    It belongs to nobody: where an application is deleted in the foreground, what it owns is deleted before it.
+    It belongs to nobody: where an application is deleted in the foreground, what it owns is deleted before it. A label
+    says of which StreamApp it is.
+
+    Args:
+        app: the application.
+        template: the pod template of workers that are known to work, which need not be what the StreamApp wants; that
+            when None.
     """
     return {
         "apiVersion": "batch/v1",
@@ -133,7 +155,8 @@ def cleanup_job(app: StreamApp) -> Object:
         "metadata": metadata(app, cleanup_name(app), "cleanup", owned=False),
         "spec": {
             "backoffLimit": 4,
+            "activeDeadlineSeconds": _CLEANUP_SECONDS,
             "ttlSecondsAfterFinished": 3600,
-            "template": cleanup_template(app),
+            "template": cleanup_template(app, template),
         },
     }

@@ -32,6 +32,7 @@ from .messages import (
     Epoch,
     Heartbeat,
     Refusal,
+    RefusalCode,
     TaskReport,
     TopologySummary,
     Trouble,
@@ -54,6 +55,7 @@ _CONNECT_S = 1.0
 #: The worker reports twice a second.
 _LAGS_LAST_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_FOR_WHAT_IT_RUNS = frozenset({RefusalCode.TOPOLOGY_MISMATCH, RefusalCode.UNSUPPORTED_VERSION})
 
 
 class _Failure(Exception):
@@ -81,6 +83,8 @@ class CoordinatorClient:
 
     Attributes:
         refusal: why the last heartbeat was refused; None when it was answered.
+        shut_out: the last heartbeat was refused for what the worker runs, though it told all of that.
+        heard: set once a heartbeat was answered, refused, or had no usable answer.
         connected_at: monotonic time, in seconds, of the last good answer; None before the first.
         refused_answers: answers of coordinators that do not lead any more. They were ignored.
         failures: heartbeats without a usable answer, refusals aside.
@@ -113,6 +117,8 @@ class CoordinatorClient:
         self._waits_for = trouble
 
         self.refusal: Refusal | None = None
+        self.shut_out = False
+        self.heard = threading.Event()
         self.connected_at: float | None = None
         self.refused_answers = 0
         self.failures = 0
@@ -221,12 +227,13 @@ class CoordinatorClient:
         """Post one heartbeat and wait for no news. For use instead of `run`; what comes of it is logged and no more."""
         try:
             async with aiohttp.ClientSession() as session:
-                outcome = await self._post(session, self._heartbeat(wait_ms=0), timeout_s=_SESSION_MS / 2000)
+                heartbeat = self._heartbeat(wait_ms=0)
+                outcome = await self._post(session, heartbeat, timeout_s=_SESSION_MS / 2000)
         except _Failure as failure:
             self._failed(failure)
             return
         if isinstance(outcome, Refusal):
-            self._refused(outcome)
+            self._refused(outcome, heartbeat)
 
     async def _turns(
         self, session: aiohttp.ClientSession, urgent: asyncio.Event, waiting: set[asyncio.Task[float]]
@@ -258,7 +265,7 @@ class CoordinatorClient:
         try:
             outcome = await self._post(session, heartbeat, timeout_s=max(self._session_ms / 2, wait_ms + 500) / 1000)
             if isinstance(outcome, Refusal):
-                self._refused(outcome)
+                self._refused(outcome, heartbeat)
                 return pauses.after_trouble()
             if not self._take(outcome):
                 return pauses.after_trouble()
@@ -363,7 +370,7 @@ class CoordinatorClient:
             )
             return False
         self.connected_at = time.monotonic()
-        self.refusal = None
+        self.refusal, self.shut_out = None, False
         known = self._answer
         overtaken = known is not None and (answer.epoch, answer.sequence) < (known.epoch, known.sequence)
         if leader == self._leader and overtaken:
@@ -379,15 +386,21 @@ class CoordinatorClient:
                     for task, (owner, sequence) in self._taken_over.items()
                     if not sequence or sequence > answer.sequence
                 }
+        self.heard.set()
         return True
 
-    def _refused(self, refusal: Refusal) -> None:
+    def _refused(self, refusal: Refusal, heartbeat: Heartbeat) -> None:
         self.refusal = refusal
+        # Who did not tell its topology may be refused for just that; it tells with the next heartbeat.
+        told = heartbeat.topology is not None or refusal.code is RefusalCode.UNSUPPORTED_VERSION
+        self.shut_out = told and refusal.code in _FOR_WHAT_IT_RUNS
+        self.heard.set()
         self._send_topology = True  # what is not known is perhaps what is missing
         self._trouble(f"refused: {refusal.code}", f"The coordinator at {self._shown_url} refuses: {refusal.message}")
 
     def _failed(self, failure: _Failure) -> None:
         self.failures += 1
+        self.heard.set()
         self._trouble(failure.kind, f"The coordinator at {self._shown_url} gave no usable answer: {failure}")
 
     def _trouble(self, kind: str, message: str) -> None:

@@ -183,6 +183,7 @@ def take_over(
     owners: Mapping[TaskId, str],
     previous: str | None,
     start_of: Callable[[Partition], int],
+    topology: str,
 ) -> Collection[TaskId]:
     """Write new owners beside the offsets of those tasks that `previous` still owns: a compare-and-swap.
 
@@ -195,6 +196,7 @@ def take_over(
         owners: the new owner of each.
         previous: who must own a task still; None for nobody.
         start_of: where a partition that was never committed begins.
+        topology: hash of the one whose tasks these are from now on.
 
     Returns:
         the tasks that have new owners now.
@@ -217,7 +219,7 @@ def take_over(
     for task in tasks:
         committed = {partition: everything[partition] for partition in inputs[task]}
         if takeable(previous, committed):
-            wanted |= claimed(committed, start_of, owners[task], next_epoch(committed), {previous, None})
+            wanted |= claimed(committed, start_of, owners[task], next_epoch(committed), topology, {previous, None})
             taken.append(task)
     if not wanted:
         return ()
@@ -264,9 +266,12 @@ def claimed(
     start_of: Callable[[Partition], int],
     worker: str,
     epoch: int,
+    topology: str,
     of: Collection[str | None] | None = None,
 ) -> dict[Partition, tuple[int, OffsetMetadata]]:
-    """The offsets as they are, with `worker` as their owner; a partition never committed starts at `start_of`.
+    """The offsets as they are, with `worker` as their owner, as those of a task of the topology with this hash.
+
+    A partition never committed starts at `start_of`.
 
     With `of`, only the partitions of those owners.
     """
@@ -278,6 +283,7 @@ def claimed(
                 epoch=epoch,
                 partition_time=each.metadata.partition_time,
                 processors=each.metadata.processors,
+                topology=topology,
             ),
         )
         for partition, each in committed.items()

@@ -1,14 +1,15 @@
 """Carries out what the coordinator says, and tells it how things stand (design.md, "The coordinator").
 
 The coordinator may be late, wrong, doubled or gone: whose a task is only Kafka says, and everything here is checked
-against that. Without an answer a worker goes on with what it owns.
+against that. Without an answer a worker goes on with what it owns, if that is its topology's. A worker that is refused
+for what it runs holds nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from millpond.errors import OwnershipError
@@ -27,7 +28,7 @@ from millpond.protocol import (
 from millpond.topology import TaskId
 
 from .config import Config
-from .ownership import Claim, claim_of
+from .ownership import Claim, belongs_to, claim_of
 from .registrar import LookedUp, TakenOver
 from .task_manager import TaskManager
 
@@ -90,6 +91,10 @@ class Follower:
         self.leaving = False
         #: Set when Kafka names another owner for a task that runs here: the worker is fenced and has to go back.
         self.fenced = False
+        #: Set when the coordinator refuses this worker for what it runs: everything has to be let go of.
+        self.withdraws = False
+        self._out = False
+        manager.admitted = self._admitted
         manager.on_foreign = self._foreign
         manager.on_released = self._released
 
@@ -102,11 +107,18 @@ class Follower:
             OwnershipError: a newer process has this worker's name.
         """
         answer = self._client.news()
-        if answer is not None:
-            self._take(answer)
         refusal = self._client.refusal
         if refusal is not None and refusal.code is RefusalCode.REPLACED:
             raise OwnershipError(refusal.message)
+        if self.shut_out != self._out:
+            self._out = not self._out
+            self.withdraws = self._out
+            self._answer = None
+            self._ordered.clear()
+        if answer is not None and not self._out:
+            self._take(answer)
+        if self.withdraws:
+            return
         if now - self._last_turn > _FROZEN_S:
             self._doubt_copies(now)
         self._last_turn = now
@@ -129,9 +141,22 @@ class Follower:
             self._adopt(now)
         if now >= self._next_clean_up:
             self._next_clean_up = now + min(_CLEAN_UP_S, self._config.state_cleanup_delay_ms / 1000)
-            if self._connected(now):
+            if self._admitted():
                 self._manager.clean_up(self._config.state_cleanup_delay_ms / 1000)
                 self._look_at_disk()
+
+    @property
+    def shut_out(self) -> bool:
+        """Whether the coordinator refuses this worker for what it runs."""
+        return self._client.shut_out
+
+    @property
+    def let_in(self) -> bool:
+        """Whether the coordinator ever answered this worker."""
+        return self._client.connected_at is not None
+
+    def _admitted(self) -> bool:
+        return not self.shut_out and self._connected(time.monotonic())
 
     @property
     def may_leave(self) -> bool:
@@ -262,15 +287,19 @@ class Follower:
             # The broker refused, or the previous owner came back meanwhile.
             self._ordered.pop(answer.previous, None)
             self._retry_at = time.monotonic() + _RETRY_S
-        self._manager.hold(mine, Role.ACTIVE)
+        if not self._out:
+            self._manager.hold(mine, Role.ACTIVE)
         self._manager.changed = True  # another order for the same owner may wait
         self._report(urgent=True)
 
     # What Kafka says ------------------------------------------------------------------------------------------
 
     def _foreign(self, task: TaskId, claim: Claim, owner: str | None) -> None:
-        """A task was to be active here, but it is another's, or nobody's."""
-        log.info("task %s is %s", task, f"worker {owner}'s" if owner else "nobody's")
+        """A task was to be active here, but it is another's, or nobody's, or another topology's."""
+        if claim is Claim.RESUME:
+            log.info("task %s was another topology's: it waits for the coordinator to let this one in", task)
+        else:
+            log.info("task %s is %s", task, f"worker {owner}'s" if owner else "nobody's")
         self._found[str(task)] = owner or NOBODY
         self._foreign_until[task] = time.monotonic() + _RETRY_S
         self._manager.lost(task)
@@ -315,8 +344,9 @@ class Follower:
                 task
                 for task, where in answer.tasks.items()
                 if claim_of(self._config.worker_id, where.committed)[0] is Claim.RESUME
+                and belongs_to(self._manager.topology, where.committed)
             ]
-            if found:
+            if found and not self._out:
                 log.info("adopting %d tasks that were handed over to this worker", len(found))
                 self._manager.hold(found, Role.ACTIVE)
             return True
@@ -337,7 +367,7 @@ class Follower:
     def _adopt(self, now: float) -> None:
         """Nobody answers: see whether a task was handed over to this worker that it was not told of."""
         self._next_adoption = now + self.session_s
-        if not self._connected(now) and not self.leaving:
+        if not self._connected(now) and not self._out and not self.leaving:
             active = {task for task, held in self._manager.held.items() if held.role is Role.ACTIVE}
             if self._all - active and not self._adopting:
                 self._adopting = self._manager.registrar.find(self._config.worker_id, self._all - active)
@@ -347,8 +377,14 @@ class Follower:
     def _look_at_disk(self) -> None:
         self._on_disk = {str(task): offset for task, offset in self._manager.stores.on_disk(self._manager.held).items()}
 
+    def begin(self, tasks: Collection[TaskId]) -> None:
+        """The first report, while it is being looked up whether these tasks are this worker's."""
+        self._look_at_disk()
+        about_to = TaskReport(Role.ACTIVE, TaskState.ACQUIRING)
+        self._client.report({str(task): about_to for task in tasks}, self._on_disk, {}, Epoch(), self.leaving)
+
     def start(self) -> None:
-        """The first report."""
+        """The first report of what is held."""
         self._look_at_disk()
         self._report(urgent=True)
 

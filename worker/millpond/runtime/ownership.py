@@ -1,7 +1,7 @@
 """Who may run a task, as Kafka knows it: the metadata beside every committed offset.
 
-Each commit writes, for every input partition of a task, its owner, the owner's epoch, the partition time and the
-processors' own metadata. The rules that read it are pure and stand here; `claims.py` carries them out.
+Each commit writes, for every input partition of a task, its owner, the owner's epoch, the topology it belongs to, the
+partition time and the processors' own metadata. The rules that read it are pure and stand here; `claims.py` carries them out.
 
 Offsets that Kafka Streams committed are understood too (base64 of a version byte and the partition time), so an
 application may be moved from Java: such a task has no owner yet.
@@ -25,6 +25,7 @@ __all__ = (
     "CommittedOffset",
     "OffsetMetadata",
     "Partition",
+    "belongs_to",
     "claim_of",
     "decode_metadata",
     "encode_metadata",
@@ -56,6 +57,8 @@ class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     partition_time: int = msgspec.field(default=-1, name="t")
     processors: dict[str, int] = msgspec.field(default_factory=dict, name="p")
     version: int = msgspec.field(default=_VERSION, name="v")
+    topology: str = msgspec.field(default="", name="h")
+    """Hash of the topology whose task it is; "" where nobody wrote it."""
 
 
 class CommittedOffset(NamedTuple):
@@ -115,6 +118,11 @@ def claim_of(worker: str, committed: Mapping[Partition, CommittedOffset]) -> tup
     if foreign:
         return Claim.FOREIGN, foreign[0]
     return Claim.RESUME, worker
+
+
+def belongs_to(topology: str, committed: Mapping[Partition, CommittedOffset]) -> bool:
+    """Whether a task is one of this topology, by its hash, as far as its metadata tells."""
+    return {each.metadata.topology for each in committed.values()} <= {topology, ""}
 
 
 def epoch_of(committed: Mapping[Partition, CommittedOffset]) -> int:

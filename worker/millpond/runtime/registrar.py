@@ -20,7 +20,7 @@ from .claims import OffsetStore, commit_directly, commit_under, take_over
 from .cluster import Cluster
 from .commit import Offsets
 from .errands import Errands
-from .ownership import Claim, CommittedOffset, Partition, claim_of
+from .ownership import Claim, CommittedOffset, Partition, belongs_to, claim_of
 
 __all__ = ("LookedUp", "Registrar", "TakenOver", "Whereabouts")
 
@@ -70,6 +70,7 @@ class Registrar:
         fencing: makes a producer that has the transactional id of an owner to itself; None where there are no
             transactions.
         start_of: where a partition that was never committed begins, from its range.
+        topology: hash of the worker's.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Registrar:
         partitions_of: Callable[[TaskId], tuple[Collection[Partition], Collection[Partition]]],
         fencing: Callable[[str], Producer] | None,
         start_of: Callable[[Partition, tuple[int, int]], int],
+        topology: str,
     ) -> None:
         self._errands = errands
         self._cluster = cluster
@@ -87,6 +89,7 @@ class Registrar:
         self._partitions_of = partitions_of
         self._fencing = fencing
         self._start_of = start_of
+        self._topology = topology
         self._number = 0
         self._answers: SimpleQueue[LookedUp | TakenOver | BaseException] = SimpleQueue()
 
@@ -108,7 +111,7 @@ class Registrar:
         return number
 
     def find(self, worker: str, tasks: Collection[TaskId]) -> int:
-        """As `look_up`, for those of the tasks that name a worker; one answer, which may be empty."""
+        """As `look_up`, for those of the tasks that `naming` would give; one answer, which may be empty."""
         self._number += 1
         number = self._number
         self._ask(lambda: self._answers.put(self._whereabouts(self._naming(worker, tasks), True, number)))
@@ -146,7 +149,7 @@ class Registrar:
         return self._errands.run(lambda: self._whereabouts(tasks, True, 0)).result()
 
     def naming(self, worker: str, tasks: Collection[TaskId]) -> list[TaskId]:
-        """Those of the tasks that name a worker, not waiting for transactions."""
+        """Those of the tasks that name a worker, and no other topology; transactions are not waited for."""
         return self._errands.run(lambda: self._naming(worker, tasks)).result()
 
     def surveyed(self, tasks: Collection[TaskId]) -> dict[TaskId, Mapping[Partition, CommittedOffset]]:
@@ -222,7 +225,11 @@ class Registrar:
         return {task: {each: found[each] for each in own} for task, own in inputs.items()}
 
     def _naming(self, worker: str, tasks: Collection[TaskId]) -> list[TaskId]:
-        return [task for task, seen in self._survey(tasks).items() if claim_of(worker, seen)[0] is Claim.RESUME]
+        return [
+            task
+            for task, seen in self._survey(tasks).items()
+            if claim_of(worker, seen)[0] is Claim.RESUME and belongs_to(self._topology, seen)
+        ]
 
     def _take_over(self, previous: str | None, owners: Mapping[TaskId, str]) -> TakenOver:
         inputs = {task: self._partitions_of(task)[0] for task in owners}
@@ -234,7 +241,9 @@ class Registrar:
         taken: Collection[TaskId] = ()
         try:
             consumer = self._errands.consumer()
-            taken = take_over(self._fencing, consumer, self._offsets, inputs, owners, previous, start_of)
+            taken = take_over(
+                self._fencing, consumer, self._offsets, inputs, owners, previous, start_of, self._topology
+            )
         except OwnershipError as error:
             log.warning("%s", error)
         except KafkaException as error:

@@ -30,8 +30,8 @@ from .environment import Environment
 from .errands import Errands
 from .global_state import GlobalStores
 from .holdings import Held
-from .ownership import Claim, CommittedOffset, OffsetMetadata, Partition, claim_of, epoch_of, next_epoch
-from .plan import Plan
+from .ownership import Claim, CommittedOffset, OffsetMetadata, Partition, belongs_to, claim_of, epoch_of, next_epoch
+from .plan import Plan, summary
 from .registrar import LookedUp, Registrar, Whereabouts
 from .renewable import RenewableConsumer
 from .restore import ChangelogReader, Restoration
@@ -56,6 +56,8 @@ class TaskManager:
         globals: the global stores.
         stores: the state of all tasks.
         registrar: asks Kafka whose tasks are.
+        topology: the hash of the worker's.
+        admitted: whether tasks may be taken up that were another topology's. Without a coordinator they always may.
         changed: something happened to a task since somebody looked.
     """
 
@@ -89,6 +91,8 @@ class TaskManager:
         self.by_input: dict[Partition, StreamTask] = {}
         self.changed = True
         self.outbox: list[Outgoing] = []
+        self.topology = summary(plan).hash
+        self.admitted: Callable[[], bool] = lambda: True
         self.on_foreign: OnForeign = self._refuse
         self.on_released: Callable[[Mapping[TaskId, str]], None] = lambda _: None
         self._unsettled = 0
@@ -101,6 +105,7 @@ class TaskManager:
             lambda task: (plan.inputs_of(task), plan.changelogs_of(task)),
             fencing if config.exactly_once else None,
             self.start_of,
+            self.topology,
         )  # fmt: skip
 
     # What there is --------------------------------------------------------------------------------------------
@@ -187,9 +192,8 @@ class TaskManager:
         self._count()
 
     def _acquired(self, held: Held, where: Whereabouts) -> None:
-        claim, owner = claim_of(self._config.worker_id, where.committed)
-        if claim is not Claim.RESUME:
-            self.on_foreign(held.id, claim, owner)
+        if not self._may_resume(where):
+            self.on_foreign(held.id, *claim_of(self._config.worker_id, where.committed))
             return
         if self._config.coordinator_url is None:
             self.check_mine(held, where)
@@ -207,6 +211,11 @@ class TaskManager:
         held.where = where
         held.state = TaskState.RESTORING
         self._unassign(each for each in held.changelogs if each.done)
+
+    def _may_resume(self, where: Whereabouts) -> bool:
+        if claim_of(self._config.worker_id, where.committed)[0] is not Claim.RESUME:
+            return False
+        return belongs_to(self.topology, where.committed) or self.admitted()
 
     def check_mine(self, held: Held, where: Whereabouts) -> None:
         """Without a coordinator nobody but another process can have taken a task.
@@ -298,6 +307,8 @@ class TaskManager:
             # Its processors' init() may read the stores: they are complete only now.
             held.task = self._make_task(held, held.where)
             held.state = TaskState.RUNNING
+            if any(each.metadata.topology != self.topology for each in held.committed.values()):
+                held.task.commit_needed = True  # nobody is to take it for another topology's any more
         positions: list[TopicPartition] = []
         for held in started:
             assert held.task is not None
@@ -332,7 +343,7 @@ class TaskManager:
         if held.release_to is not None and held.id in self._to_release:
             owner, epoch = held.release_to, held.epoch + 1
         if held.task is not None:
-            return held.task.positions(owner, epoch)
+            return held.task.positions(owner, epoch, self.topology)
         assert held.where is not None
         # It is handed over before it ran: nothing of it changes but the owner.
         return self._claimed(held.where, owner, epoch)
@@ -568,12 +579,14 @@ class TaskManager:
         """The offsets of tasks that are this worker's, as they are, with the epochs of a new incarnation."""
         offsets: dict[Partition, tuple[int, OffsetMetadata]] = {}
         for where in answer.tasks.values():
-            if claim_of(self._config.worker_id, where.committed)[0] is Claim.RESUME:
+            if self._may_resume(where):
                 offsets |= self._claimed(where, self._config.worker_id, next_epoch(where.committed))
         return offsets
 
     def _claimed(self, where: Whereabouts, owner: str, epoch: int) -> dict[Partition, tuple[int, OffsetMetadata]]:
-        return claimed(where.committed, lambda each: self.start_of(each, where.ranges[each]), owner, epoch)
+        return claimed(
+            where.committed, lambda each: self.start_of(each, where.ranges[each]), owner, epoch, self.topology
+        )
 
     def start_of(self, partition: Partition, found: tuple[int, int]) -> int:
         """Where a partition that was never committed begins.

@@ -69,6 +69,8 @@ _IN_FLIGHT_WAIT_S = 0.001
 _UNSETTLED_WAIT_S = 0.002
 _NEWS_WAIT_S = 0.01
 _GOODBYE_S = 2.0
+#: Before a worker goes on with what is its own by Kafka, it waits so long for the coordinator to let it in or to refuse it.
+_DOOR_S = 2.0
 #: A task that takes longer to begin is worth a word, and another one so much later.
 _EXPLAIN_S = 10.0
 #: Changelog records per turn beside running tasks.
@@ -217,15 +219,15 @@ class Worker:
         """Find out which tasks are this worker's, and take them up."""
         config, manager = self.config, self._manager
         tasks = list(self._assembly.plan.tasks)
+        if config.coordinator_url is not None:
+            self._client = self._made_client(config.coordinator_url, self._assembly.plan)
+            self._follower = Follower(manager, self._client, config, frozenset(tasks))
         mine = self._claimed(tasks)
         self._become(WorkerState.RESTORING)
         self._make_globals()
         manager.hold(mine, Role.ACTIVE)
-        if config.coordinator_url is not None:
-            self._client = self._made_client(config.coordinator_url, self._assembly.plan)
-            self._follower = Follower(manager, self._client, config, frozenset(tasks))
+        if self._follower is not None:
             self._follower.start()
-            self._heartbeats = self.metrics.http.spawn(self._client.run())
 
     def _claimed(self, tasks: Sequence[TaskId]) -> Sequence[TaskId]:
         """The tasks to begin with, announced as this worker's."""
@@ -234,12 +236,12 @@ class Worker:
         while True:
             self._start_producer()
             try:
-                if config.coordinator_url is None:
+                if self._follower is None:
                     claim_everything(manager.registrar, config, tasks, take_over=self._take_over)
                     mine = tasks
                 else:
                     # What becomes this worker's a moment later, somebody tells it.
-                    mine = manager.registrar.naming(config.worker_id, tasks)
+                    mine = self._let_in(self._follower, manager.registrar.naming(config.worker_id, tasks))
                 announce(manager, config, self._collector.producer, mine)
                 self.waiting.ends("start")
                 return mine
@@ -252,6 +254,15 @@ class Worker:
                 self.waiting.begins("start", error if isinstance(error, MillpondError) else _refused(error))
                 self._close_offset_sink()
                 self._stop.wait(_RIVAL_WAIT_S)
+
+    def _let_in(self, follower: Follower, mine: Sequence[TaskId]) -> Sequence[TaskId]:
+        """What to begin with: nothing where the coordinator refuses this worker for what it runs."""
+        follower.begin(mine)
+        if self._heartbeats is None:
+            assert self._client is not None
+            self._heartbeats = self.metrics.http.spawn(self._client.run())
+            self._client.heard.wait(_DOOR_S)
+        return () if follower.shut_out else mine
 
     def _make_globals(self) -> None:
         manager = self._manager
@@ -369,6 +380,8 @@ class Worker:
                 manager.looked_up(answer)
         if follower is not None:
             follower.turn(time.monotonic())
+            if follower.withdraws:
+                self._withdraw(follower)
             if follower.fenced:
                 follower.fenced = False
                 raise CommitFailed("tasks of this worker were taken over", fenced=True)
@@ -574,6 +587,25 @@ class Worker:
         follower.leave()
         while not follower.may_leave and time.monotonic() < deadline:
             self._turn_or_recover()
+        if follower.shut_out and not follower.let_in:
+            self._withdraw(follower)
+
+    def _withdraw(self, follower: Follower) -> None:
+        """The coordinator refuses this worker for what it runs: hold nothing.
+
+        What it processed is committed if it was ever let in, and aborted if not.
+        """
+        follower.withdraws = False
+        manager = self._manager
+        if not manager.held:
+            return
+        log.warning("letting go of all tasks: the coordinator refuses what this worker runs")
+        for task in list(manager.releases):
+            manager.keep(task)
+        if follower.let_in:
+            self._finish()
+        manager.drop(list(manager.held))
+        self._go_back()
 
     def _finish(self) -> None:
         """Commit what is processed, within the deadline."""
@@ -611,9 +643,11 @@ class Worker:
 
     @property
     def shut_out(self) -> str | None:
-        """Why the coordinator has never let this worker in; None when it has, or when there is none."""
+        """Why the coordinator has never let this worker in, or does not any more; None when it does, or there is none."""
         client = self._client
-        refusal = client.refusal if client is not None and client.connected_at is None else None
+        if client is None or (client.connected_at is not None and not client.shut_out):
+            return None
+        refusal = client.refusal
         return None if refusal is None else refusal.message
 
     def globals_ready(self) -> bool:

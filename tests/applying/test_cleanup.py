@@ -1,0 +1,101 @@
+"""The Job that deletes what an application has in Kafka."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from millpond_operator.controllers.applying import NameTaken
+from millpond_operator.controllers.problems import cleanup_problem
+from millpond_operator.resources import cleanup_job, finish, pod_template, revision_of
+from tests.applying.bench import SURROUNDINGS
+from tests.support.kafka import eventually
+
+
+def container(job):
+    return job["spec"]["template"]["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["still in the StatefulSet", "kept as a revision"])
+def test_it_runs_what_is_known_to_work(on_bench, api, namespace, kept):
+    """The revision that was wanted last failed: neither its image nor its topology can clean up."""
+
+    async def scenario(bench):
+        good = revision_of(pod_template(bench.app, SURROUNDINGS))
+        await bench.pass_by(bench.decision(current=good))
+        bench.change(image="broken:4", topology="app:other")
+        if kept:
+            await bench.pass_by(bench.decision(current=good))
+        await bench.applier.clean_up(bench.app, good)
+        job = api.get("Job", namespace, "delays-cleanup")
+        assert container(job)["image"] == "delays:3"
+        assert container(job)["command"] == ["millpond", "reset", "app:delays", "--delete", "--yes"]
+        assert bench.applier.cleanup(bench.app)["metadata"]["uid"] == job["metadata"]["uid"]
+
+    on_bench(scenario)
+
+
+def test_it_runs_what_is_wanted_when_nothing_else_is_at_hand(on_bench, api, namespace):
+    """In the foreground, what the application owns is deleted first."""
+
+    async def scenario(bench):
+        await bench.applier.clean_up(bench.app, "0123456789")
+        assert container(api.get("Job", namespace, "delays-cleanup"))["image"] == "delays:3"
+
+    on_bench(scenario)
+
+
+def test_the_job_of_a_former_stream_app_does_not_count(on_bench, api, namespace):
+    """It is done, or has failed, for another one of that name: this one has a Job of its own."""
+
+    async def scenario(bench):
+        former = dataclasses.replace(bench.app, uid="6a9c2b4e")
+        theirs = api.apply(finish(cleanup_job(former), 3), manager="millpond-operator")
+        await bench.see()
+        assert bench.applier.cleanup(bench.app) is None
+        with pytest.raises(NameTaken, match="goes by itself"):
+            await bench.applier.claim_names(bench.app)  # it deletes what the new one would make
+        await bench.applier.clean_up(bench.app, "")
+        job = api.get("Job", namespace, "delays-cleanup")
+        assert job["metadata"]["uid"] != theirs["metadata"]["uid"]
+        assert bench.applier.cleanup(bench.app)["metadata"]["uid"] == job["metadata"]["uid"]
+        await bench.applier.claim_names(bench.app)
+
+    on_bench(scenario)
+
+
+def test_a_former_job_that_is_over_keeps_no_stream_app_from_starting(on_bench, api, namespace):
+    """It is there for its log."""
+
+    async def scenario(bench):
+        former = dataclasses.replace(bench.app, uid="6a9c2b4e")
+        job = cleanup_job(former)
+        job["spec"]["activeDeadlineSeconds"] = 1
+        api.create(job)
+
+        def over():
+            conditions = api.get("Job", namespace, "delays-cleanup").get("status", {}).get("conditions") or ()
+            return any((each["type"], each["status"]) == ("Failed", "True") for each in conditions)
+
+        eventually(over, "the Job has failed")
+        await bench.see()
+        await bench.applier.claim_names(bench.app)
+
+    on_bench(scenario)
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [("DeadlineExceeded", "it took too long; see that the image"), ("BackoffLimitExceeded", "see the log of Job 'j'")],
+)
+def test_a_job_that_gave_up_says_where_to_look(reason, told):
+    """The pods of one that took too long are gone, and their logs with them."""
+    failed = {"type": "Failed", "status": "True", "reason": reason}
+    problem = cleanup_problem({"metadata": {"name": "j"}, "status": {"conditions": [failed]}}, ())
+    assert problem is not None
+    assert (problem.reason, problem.settled) == ("CleanupFailed", True)
+    assert told in problem.message
+    assert "Delete Job 'j' to try again" in problem.message
+    running = {"metadata": {"name": "j"}, "status": {"conditions": [failed | {"status": "False"}]}}
+    assert cleanup_problem(running, ()) is None

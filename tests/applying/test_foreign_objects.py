@@ -1,0 +1,183 @@
+"""What belongs to others stays theirs, whenever it turns up."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from millpond.protocol import Epoch, View
+from millpond_operator.controllers.applying import NameTaken
+from millpond_operator.controllers.assignments import KubernetesStore
+from millpond_operator.controllers.writing import over
+from millpond_operator.coordinator import StoreError
+from millpond_operator.kubernetes import Conflict, kinds
+from millpond_operator.resources import (
+    APP,
+    children,
+    cleanup_job,
+    controller_revision,
+    finish,
+    owned_by,
+    pod_template,
+    revision_of,
+    stateful_set,
+    stream_assignment,
+)
+from tests.applying.bench import SURROUNDINGS
+
+VIEW = View("delays", Epoch(4, 1), None, ())
+
+
+def everything(app):
+    template = pod_template(app, SURROUNDINGS)
+    revision = revision_of(template)
+    return [
+        *children(app, SURROUNDINGS),
+        stateful_set(app, template, revision, 0),
+        controller_revision(app, template, revision),
+        cleanup_job(app),
+        stream_assignment(app, VIEW),
+    ]
+
+
+def foreign(manifest):
+    """One of that name that somebody else made, who knows nothing of StreamApps."""
+    made = copy.deepcopy(manifest)
+    made["metadata"] = {key: made["metadata"][key] for key in ("name", "namespace")}
+    if made["kind"] == "Job":  # its labels would become the Job's
+        made["spec"]["template"]["metadata"] = {}
+    return made
+
+
+async def applied(bench, kind, manifest):
+    """What there was, and what there is after the manifest was applied over it; controllers write to it as well."""
+    while True:
+        there = await bench.client.get(kind, bench.app.namespace, manifest["metadata"]["name"])
+        try:
+            return there, await bench.client.apply(kind, over(manifest, there))
+        except Conflict:
+            continue
+
+
+def test_what_was_not_read_is_not_written_over(on_bench, api):
+    """A manifest for what is not there makes an object, and changes none that turned up meanwhile."""
+
+    async def scenario(bench):
+        for manifest in everything(bench.app):
+            kind = next(kind for kind in vars(kinds).values() if getattr(kind, "kind", "") == manifest["kind"])
+            wanted = finish(manifest, 4)
+            made = await bench.client.apply(kind, over(wanted, None))
+            assert [each["operation"] for each in made["metadata"]["managedFields"]] == ["Apply"], kind
+            with pytest.raises(Conflict):
+                await bench.client.apply(kind, over(wanted, None))
+            now, changed = await applied(bench, kind, finish(manifest, 5))
+            assert changed["metadata"]["uid"] == made["metadata"]["uid"]
+            with pytest.raises(Conflict):
+                await bench.client.apply(kind, over(wanted, now))
+
+    on_bench(scenario)
+
+
+def test_a_foreign_object_that_turns_up_after_names_were_claimed_stays_as_it_is(on_bench, api, namespace):
+    """Between the look and the write, somebody makes an object of that name: the write takes nothing from him."""
+
+    async def scenario(bench):
+        app = bench.app
+        await bench.applier.claim_names(app)
+        manifests = [each for each in everything(app) if each["kind"] != "StreamAssignment"]
+        theirs = {each["kind"]: api.create(foreign(each)) for each in manifests}
+        for manifest in manifests:
+            kind = manifest["kind"]
+            with pytest.raises(NameTaken, match=f"{kind} '{manifest['metadata']['name']}' exists and does not belong"):
+                await bench.applier.apply(app, manifest)
+            now = api.get(kind, namespace, manifest["metadata"]["name"])["metadata"]
+            assert now["uid"] == theirs[kind]["metadata"]["uid"]
+            assert "labels" not in now or APP not in now["labels"]
+            assert "ownerReferences" not in now
+        with pytest.raises(NameTaken):
+            await bench.applier.claim_names(app)
+        for manifest in manifests:
+            api.delete(manifest["kind"], namespace, manifest["metadata"]["name"], propagationPolicy="Background")
+            await bench.applier.apply(app, manifest)
+            assert APP in api.get(manifest["kind"], namespace, manifest["metadata"]["name"])["metadata"]["labels"]
+
+    on_bench(scenario)
+
+
+def test_a_foreign_assignment_stays_as_it_is(on_bench, api, namespace):
+    """The coordinator does not write down its decisions there, and says whose it has to be."""
+
+    async def scenario(bench):
+        store = KubernetesStore(bench.client, bench.cache, lambda: bench.app, 4)
+        api.create(foreign(stream_assignment(bench.app, VIEW)))
+        with pytest.raises(StoreError, match="does not belong to this StreamApp"):
+            await store.save(VIEW)
+        assert "ownerReferences" not in api.get("StreamAssignment", namespace, "delays")["metadata"]
+        api.delete("StreamAssignment", namespace, "delays")
+        await store.save(VIEW)
+        assert await store.load() == VIEW
+
+    on_bench(scenario)
+
+
+def test_an_assignment_is_written_though_the_cache_is_behind(on_bench, api, namespace):
+    """Somebody annotated it, and no watch has shown that yet; or no watch shows it at all."""
+
+    async def scenario(bench):
+        store = KubernetesStore(bench.client, bench.cache, lambda: bench.app, 4)
+        await store.save(VIEW)
+        api.patch("StreamAssignment", namespace, "delays", {"metadata": {"annotations": {"a": "b"}}})
+        later = View("delays", Epoch(4, 2), None, ())
+        await store.save(later)
+        assert await store.load() == later
+        bench.cache.clear()
+        latest = View("delays", Epoch(4, 3), None, ())
+        await store.save(latest)
+        assert await store.load() == latest
+
+    on_bench(scenario)
+
+
+def test_an_object_whose_label_was_taken_away_is_known_again(on_bench, api, namespace):
+    """No watch shows it any more; to decide as if it were not there would be to make it anew over its pods."""
+
+    async def scenario(bench):
+        await bench.make_set(bench.decision(replicas=0))
+        api.patch("StatefulSet", namespace, "delays", {"metadata": {"labels": {APP: None}}})
+        await bench.see()
+        shown = api.get("StatefulSet", namespace, "delays")
+        bench.cache.gone(kinds.STATEFUL_SET, shown)  # as a watch with a selector tells it
+        assert bench.cache.get(kinds.STATEFUL_SET, namespace, "delays") is None
+        with pytest.raises(Conflict):
+            await bench.make_set(bench.decision(replicas=3))
+        assert api.get("StatefulSet", namespace, "delays")["spec"]["replicas"] == 0, "it is decided anew first"
+        assert bench.cache.get(kinds.STATEFUL_SET, namespace, "delays") is not None
+        await bench.make_set(bench.decision(replicas=3))
+        assert api.get("StatefulSet", namespace, "delays")["spec"]["replicas"] == 3
+
+    on_bench(scenario)
+
+
+def test_the_template_of_a_foreign_set_is_nothing_to_go_back_to(on_bench, api, namespace):
+    """Neither is it kept, nor run, nor cleaned up with, though it has our labels."""
+
+    async def scenario(bench):
+        app = bench.app
+        template = pod_template(app, SURROUNDINGS)
+        theirs = stateful_set(app, template, "0123456789", 0)
+        theirs["metadata"].pop("ownerReferences")
+        api.create(theirs)
+        revision = controller_revision(app, template, "9876543210")
+        revision["metadata"].pop("ownerReferences")
+        api.create(revision)
+        await bench.see()
+        assert bench.cache.get(kinds.STATEFUL_SET, namespace, "delays") is not None
+        assert not bench.applier.kept(app)
+        with pytest.raises(NameTaken):
+            await bench.make_set(bench.decision(current="0123456789"))
+        names = {each["metadata"]["name"] for each in api.list("ControllerRevision", namespace)}
+        assert "delays-0123456789" not in names
+        assert not any(owned_by(app, each) for each in api.list("ControllerRevision", namespace))
+
+    on_bench(scenario)

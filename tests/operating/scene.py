@@ -1,0 +1,198 @@
+"""A stage that several tests share, with an operator at work, and StreamApps on it as people write them."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.api import Api, ApiFailure, Object
+from tests.cluster.apiserver import SharedApiServer
+from tests.cluster.background import Background
+from tests.cluster.faultproxy import FaultProxy
+from tests.cluster.kubelets import Kubelets
+from tests.operating.process import Operator
+from tests.operating.stage import Stage, wait_for
+
+__all__ = ("BASE", "TASKS", "Scene", "merged", "scene_of")
+
+TASKS = 4
+PATIENCE_S = 45.0
+#: Nothing happens to the operator or its watches here, and machines may be busy.
+_CALM = {
+    "LEASE_DURATION": "15s",
+    "LEASE_RENEW_DEADLINE": "10s",
+    "LEASE_RETRY_PERIOD": "2s",
+    "RESYNC_INTERVAL": "60s",
+    "WATCH_PATIENCE": "60s",
+    "REQUEST_TIMEOUT": "10s",
+}
+#: The least that a StreamApp needs, and no wait for what takes no time here.
+BASE: Object = {
+    "image": "delays:1",
+    "topology": "app:delays",
+    "kafka": {"bootstrapServers": "kafka:9092"},
+    "rollout": {"minReady": "0s"},
+}
+
+
+def merged(spec: Object, changes: Object) -> Object:
+    """A specification with changes; None takes a field out, lists are replaced."""
+    made = dict(spec)
+    for key, value in changes.items():
+        if value is None:
+            made.pop(key, None)
+        elif isinstance(value, dict) and isinstance(made.get(key), dict):
+            made[key] = merged(made[key], value)
+        else:
+            made[key] = value
+    return made
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All that a test needs. Safe from several threads."""
+
+    api: Api
+    namespace: str
+    kubelets: Kubelets
+    operator: Operator
+    proxy: FaultProxy
+    """The operator's only way to the API server."""
+
+    def apply(self, name: str, spec: Object, **metadata: Any) -> Object:
+        """Apply a StreamApp, as `kubectl apply --server-side` does."""
+        return self.api.apply(
+            {
+                "apiVersion": "millpond.dev/v1alpha1",
+                "kind": "StreamApp",
+                "metadata": {"name": name, "namespace": self.namespace, **metadata},
+                "spec": spec,
+            }
+        )
+
+    def refusal(self, name: str, spec: Object) -> str:
+        """The sentence with which the API server refuses a StreamApp; "" when it takes it."""
+        try:
+            self.apply(name, spec)
+        except ApiFailure as failure:
+            assert failure.status == 422, failure
+            return " ".join(failure.message.split())
+        return ""
+
+    def get(self, kind: str, name: str) -> Object:
+        """An object."""
+        return self.api.get(kind, self.namespace, name)
+
+    def find(self, kind: str, name: str) -> Object | None:
+        """An object, or None if there is none."""
+        return self.api.find(kind, self.namespace, name)
+
+    def delete(self, kind: str, name: str, **options: Any) -> None:
+        """Delete an object."""
+        self.api.delete(kind, self.namespace, name, **options)
+
+    def patch(self, kind: str, name: str, patch: Any) -> Object:
+        """Change an object."""
+        return self.api.patch(kind, self.namespace, name, patch)
+
+    def annotate(self, name: str, key: str, value: str | None) -> None:
+        """Annotate a StreamApp; None removes it."""
+        self.patch("StreamApp", name, {"metadata": {"annotations": {f"millpond.dev/{key}": value}}})
+
+    def of_app(self, kind: str, name: str) -> list[Object]:
+        """What was made for a StreamApp."""
+        return self.api.list(kind, self.namespace, f"millpond.dev/app={name}")
+
+    def pods(self, name: str) -> dict[str, Object]:
+        """A StreamApp's workers' pods by name."""
+        found = self.api.list("Pod", self.namespace, f"millpond.dev/app={name},app.kubernetes.io/component=worker")
+        return {pod["metadata"]["name"]: pod for pod in found}
+
+    def uids(self, kind: str, name: str) -> dict[str, str]:
+        """Who they are, by name: what was made anew has another uid."""
+        return {each["metadata"]["name"]: each["metadata"]["uid"] for each in self.of_app(kind, name)}
+
+    def status(self, name: str) -> Object:
+        """The status of a StreamApp."""
+        found: Object = (self.find("StreamApp", name) or {}).get("status", {})
+        return found
+
+    def condition(self, name: str, type: str) -> Object:
+        """One of its conditions."""
+        return condition_in(self.status(name), type)
+
+    def events(self, name: str) -> list[Object]:
+        """What was told of a StreamApp."""
+        found = self.api.list("Event", self.namespace)
+        about = {"kind": "StreamApp", "name": name}
+        return [each for each in found if about.items() <= each["involvedObject"].items()]
+
+    def settled(self, name: str) -> bool:
+        """Whether the operator is done with what was asked for."""
+        app = self.get("StreamApp", name)
+        status = app.get("status", {})
+        if status.get("observedGeneration") != app["metadata"]["generation"] or {"rollout", "scaling"} & status.keys():
+            return False
+        true = {each["type"] for each in status["conditions"] if each["status"] == "True"}
+        if "Degraded" in true:
+            return False
+        return "Suspended" in true or ("Ready" in true and self.placed(name) == TASKS)
+
+    def placed(self, name: str) -> int:
+        """How many tasks have a worker that is known to own them."""
+        workers = (self.find("StreamAssignment", name) or {"spec": {}})["spec"].get("workers", ())
+        return sum(len({*worker.get("owns", ())} & {*worker.get("active", ())}) for worker in workers)
+
+    def await_settled(self, name: str, seconds: float = PATIENCE_S) -> None:
+        """Wait until it is."""
+        self.eventually(lambda: self.settled(name), lambda: f"{name} settles: {self.status(name)}", seconds)
+
+    def eventually(
+        self, holds: Callable[[], bool], what: Callable[[], object] | str, seconds: float = PATIENCE_S
+    ) -> None:
+        """Wait for something; `what` is asked for its words only when it does not happen."""
+        try:
+            wait_for(holds, "", seconds)
+        except AssertionError:
+            words = what if isinstance(what, str) else what()
+            raise AssertionError(f"waited {seconds} s in vain: {words}\n{self.operator.tail(25)}") from None
+
+    def await_true(self, name: str, type: str, reason: str | None = None, seconds: float = PATIENCE_S) -> Object:
+        """Wait until a condition is True, for this reason; the condition."""
+
+        def holds() -> bool:
+            found = self.condition(name, type)
+            return found.get("status") == "True" and reason in {None, found["reason"]}
+
+        self.eventually(holds, lambda: f"{name} is {type} ({reason}): {self.status(name)}", seconds)
+        return self.condition(name, type)
+
+
+def condition_in(status: Object, type: str) -> Object:
+    """One of the conditions in a status."""
+    return next((each for each in status.get("conditions", ()) if each["type"] == type), {})
+
+
+@contextlib.contextmanager
+def scene_of(
+    api: Api, server: SharedApiServer, background: Background, directory: Path, name: str, **settings: str
+) -> Iterator[Scene]:
+    """Set it up, and take it down; afterwards nothing must have been that must never be."""
+    namespace = f"{name}-{uuid.uuid4().hex[:8]}"
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    try:
+        with Stage(api, background, server, namespace, directory, _CALM | settings, TASKS) as stage:
+            stage.kubelets.images["delays:3"] = stage.kubelets.images["delays:2"]
+            stage.start()
+            process = stage.operator.process
+            yield Scene(api, namespace, stage.kubelets, stage.operator, stage.proxy)
+            log = stage.operator.log.read_text()
+            assert stage.operator.process is process and stage.operator.alive, f"the operator ended:\n{log[-8000:]}"
+            assert "Traceback" not in log, log[log.index("Traceback") :][:8000]
+            assert not stage.violations()
+    finally:
+        api.delete("Namespace", None, namespace)

@@ -1,0 +1,211 @@
+"""The API server refuses, fails, lies and goes away during a whole life cycle: what comes of it is the same."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.api import Object
+from tests.cluster.calls import Call, is_write
+from tests.cluster.faultproxy import FaultProxy, WatchEnd, on
+from tests.operating.stage import LEASE, App, Stage, wait_for
+
+SETTINGS = {"RESYNC_INTERVAL": "1s", "WATCH_PATIENCE": "1s", "LEASE_DURATION": "5s", "LEASE_RENEW_DEADLINE": "4s"}
+
+
+@pytest.fixture(scope="module")
+def stage(api, background, api_server, crds, tmp_path_factory):
+    namespace = f"api-faults-{uuid.uuid4().hex[:8]}"
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    with Stage(api, background, api_server, namespace, tmp_path_factory.mktemp("operator"), SETTINGS) as stage:
+        stage.start()
+        yield stage
+    api.delete("Namespace", None, namespace)
+
+
+@pytest.fixture
+def app(request, stage):
+    """An application for one test; afterwards nothing is in the way of the next one's."""
+    if not stage.operator.alive:
+        stage.start()
+    app = stage.app(f"app-{uuid.uuid4().hex[:8]}")
+    yield app
+    stage.proxy.mend()
+    app.delete()
+    assert not stage.violations()
+
+
+@pytest.fixture(scope="module")
+def ending(stage):
+    """What comes of a life without trouble."""
+    app = stage.app("steady")
+    live(app, lambda: None)
+    ending = app.rest()
+    app.delete()
+    return ending
+
+
+def live(app: App, trouble: Callable[[], object]) -> None:
+    """A whole life but for its end, with trouble before each thing that happens in it."""
+    for change in ({"replicas": 2}, {"replicas": 4}, {"replicas": 2}, {"image": "delays:2"}):
+        trouble()
+        app.apply(**change)
+        app.runs(seconds=60)
+    # Later, when all start at once, the first ones may be given what others come back for.
+    assert not app.streams.fenced, "tasks were taken from a worker that processed them"
+    trouble()
+    app.apply(suspended=True)
+    app.phase_is("Suspended", 60)
+    trouble()
+    app.apply(suspended=False)
+    app.runs(seconds=60)
+
+
+def reads(call: Call) -> bool:
+    return bool(call.resource) and call.verb in {"get", "list"} and call.resource != "leases"
+
+
+def cached(call: Call) -> bool:
+    """What the operator lists and watches; of the rest it may read single objects only."""
+    return call.resource not in {"leases", "secrets"}
+
+
+def every(number: int, match: Callable[[Call], bool]) -> Callable[[Call], bool]:
+    """One of so many."""
+    count = itertools.count(1)
+    return lambda call: match(call) and next(count) % number == 0
+
+
+def burst(status: int, match: Callable[[Call], bool], times: int = 4, **more) -> Callable[[FaultProxy], None]:
+    return lambda proxy: proxy.answer(status, times=times, match=match, **more)
+
+
+FAULTS: dict[str, Callable[[FaultProxy], object]] = {
+    "writes answered with 409": burst(409, is_write),
+    "writes answered with 422": burst(422, is_write),
+    "writes answered with 429": burst(429, is_write, retry_after=1),
+    "writes answered with 500": burst(500, is_write),
+    "writes done and answered with 500": burst(500, is_write, applied=True),
+    "writes whose answers are lost": lambda proxy: proxy.lose_answers(times=4),
+    "reads answered with 429": burst(429, reads, retry_after=1),
+    "reads answered with 500": burst(500, reads, times=12),
+    "every third write answered with 409": burst(409, every(3, is_write), times=20),
+    "every third write's answer lost": lambda proxy: proxy.lose_answers(match=every(3, is_write), times=20),
+    "leases that cannot be renewed at once": burst(500, on("leases"), times=2),
+    "watches that break": lambda proxy: proxy.end_watches(WatchEnd.RESET),
+    "watches that expire": lambda proxy: proxy.end_watches(WatchEnd.EXPIRED),
+    "watches that fall silent": lambda proxy: proxy.silence_watches(new=False),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_life_with_trouble_ends_as_one_without(fault, stage, app, ending):
+    """The fault occurs before every change of the StreamApp, and lasts into it."""
+
+    def trouble() -> None:
+        stage.proxy.mend()
+        FAULTS[fault](stage.proxy)
+
+    live(app, trouble)
+    stage.proxy.mend()
+    app.ends_like(ending)
+
+
+@pytest.mark.slow
+def test_nothing_is_written_when_everything_is_listed_and_nothing_changed(stage, app):
+    """However often that is."""
+    app.apply()
+    app.runs()
+    wait_for(lambda: quiet(stage), "the operator is done")
+    stage.proxy.forget()
+    listing = on("streamapps", "list")
+    wait_for(lambda: sum(map(listing, stage.proxy.calls)) >= 3, "everything was listed three times")
+    assert not [str(call) for call in stage.proxy.calls if is_write(call)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hangs", [False, True], ids=["refuses", "hangs"])
+@pytest.mark.parametrize("seconds", [1.0, 6.0], ids=["shorter than the lease", "longer than the lease"])
+def test_workers_process_while_the_api_server_is_away(seconds, hangs, stage, app, ending):
+    """And what a user asked for meanwhile is done when it is back, by this operator or by the one after it."""
+    app.apply()
+    app.runs()
+    app.streams.pauses.clear()
+    with stage.kept_running():
+        with stage.proxy.unreachable(hangs=hangs):
+            until = time.monotonic() + seconds
+            wait_for(lambda: time.monotonic() > until or still(app), "", seconds + 5)
+            assert not still(app)
+            app.apply(image="delays:2")
+        app.runs(seconds=60)
+        app.ends_like(ending)
+    assert {pause.why for pause in app.streams.pauses} <= {"released"}
+    assert not app.streams.fenced
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [{"replicas": 4}, {"image": "delays:2"}, {"suspended": True}], ids=str)
+def test_an_operator_that_starts_with_old_lists_does_not_undo_what_was_done(change, stage, app):
+    """It may see an API server that lags behind; pods do not notice."""
+    app.apply()
+    app.runs()
+    before = app.find()["metadata"]["resourceVersion"]
+    app.apply(**change)
+    app.phase_is("Suspended") if "suspended" in change else app.runs()
+    wanted, pods = built(app.rest()), pods_of(app)
+    start_with_old_lists(stage, before)
+    wait_for(lambda: built(app.ending()) == wanted, "it is as it was", otherwise=lambda: built(app.ending()))
+    stage.proxy.mend()
+    wait_for(lambda: quiet(stage), "the operator is done")
+    assert built(app.ending()) == wanted
+    assert pods_of(app) == pods
+
+
+@pytest.mark.slow
+def test_an_operator_that_starts_with_old_lists_does_not_bring_back_what_was_deleted(stage, app):
+    """What it makes for a StreamApp that it believes in goes again."""
+    app.apply()
+    app.runs()
+    before = app.find()["metadata"]["resourceVersion"]
+    app.delete()
+    wait_for(lambda: not app.ending(), "it is gone", 60, app.ending)
+    start_with_old_lists(stage, before)
+    stage.proxy.mend()
+    wait_for(lambda: quiet(stage), "the operator is done")
+    wait_for(lambda: not app.ending(), "it is gone", 60, app.ending)
+
+
+def start_with_old_lists(stage: Stage, version: str) -> None:
+    stage.operator.kill()
+    stage.api.delete("Lease", stage.namespace, LEASE)
+    stage.proxy.stale_lists(version, match=cached)
+    stage.operator.start()
+    stage.operator.await_reconciling()
+
+
+def built(ending: Object) -> Object:
+    """An ending without what a coordinator remembers of workers that ended, and may forget."""
+    made = {name: each for name, each in ending.items() if not name.startswith("StreamAssignment")}
+    made["StreamApp"]["status"] = {key: each for key, each in made["StreamApp"]["status"].items() if key != "tasks"}
+    return made
+
+
+def still(app: App) -> bool:
+    """Whether a task stands still."""
+    return len(app.streams.running()) < app.stage.tasks or bool(app.streams.pauses)
+
+
+def quiet(stage: Stage) -> bool:
+    """Whether the operator has written nothing for a second."""
+    last = max((call.at for call in stage.proxy.calls if is_write(call)), default=0.0)
+    return time.monotonic() - last > 1.0
+
+
+def pods_of(app: App) -> dict[str, str]:
+    found = app.stage.api.list("Pod", app.stage.namespace, f"millpond.dev/app={app.name}")
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}

@@ -1,0 +1,206 @@
+"""The operator is killed after every single write of a life cycle, and started again: what comes of it is the same.
+
+A scenario runs undisturbed first. Then it runs again from the same start for each of its writes, as often as a run has a
+write of that number: the API server takes it, its answer is lost, and the operator is dead. Several runs go on at a time,
+each with a namespace, a cluster and an operator of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from tests.operating.stage import App, Stage, about, wait_for
+
+LANES = 2
+#: The lease of one that was killed is deleted; one that lives must not lose it to a machine that is busy.
+SETTINGS = {"LEASE_DURATION": "60s", "LEASE_RENEW_DEADLINE": "50s", "LEASE_RETRY_PERIOD": "1s"}
+#: Writes of one run may come in another order or number than those of the next one.
+_MOST_WRITES = 100
+#: Sessions of workers that are gone have to end, and the garbage collector may look every half minute.
+_PATIENCE_S = 90.0
+
+
+def _nothing(app: App) -> None:
+    """Begin without it."""
+
+
+def _started(app: App) -> None:
+    app.apply()
+    app.runs(seconds=_PATIENCE_S)
+
+
+def _started_with_finalizer(app: App) -> None:
+    app.apply(deletion={"kafka": "Delete"})
+    app.runs(seconds=_PATIENCE_S)
+
+
+def _scale(app: App) -> None:
+    app.apply(replicas=4)
+    app.runs(seconds=_PATIENCE_S)
+    app.apply(replicas=2)
+
+
+def _gone(app: App) -> None:
+    wait_for(lambda: not app.ending(), f"{app.name} is gone", _PATIENCE_S, app.ending)
+
+
+def _rolled_back(app: App) -> None:
+    wait_for(
+        lambda: (app.condition("Ready").get("reason"), app.status().get("workers")) == ("RolledBack", "2/2"),
+        f"{app.name} went back",
+        _PATIENCE_S,
+        app.status,
+    )
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a user does, from where, and when it is done."""
+
+    start: Callable[[App], None]
+    act: Callable[[App], None]
+    done: Callable[[App], None]
+
+
+SCENARIOS = {
+    "rollback": Scenario(_started, lambda app: app.apply(image="delays:bad"), _rolled_back),
+    "upgrade": Scenario(_started, lambda app: app.apply(image="delays:2"), App.runs),
+    "create": Scenario(_nothing, lambda app: app.apply(deletion={"kafka": "Delete"}), App.runs),
+    "scale": Scenario(_started, _scale, App.runs),
+    "delete": Scenario(_started_with_finalizer, App.delete, _gone),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run that was disturbed, and what went wrong in it.
+
+    Attributes:
+        number: of the write.
+        write: the last one that came through; "" when there are fewer.
+        error: None when all was as it should be.
+        seconds: it took.
+    """
+
+    number: int
+    write: str
+    error: BaseException | None
+    seconds: float
+
+
+class Lanes:
+    """Clusters in which a scenario is run over and over."""
+
+    def __init__(self, scenario: Scenario, stages: list[Stage]) -> None:
+        self._scenario = scenario
+        self._stages = stages
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._over = False
+        self._least = 0
+
+    def undisturbed(self) -> tuple[object, int]:
+        """What comes of it when nobody disturbs it, and how many writes it takes."""
+        stage, scenario = self._stages[0], self._scenario
+        app = stage.app("steady")
+        scenario.start(app)
+        stage.proxy.forget()
+        scenario.act(app)
+        scenario.done(app)
+        wanted = app.rest()
+        writes = len(stage.proxy.writes(about(app)))
+        app.delete()
+        return wanted, writes
+
+    def disturbed(self, wanted: object, writes: int) -> list[Point]:
+        """One run after the other, until one has no such write any more."""
+        self._least = writes
+        with ThreadPoolExecutor(len(self._stages)) as pool:
+            several = pool.map(lambda stage: self._lane(stage, wanted), self._stages)
+            return sorted(itertools.chain(*several), key=lambda point: point.number)
+
+    def _lane(self, stage: Stage, wanted: object) -> list[Point]:
+        points: list[Point] = []
+        while not self._over:
+            with self._lock:
+                number = next(self._numbers)
+            assert number < _MOST_WRITES
+            point = self._point(stage, number, wanted)
+            points.append(point)
+            self._over = self._over or (not point.write and number > self._least)
+        return points
+
+    def _point(self, stage: Stage, number: int, wanted: object) -> Point:
+        app, scenario, began = stage.app(f"crash-{number}"), self._scenario, time.monotonic()
+        error, write = None, ""
+        try:
+            scenario.start(app)
+            stage.proxy.forget()
+            stage.crashed.clear()
+            stage.proxy.halt_after(number, stage.crash, about(app))
+            scenario.act(app)
+            app.ends_like(wanted, _PATIENCE_S)
+            writes = stage.proxy.writes(about(app))
+            if len(writes) >= number:
+                write = f"{writes[number - 1].verb} {writes[number - 1].resource}/{writes[number - 1].name}"
+                assert stage.crashed.wait(_PATIENCE_S), "the operator was not started again"
+                stage.operator.await_reconciling(_PATIENCE_S)
+                app.ends_like(wanted, _PATIENCE_S)
+            assert not stage.violations()
+            assert not app.streams.fenced, "tasks were taken from a worker that processed them"
+        except BaseException as failure:
+            error = failure
+            write = write or "?"
+        finally:
+            stage.proxy.resume()
+        app.delete()
+        return Point(number, write, error, time.monotonic() - began)
+
+
+@contextmanager
+def _lanes(api, background, api_server, namespace, directory) -> Iterator[list[Stage]]:
+    names = [f"{namespace}-{lane}" for lane in range(LANES)]
+    try:
+        with ExitStack() as stack:
+            stages = []
+            for name in names:
+                api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+                (directory / name).mkdir()
+                stage = Stage(api, background, api_server, name, directory / name, SETTINGS, tick_s=0.05)
+                stages.append(stack.enter_context(stage))
+            for stage in stages:
+                stage.operator.start()
+            for stage in stages:
+                stage.operator.await_leading()
+            yield stages
+    finally:
+        for name in names:
+            api.delete("Namespace", None, name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_an_operator_that_is_killed_after_any_write_is_followed_by_one_that_ends_the_same(
+    name, api, background, api_server, crds, namespace, tmp_path, subtests, capsys
+):
+    """Same objects, same status, nothing left over, and no task ever processed by two."""
+    with _lanes(api, background, api_server, namespace, tmp_path) as stages:
+        began = time.monotonic()
+        lanes = Lanes(SCENARIOS[name], stages)
+        wanted, writes = lanes.undisturbed()
+        points = lanes.disturbed(wanted, writes)
+        with capsys.disabled():
+            print(f"\n    {name}: {writes} writes, {len(points)} runs in {time.monotonic() - began:.0f} s")
+        for point in points:
+            with subtests.test(f"{name}[{point.number}: {point.write}]"):
+                if point.error is not None:
+                    raise point.error

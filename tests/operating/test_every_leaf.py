@@ -1,0 +1,352 @@
+"""Each leaf of a StreamApp's specification is set, changed and removed again: what runs follows, and comes back.
+
+The leaves are those of the CRD itself: one that is added there and has no case here makes a test fail.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.cluster.api import ApiFailure
+from tests.cluster.images import Image, topology
+from tests.operating.endings import difference
+from tests.operating.leaves import CASES, Case, Look, leaves, prepare
+from tests.operating.observed import observed
+from tests.operating.scene import BASE, TASKS, Scene, merged, scene_of
+
+LANES = 6
+
+
+@pytest.fixture(scope="module")
+def scene(api, api_server, background, crds, tmp_path_factory) -> Iterator[Scene]:
+    with scene_of(api, api_server, background, tmp_path_factory.mktemp("leaves"), "leaves") as made:
+        prepare(made)
+        yield made
+
+
+def _await_back(scene: Scene, name: str, before: Any) -> None:
+    """Wait until everything is as it was."""
+    scene.eventually(
+        lambda: observed(scene, name) == before,
+        lambda: f"{name} comes back:\n" + "\n".join(difference(before, observed(scene, name))),
+        20,
+    )
+
+
+def _await_shown(scene: Scene, name: str, shows: Callable[[Look], Any], expected: Any) -> None:
+    """Wait until the operator has settled, and see that it shows."""
+
+    def shown() -> Any:
+        try:
+            return shows(Look(scene, name))
+        except ApiFailure as failure:  # the StatefulSet is just made anew
+            return failure
+
+    scene.await_settled(name)
+    scene.eventually(lambda: shown() == expected, lambda: f"{name} shows {expected}: {shown()}", 10)
+
+
+def _set_changed_removed(scene: Scene, name: str, case: Case) -> None:
+    before = observed(scene, name)
+    assert case.shows(Look(scene, name)) != case.expected[0], "it shows before it is set"
+    for change, expected in zip((case.first, case.second), case.expected, strict=True):
+        scene.apply(name, merged(BASE, change))
+        _await_shown(scene, name, case.shows, expected)
+    scene.apply(name, BASE)
+    scene.await_settled(name)
+    _await_back(scene, name, before)
+
+
+# Leaves that take more than that.
+
+
+def _fixed_by_rules(scene: Scene, name: str) -> None:
+    """What may never change shows from the beginning, and the API server says why it stays."""
+    volumes = merged(BASE, {"applicationId": "orders.v1", "state": {"storageClassName": "standard"}})
+    pods = merged(BASE, {"state": {"ephemeral": True, "size": "2Gi"}})
+    scene.apply(name, volumes)
+    scene.apply(f"{name}-plain", pods)
+    for each in (name, f"{name}-plain"):
+        scene.await_settled(each)
+    look, plain = Look(scene, name), Look(scene, f"{name}-plain")
+    assert look.in_pods(lambda pod: pod.variable("MILLPOND_APPLICATION_ID")) == "orders.v1"
+    assert look.stateful_set["spec"]["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "standard"
+    claims = scene.of_app("PersistentVolumeClaim", name)
+    assert [claim["spec"]["storageClassName"] for claim in claims] == ["standard"]
+    assert "volumeClaimTemplates" not in plain.stateful_set["spec"]
+    assert not scene.of_app("PersistentVolumeClaim", f"{name}-plain")
+    assert plain.in_pods(lambda pod: (pod.volume("state") or {}).get("emptyDir")) == {"sizeLimit": "2Gi"}
+    refused = {
+        "cannot be changed, set or removed later: make a new StreamApp": [
+            (name, merged(volumes, {"applicationId": "orders.v2"})),
+            (name, merged(volumes, {"applicationId": None})),
+            (f"{name}-plain", merged(pods, {"applicationId": "orders.v3"})),
+        ],
+        "volumes cannot change their class: keep storageClassName as it is": [
+            (name, merged(volumes, {"state": {"storageClassName": "other"}})),
+            (name, merged(volumes, {"state": None})),
+        ],
+        "state cannot move between volumes and pods: keep ephemeral as it is": [
+            (name, merged(volumes, {"state": {"ephemeral": True, "storageClassName": None}})),
+            (f"{name}-plain", merged(pods, {"state": {"ephemeral": False}})),
+            (f"{name}-plain", merged(pods, {"state": None})),
+        ],
+    }
+    for sentence, attempts in refused.items():
+        for app, spec in attempts:
+            assert sentence in scene.refusal(app, spec)
+    # Ephemeral state has no volume that could not shrink.
+    scene.apply(f"{name}-plain", merged(pods, {"state": {"size": "1Gi"}}))
+    scene.await_settled(f"{name}-plain")
+    shown = Look(scene, f"{name}-plain").in_pods(lambda pod: (pod.volume("state") or {})["emptyDir"])
+    assert shown == {"sizeLimit": "1Gi"}
+
+
+def _guarantee(scene: Scene, name: str) -> None:
+    """The guarantee changes only together with a stop of all workers."""
+    scene.apply(name, merged(BASE, {"replicas": 2}))
+    scene.await_settled(name)
+    before = observed(scene, name)
+    weaker = merged(BASE, {"replicas": 2, "processingGuarantee": "at_least_once"})
+    assert "set rollout.strategy to Recreate in the same change" in scene.refusal(name, weaker)
+    recreate = merged(BASE, {"replicas": 2, "rollout": {"strategy": "Recreate"}})
+
+    def shows(look: Look) -> Any:
+        return look.in_pods(lambda pod: pod.variable("MILLPOND_PROCESSING_GUARANTEE"))
+
+    for guarantee in ("at_least_once", "exactly_once", "at_least_once"):
+        scene.apply(name, merged(recreate, {"processingGuarantee": guarantee}))
+        _await_shown(scene, name, shows, guarantee)
+    scene.apply(name, recreate)
+    _await_shown(scene, name, shows, "exactly_once")
+    scene.apply(name, merged(BASE, {"replicas": 2}))
+    scene.await_settled(name)
+    _await_back(scene, name, before)
+
+
+def _size(scene: Scene, name: str) -> None:
+    """Volumes grow under workers that go on, and never shrink."""
+    scene.apply(name, BASE)
+    scene.await_settled(name)
+    pods = scene.uids("Pod", name)
+
+    def shows(look: Look) -> Any:
+        template = look.stateful_set["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"]
+        claims = scene.of_app("PersistentVolumeClaim", name)
+        return template, [claim["status"].get("capacity", {}).get("storage") for claim in claims]
+
+    for size in ("2048Mi", "3Gi"):
+        scene.apply(name, merged(BASE, {"state": {"size": size}}))
+        _await_shown(scene, name, shows, ("2Gi", ["2Gi"]) if size == "2048Mi" else (size, [size]))
+    assert scene.uids("Pod", name) == pods
+    for state in ({"size": "2Gi"}, None):
+        assert "a volume cannot be made smaller" in scene.refusal(name, merged(BASE, {"state": state}))
+
+
+def _warm_ups(scene: Scene, name: str) -> None:
+    """Copies on a new worker are made so many at a time."""
+    base = _beside_a_slow_worker(scene, name, {"acceptableRecoveryLag": 0})
+
+    def warm_ups() -> int:
+        workers = scene.get("StreamAssignment", name)["spec"]["workers"]
+        return sum(len(worker.get("warmUp", ())) for worker in workers)
+
+    for spec, copies in ((base, 2), (merged(base, {"maxWarmupReplicas": 1}), 1), (base, 2)):
+        scene.apply(name, spec)
+        scene.eventually(lambda copies=copies: warm_ups() == copies, lambda: f"{name} makes other copies: {warm_ups()}")
+    scene.apply(name, merged(base, {"maxWarmupReplicas": 0}))
+    scene.eventually(lambda: warm_ups() == 0, lambda: f"{name} makes no copies: {warm_ups()}")
+
+
+def _lag(scene: Scene, name: str) -> None:
+    """A copy that is no further behind counts as caught up."""
+    base = _beside_a_slow_worker(scene, name, {"standbyReplicas": 1})
+    for spec, status in (
+        (base, "False"),
+        (merged(base, {"acceptableRecoveryLag": 0}), "False"),
+        (merged(base, {"acceptableRecoveryLag": 1_000_000}), "True"),
+        (base, "False"),
+    ):
+        generation = scene.apply(name, spec)["metadata"]["generation"]
+        wanted = {"status": status, "observedGeneration": generation}
+        scene.eventually(
+            lambda wanted=wanted: wanted.items() <= scene.condition(name, "StandbysCaughtUp").items(),
+            lambda: f"copies count otherwise: {scene.status(name)}",
+        )
+
+
+def _beside_a_slow_worker(scene: Scene, name: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """An application whose second worker takes very long to restore anything."""
+    base = merged(BASE, {"image": name} | changes)
+    scene.kubelets.images[name] = Image(topology(partitions=TASKS))
+    scene.apply(name, base)
+    scene.await_settled(name)
+    scene.kubelets.images[name] = Image(topology(partitions=TASKS), restores_for=36_000)
+    base = merged(base, {"replicas": 2})
+    scene.apply(name, base)
+    scene.await_settled(name)
+    return base
+
+
+def _strategy(scene: Scene, name: str) -> None:
+    """One after the other, or all at once."""
+    base = merged(BASE, {"replicas": 2})
+    scene.apply(name, base)
+    scene.await_settled(name)
+    before = observed(scene, name)
+
+    def told(reason: str) -> int:
+        return sum(event.get("count", 1) for event in scene.events(name) if event["reason"] == reason)
+
+    for number, (strategy, reason) in enumerate(
+        (("Recreate", "Stopping"), ("Rolling", "RollingOut"), ("Recreate", "Stopping"), (None, "RollingOut"))
+    ):
+        so_far, uids = told(reason), scene.uids("Pod", name)
+        scene.apply(name, merged(base, {"rollout": {"strategy": strategy}, "pod": {"labels": {"n": str(number)}}}))
+        scene.await_settled(name)
+        assert told(reason) == so_far + 1
+        assert not uids.items() & scene.uids("Pod", name).items()
+    scene.apply(name, base)
+    scene.await_settled(name)
+    _await_back(scene, name, before)
+
+
+def _min_ready(scene: Scene, name: str) -> None:
+    """A worker has to run for so long before it is believed."""
+    base = merged(BASE, {"rollout": None})
+    scene.apply(name, base)
+    scene.await_settled(name)
+    before = observed(scene, name)
+    for number, (given, seconds) in enumerate((("0s", (0, 4)), ("5s", (5, 9)), (None, (10, 20)))):
+        scene.apply(name, merged(base, {"rollout": {"minReady": given}, "pod": {"labels": {"n": str(number)}}}))
+        scene.await_settled(name)
+        (pod,) = scene.pods(name).values()
+        worked = next(each for each in pod["status"]["conditions"] if each["type"] == "Ready")["lastTransitionTime"]
+        believed = scene.condition(name, "Ready")["lastTransitionTime"]
+        took = (datetime.fromisoformat(believed) - datetime.fromisoformat(worked)).total_seconds()
+        assert seconds[0] <= took <= seconds[1], (given, took)
+    scene.apply(name, base)
+    scene.await_settled(name)
+    _await_back(scene, name, before)
+
+
+def _deadline(scene: Scene, name: str) -> None:
+    """A revision that makes no progress for so long has failed."""
+    scene.kubelets.images[f"{name}:idle"] = Image(topology(partitions=TASKS), processes=False)
+    scene.apply(name, BASE)
+    scene.await_settled(name)
+    before = observed(scene, name)
+    for deadline in ("10s", "12s"):
+        idle = merged(BASE, {"image": f"{name}:idle", "rollout": {"progressDeadline": deadline}})
+        scene.apply(name, idle)
+        found = scene.await_true(name, "Degraded", "NoProgress")
+        assert f"within {deadline.removesuffix('s')} s (rollout.progressDeadline)" in found["message"]
+        scene.eventually(lambda: scene.condition(name, "Ready").get("reason") == "RolledBack", "it goes back")
+        scene.apply(name, merged(BASE, {"rollout": {"progressDeadline": deadline}}))
+        scene.await_settled(name)
+    scene.apply(name, BASE)
+    scene.await_settled(name)
+    _await_back(scene, name, before)
+
+
+def _rollback(scene: Scene, name: str) -> None:
+    """A revision that failed is gone back from, or stays for people to look at."""
+    scene.kubelets.images[f"{name}:bad"] = Image(topology(partitions=TASKS, hash="h2", store="other"))
+    scene.apply(name, BASE)
+    scene.await_settled(name)
+    before = observed(scene, name)
+    bad = merged(BASE, {"image": f"{name}:bad"})
+
+    def images() -> set[str]:
+        return {pod["spec"]["containers"][0]["image"] for pod in scene.pods(name).values()}
+
+    scene.apply(name, merged(bad, {"rollout": {"autoRollback": False}}))
+    scene.await_true(name, "Degraded", "IncompatibleTopology")
+    assert images() == {f"{name}:bad"}
+    for rollout in ({"autoRollback": True}, None):
+        scene.apply(name, merged(bad, {"rollout": rollout} if rollout else {}))
+        scene.eventually(
+            lambda: scene.condition(name, "Ready").get("reason") == "RolledBack" and images() == {"delays:1"},
+            lambda: f"it goes back: {scene.status(name)}",
+        )
+        scene.apply(name, BASE)
+        scene.await_settled(name)
+        _await_back(scene, name, before)
+
+
+_MORE: dict[tuple[str, ...], Callable[[Scene, str], None]] = {
+    ("applicationId", "state.storageClassName", "state.ephemeral"): _fixed_by_rules,
+    ("processingGuarantee",): _guarantee,
+    ("state.size",): _size,
+    ("maxWarmupReplicas",): _warm_ups,
+    ("acceptableRecoveryLag",): _lag,
+    ("rollout.strategy",): _strategy,
+    ("rollout.minReady",): _min_ready,
+    ("rollout.progressDeadline",): _deadline,
+    ("rollout.autoRollback",): _rollback,
+}
+_REQUIRED = ("image", "topology", "kafka", "kafka.bootstrapServers")
+
+
+def test_each_leaf_of_the_crd_has_a_case() -> None:
+    """A field that nobody sets, changes and removes here may be one that nothing follows."""
+    cased = {case.leaf for case in CASES} | {leaf for some in _MORE for leaf in some}
+    assert cased == leaves()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_a_worker_is_made_of_follows_each_leaf_and_comes_back(scene: Scene) -> None:
+    """Set, change and remove it: the StatefulSet and the workers show it, and in the end everything is as it was."""
+    left: queue.SimpleQueue[Case] = queue.SimpleQueue()
+    for case in CASES:
+        left.put(case)
+    failures: list[str] = []
+
+    def lane(number: int) -> None:
+        name = f"leaf-{number}"
+        scene.apply(name, BASE)
+        scene.await_settled(name)
+        while True:
+            try:
+                case = left.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                _set_changed_removed(scene, name, case)
+            except Exception as error:
+                failures.append(f"{case.leaf}: {error}")
+                return  # who knows what it left behind
+
+    _all_at_once([lambda number=number: lane(number) for number in range(LANES)])
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_how_an_application_lives_follows_each_leaf_and_comes_back(scene: Scene) -> None:
+    """Leaves that show in what happens, and leaves that rules protect."""
+    _all_at_once([lambda act=act: act(scene, act.__name__.strip("_").replace("_", "-")) for act in _MORE.values()])
+
+
+def test_no_leaf_that_is_required_can_be_removed(scene: Scene) -> None:
+    """The API server says which one is missing."""
+    for leaf in _REQUIRED:
+        change: Any = None
+        for part in reversed(leaf.split(".")):
+            change = {part: change}
+        assert f"spec.{leaf}: Required value" in scene.refusal("required", merged(BASE, change))
+
+
+def _all_at_once(acts: list[Callable[[], None]]) -> None:
+    with ThreadPoolExecutor(len(acts)) as lanes:
+        done = [lanes.submit(act) for act in acts]
+    errors = [error for each in done if (error := each.exception()) is not None]
+    if errors:
+        raise ExceptionGroup("not all went well", errors)

@@ -1,0 +1,178 @@
+"""Whose a token is: heartbeats do not wait for an API server that is slow or away."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from millpond_operator.controllers.tokens import AUDIENCE, TokenReviewer
+from millpond_operator.coordinator import Identity
+from millpond_operator.kubernetes import Unavailable
+from tests.kubernetes.support import run, until
+
+WORKER = Identity("pay-0", "pay", "shop")
+GOOD = {
+    "authenticated": True,
+    "audiences": [AUDIENCE],
+    "user": {
+        "username": "system:serviceaccount:shop:pay",
+        "extra": {"authentication.kubernetes.io/pod-name": ["pay-0"]},
+    },
+}
+
+
+def token(lasts_s: float = 3_600, name: str = "") -> str:
+    claims = json.dumps({"exp": int(time.time() + lasts_s), "name": name}).encode()
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.signed"
+
+
+class Reviews:
+    """An API server that answers, fails, or hangs."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.under_way = self.most_under_way = 0
+        self.status: dict[str, Any] = GOOD
+        self.fails = False
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def review_token(self, _token: str, _audience: str) -> dict[str, Any]:
+        self.asked += 1
+        self.under_way += 1
+        self.most_under_way = max(self.under_way, self.most_under_way)
+        try:
+            await self.answers.wait()
+            if self.fails:
+                raise Unavailable("away")
+            return self.status
+        finally:
+            self.under_way -= 1
+
+
+class Clocked:
+    """A reviewer and its clock."""
+
+    def __init__(self, timeout_s: float = 0.05) -> None:
+        self.now = 1_000.0
+        self.reviews = Reviews()
+        self.reviewer = TokenReviewer(
+            self.reviews, lambda *_: "pay", timedelta(seconds=timeout_s), clock=lambda: self.now
+        )
+
+    async def at_once(self, of: str) -> Identity | None:
+        """What a heartbeat is answered that does not wait for anything."""
+        answer = self.reviewer(of)
+        try:
+            answer.__await__().send(None)
+        except StopIteration as known:
+            return known.value  # type: ignore[no-any-return]
+        raise AssertionError("it waits")
+
+
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+def test_a_worker_that_is_known_is_answered_at_once_while_reviews_fail(how: str) -> None:
+    """Until its token ends; reviews go on beside its heartbeats, and not with every one of them."""
+
+    async def scenario() -> None:
+        clocked, mine = Clocked(), token()
+        assert await clocked.reviewer(mine) == WORKER
+        clocked.reviews.fails = how == "fails"
+        if how == "hangs":
+            clocked.reviews.answers.clear()
+        clocked.now += 301
+        for _ in range(20):
+            assert await clocked.at_once(mine) == WORKER
+            await asyncio.sleep(0.01)
+        assert clocked.reviews.asked == 2
+        for _ in range(10):
+            clocked.now += 300
+            assert await clocked.at_once(mine) == WORKER
+            await asyncio.sleep(0)
+        assert clocked.reviews.asked > 2
+        clocked.now += 400
+        with pytest.raises(Unavailable):
+            await clocked.reviewer(mine)
+
+    run(scenario())
+
+
+def test_a_token_that_is_good_no_more_is_refused_after_the_next_review() -> None:
+    """Its pod was deleted."""
+
+    async def scenario() -> None:
+        clocked, mine = Clocked(), token()
+        assert await clocked.reviewer(mine) == WORKER
+        clocked.reviews.status = {"authenticated": False}
+        assert await clocked.at_once(mine) == WORKER
+        clocked.now += 301
+        assert await clocked.at_once(mine) == WORKER
+        await until(lambda: clocked.reviews.asked == 2 and not clocked.reviews.under_way, "a review")
+        assert await clocked.at_once(mine) is None
+        clocked.now += 11
+        assert await clocked.reviewer(mine) is None
+        assert clocked.reviews.asked == 3
+
+    run(scenario())
+
+
+def test_a_token_is_not_good_for_longer_than_it_says() -> None:
+    """Nor does an answer hold for ever when a token says so."""
+
+    async def scenario() -> None:
+        clocked = Clocked()
+        short, long = token(60), token(10**9)
+        assert await clocked.reviewer(short) == await clocked.reviewer(long) == WORKER
+        clocked.reviews.fails = True
+        clocked.now += 61
+        with pytest.raises(Unavailable):
+            await clocked.reviewer(short)
+        assert await clocked.at_once(long) == WORKER
+        clocked.now += 3_600
+        with pytest.raises(Unavailable):
+            await clocked.reviewer(long)
+
+    run(scenario())
+
+
+def test_a_review_that_failed_is_not_asked_for_again_at_once() -> None:
+    """Heartbeats with that token are answered at once, too, that nobody can tell now."""
+
+    async def scenario() -> None:
+        clocked, mine = Clocked(), token()
+        clocked.reviews.fails = True
+        for _ in range(10):
+            with pytest.raises(Unavailable, match="away"):
+                await clocked.reviewer(mine)
+        assert clocked.reviews.asked == 1
+        clocked.reviews.fails = False
+        clocked.now += 7
+        assert await clocked.reviewer(mine) == WORKER
+
+    run(scenario())
+
+
+def test_reviews_are_few_at_once_and_their_answers_count_even_when_nobody_waits_any_more() -> None:
+    """A thousand workers come to a new leader whose API server is slow for a moment."""
+
+    async def scenario() -> None:
+        clocked = Clocked(timeout_s=5)
+        clocked.reviews.answers.clear()
+        tokens = [token(name=str(number)) for number in range(1_000)]
+        heartbeats = [asyncio.create_task(clocked.reviewer(each)) for each in tokens]
+        await until(lambda: clocked.reviews.under_way == 16, "reviews")
+        for each in heartbeats:
+            each.cancel()
+        clocked.reviews.answers.set()
+        await until(lambda: clocked.reviews.asked == 1_000 and not clocked.reviews.under_way, "all reviews")
+        assert clocked.reviews.most_under_way == 16
+        assert {await clocked.at_once(each) for each in tokens} == {WORKER}
+        assert clocked.reviews.asked == 1_000
+
+    run(scenario())

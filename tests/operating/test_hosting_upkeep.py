@@ -1,0 +1,124 @@
+"""What the leader keeps as it should be, on a real API server: where workers find it, and why they trust it."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import ssl
+from datetime import UTC, datetime
+
+import pytest
+
+from millpond_operator.controllers.certificates import issued
+from tests.operating.process import Operator, grant_rights
+from tests.operating.stage import wait_for
+
+COORDINATOR, SECRET = "millpond-coordinator", "millpond-coordinator-tls"
+SETTINGS = {"UPKEEP_INTERVAL": "300ms", "TRUST_DELAY": "2s"}
+
+
+@pytest.fixture
+def operator(api, api_server, crds, namespace, tmp_path):
+    grant_rights(api, namespace)
+    with Operator(api, api_server.admin, namespace, tmp_path, SETTINGS) as operator:
+        operator.await_leading()
+        wait_for(lambda: api.find("EndpointSlice", namespace, COORDINATOR), "workers are sent here")
+        yield operator
+        assert operator.alive, operator.tail()
+
+
+def trusted_by(api, namespace, name="pay"):
+    found = api.find("ConfigMap", namespace, f"{name}-coordinator")
+    return found["data"]["ca.crt"] if found else ""
+
+
+def apply_app(api, namespace, name="pay"):
+    api.apply(
+        {
+            "apiVersion": "millpond.dev/v1alpha1",
+            "kind": "StreamApp",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"image": "pay:1", "topology": "app:pay", "kafka": {"bootstrapServers": "kafka:9092"}},
+        }
+    )
+
+
+def asked(operator, path, trusted):
+    """What the coordinator answers to somebody who trusts these authorities."""
+    context = ssl.create_default_context(cadata=trusted)
+    context.check_hostname = False
+    connection = http.client.HTTPSConnection("127.0.0.1", operator.coordinator_port, timeout=5, context=context)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_workers_are_sent_to_the_leader_again_when_its_endpoints_are_deleted_or_changed(api, namespace, operator):
+    """Whoever did that, and without a write as long as nobody does."""
+
+    def addresses():
+        found = api.find("EndpointSlice", namespace, COORDINATOR) or {}
+        return [each["addresses"] for each in found.get("endpoints") or ()]
+
+    api.delete("EndpointSlice", namespace, COORDINATOR)
+    wait_for(lambda: addresses() == [["192.0.2.1"]], "they are there again", 10)
+    there = api.get("EndpointSlice", namespace, COORDINATOR)
+    version = there["metadata"]["resourceVersion"]
+    applied = 'rest_client_request_duration_seconds_count{verb="apply"}'
+    before = operator.metrics()[applied]
+    wait_for(lambda: operator.metrics()[applied] > before + 2, "they were looked after", 10)
+    assert api.get("EndpointSlice", namespace, COORDINATOR)["metadata"]["resourceVersion"] == version
+    there["endpoints"][0]["addresses"] = ["192.0.2.99"]
+    api.replace(there)
+    wait_for(lambda: addresses() == [["192.0.2.1"]], "they say the leader's again", 10)
+
+
+@pytest.mark.parametrize("how", ["deleted", "damaged"])
+def test_a_secret_that_is_lost_is_written_back_as_it_was(how, api, namespace, operator):
+    """Workers go on with the authority that they know, under the next leader too."""
+    before = api.get("Secret", namespace, SECRET)
+    if how == "deleted":
+        api.delete("Secret", namespace, SECRET)
+    else:
+        api.replace(before | {"data": before["data"] | {"ca.key": base64.b64encode(b"nothing").decode()}})
+    wait_for(lambda: (api.find("Secret", namespace, SECRET) or {}).get("data") == before["data"], "it is back", 10)
+    assert asked(operator, "/healthz", base64.b64decode(before["data"]["ca.crt"]).decode()) == 200
+
+
+def test_another_authority_is_told_to_all_applications_before_it_serves(api, namespace, operator):
+    """At no time does a worker that has what was written for it see a coordinator that it does not trust."""
+    for name in ("pay", "delays"):
+        apply_app(api, namespace, name)
+    wait_for(lambda: all(trusted_by(api, namespace, name) for name in ("pay", "delays")), "applications")
+    first = trusted_by(api, namespace)
+    secret = api.get("Secret", namespace, SECRET)
+    other = issued([f"{COORDINATOR}.{namespace}.svc"], datetime.now(UTC))
+    api.replace(secret | {"data": other.as_data()})
+
+    def told():
+        assert asked(operator, "/healthz", trusted_by(api, namespace)) == 200
+        return all(other.ca.strip() in trusted_by(api, namespace, name) for name in ("pay", "delays"))
+
+    def used():
+        trusted = trusted_by(api, namespace)
+        assert asked(operator, "/healthz", trusted) == 200
+        return trusted.strip() == other.ca.strip()
+
+    wait_for(told, "they are told of it", 10)
+    assert asked(operator, "/healthz", first) == 200
+    wait_for(used, "it is used", 15)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        asked(operator, "/healthz", first)
+
+
+def test_figures_of_all_tenants_are_with_the_operators_own_and_not_where_workers_ask(api, namespace, operator):
+    """A pod that can reach the coordinator needs a token to learn anything."""
+    apply_app(api, namespace)
+    figure = f'millpond_coordinator_members{{application_id="pay",application_namespace="{namespace}",state="alive"}}'
+    wait_for(lambda: operator.metrics().get(figure) == 0, "the coordinator's figures")
+    wait_for(lambda: trusted_by(api, namespace), "the coordinator's authority")
+    trusted = trusted_by(api, namespace)
+    assert asked(operator, "/metrics", trusted) == 404
+    assert asked(operator, f"/namespaces/{namespace}/v1/applications", trusted) == 401

@@ -1,0 +1,185 @@
+"""Two operators, one leader: whatever happens to it, the other one goes on, and what the first one still wants is in vain."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.cluster.calls import is_write
+from tests.cluster.faultproxy import on
+from tests.operating.stage import LEASE, Stage, about, wait_for
+
+#: Short enough to be waited for, long enough for a machine that is busy.
+SETTINGS = {"LEASE_DURATION": "5s", "LEASE_RENEW_DEADLINE": "4s", "LEASE_RETRY_PERIOD": "300ms"}
+EPOCH = "millpond.dev/leader-epoch"
+
+
+@pytest.fixture
+def stage(api, background, api_server, crds, namespace, tmp_path):
+    with Stage(api, background, api_server, namespace, tmp_path, SETTINGS) as stage:
+        stage.start()
+        stage.add_operator().start()
+        app = stage.app("delays")
+        app.apply()
+        app.runs()
+        yield stage
+    assert not stage.violations()
+
+
+@pytest.fixture
+def app(stage):
+    app = stage.app("delays")
+    yield app
+    assert not app.streams.fenced
+
+
+def epochs(app):
+    """The epochs of those who wrote last what is written over and over."""
+    assignment = app.stage.api.get("StreamAssignment", app.stage.namespace, app.name)
+    return {app.find()["status"]["leaderEpoch"], int(assignment["metadata"]["annotations"][EPOCH])}
+
+
+def epoch(stage):
+    """Of who leads."""
+    return int(lease(stage)["metadata"]["annotations"][EPOCH])
+
+
+def lease(stage):
+    return stage.api.get("Lease", stage.namespace, LEASE)
+
+
+def writes_of(stage, number):
+    return [str(call) for call in stage.proxies[number].writes()]
+
+
+def asked(stage, number):
+    return [str(call) for call in list(stage.proxies[number].calls) if is_write(call)]
+
+
+@pytest.mark.slow
+def test_a_leader_that_was_frozen_past_its_lease_writes_nothing_and_ends(stage, app):
+    """The other one finishes what it had begun."""
+    first, second = stage.operators
+    app.apply(image="delays:2")
+    wait_for(lambda: (app.status().get("rollout") or {}).get("worker"), "a worker is in hand", otherwise=app.status)
+    first.signal(signal.SIGSTOP)
+    second.await_leading()
+    app.runs()
+    ending = app.rest()
+    stage.proxies[0].forget()
+    app.apply(replicas=3)  # a reason to write
+    first.signal(signal.SIGCONT)
+    assert first.process.wait(20) != 0
+    assert not asked(stage, 0)
+    app.apply(replicas=2)
+    app.runs()
+    app.ends_like(ending)
+    assert epochs(app) == {epoch(stage)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "match",
+    [
+        on("streamapps", "write", subresource="status"),
+        on("statefulsets", "write"),
+        on("streamassignments", "write"),
+        on("pods", "delete"),
+        on("controllerrevisions", "write"),
+    ],
+    ids=["status", "StatefulSet", "StreamAssignment", "pod", "ControllerRevision"],
+)
+def test_a_write_that_arrives_when_another_one_leads_changes_nothing(match, stage, app):
+    """It was on its way when its writer was frozen."""
+    first, second = stage.operators
+    held = stage.proxies[0].hold(lambda call: match(call) and about(app)(call))
+    app.apply(image="delays:2")
+    assert held.arrived.wait(20)
+    first.signal(signal.SIGSTOP)
+    second.await_leading()
+    app.runs()
+    ending, pods = app.rest(), uids(app)
+    held.release()
+    wait_for(lambda: held.call.status != 0, "the write arrived")
+    first.signal(signal.SIGCONT)
+    assert first.process.wait(20) != 0
+    second.await_reconciling()
+    app.ends_like(ending)
+    assert uids(app) == pods
+    assert epochs(app) == {epoch(stage)}
+
+
+@pytest.mark.slow
+def test_a_leader_that_is_asked_to_end_is_followed_at_once(stage, app):
+    """The next one need not wait for the end of the lease, and workers do not notice."""
+    first, second = stage.operators
+    app.streams.pauses.clear()
+    stage.proxies[1].forget()
+    began = time.monotonic()
+    assert first.stop() == 0
+    second.await_leading(10)
+    took = time.monotonic() - began
+    app.apply(image="delays:2")
+    app.runs()
+    assert took < 3, f"it took {took:.1f} s"
+    assert {pause.why for pause in app.streams.pauses} <= {"released"}
+
+
+@pytest.mark.slow
+def test_a_lease_that_is_deleted_is_there_again_and_nobody_else_leads(stage, app):
+    """Or the other one does; never both, and nothing is lost."""
+    first, second = stage.operators
+    before = lease(stage)
+    stage.api.delete("Lease", stage.namespace, LEASE)
+    wait_for(lambda: stage.api.find("Lease", stage.namespace, LEASE) is not None, "there is a lease")
+    wait_for(lambda: first.leads() != second.leads(), "one of them leads")
+    holder = lease(stage)["spec"]["holderIdentity"]
+    leader = next(each for each in stage.operators if each.leads())
+    assert holder.startswith("operator-0" if leader is first else "operator-1")
+    if leader is first:
+        assert lease(stage)["metadata"]["annotations"] == before["metadata"]["annotations"]
+    app.apply(image="delays:2")
+    app.runs()
+    assert epochs(app) == {epoch(stage)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hangs", [False, True], ids=["refuses", "hangs"])
+def test_a_leader_that_cannot_reach_the_api_server_stops_leading(hangs, stage, app):
+    """It ends before the other one may begin; what reached nobody does not arrive late."""
+    first, second = stage.operators
+    stage.proxies[0].forget()
+    with stage.proxies[0].unreachable(hangs=hangs):
+        app.apply(image="delays:2")
+        assert first.process.wait(20) != 0
+        second.await_leading()
+        app.runs()
+        ending = app.rest()
+    app.ends_like(ending)
+    assert not [each for each in writes_of(stage, 0) if "leases" not in each]
+
+
+@pytest.mark.slow
+def test_leaders_follow_each_other_with_growing_epochs(stage, app):
+    """Even when leases are deleted in between."""
+    seen = [epoch(stage)]
+    for number, image in enumerate(("delays:2", "delays:1", "delays:2")):
+        leader = next(each for each in stage.operators if each.leads())
+        leader.kill()
+        if number != 1:
+            stage.api.delete("Lease", stage.namespace, LEASE)
+        other = next(each for each in stage.operators if each is not leader)
+        other.await_leading()
+        leader.start()
+        app.apply(image=image)
+        app.runs()
+        assert epochs(app) == {epoch(stage)}
+        seen.append(epoch(stage))
+    assert seen == sorted(set(seen))
+
+
+def uids(app) -> dict[str, str]:
+    found = app.stage.api.list("Pod", app.stage.namespace, f"millpond.dev/app={app.name}")
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}

@@ -1,0 +1,316 @@
+"""What people and nodes do to a running application, and what becomes of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.images import Image, topology
+from tests.operating.endings import difference
+from tests.operating.observed import observed
+from tests.operating.scene import BASE, TASKS, Scene, merged, scene_of
+
+TWO = merged(BASE, {"replicas": 2})
+
+
+@pytest.fixture(scope="module")
+def scene(api, api_server, background, crds, tmp_path_factory) -> Iterator[Scene]:
+    with scene_of(api, api_server, background, tmp_path_factory.mktemp("life"), "life") as made:
+        yield made
+
+
+def test_while_reconciliation_is_paused_nothing_is_changed_and_afterwards_everything_is(scene: Scene) -> None:
+    """Somebody wants to be alone with the application: what they do to it stays until they let go."""
+    scene.apply("paused", TWO)
+    scene.await_settled("paused")
+    before = observed(scene, "paused")
+    scene.annotate("paused", "reconcile", "paused")
+    scene.eventually(lambda: scene.condition("paused", "Progressing").get("reason") == "Paused", "it is told")
+    assert "remove it to go on" in scene.condition("paused", "Progressing")["message"]
+    scene.apply("paused", merged(TWO, {"image": "delays:2", "replicas": 3}))
+    scene.delete("Service", "paused")
+    # What the operator would have done by then, it does for another one.
+    scene.apply("clock", merged(TWO, {"image": "delays:2", "replicas": 3}))
+    scene.await_settled("clock")
+    assert not scene.find("Service", "paused")
+    assert scene.get("StatefulSet", "paused")["spec"]["replicas"] == 2
+    assert {pod["spec"]["containers"][0]["image"] for pod in scene.pods("paused").values()} == {"delays:1"}
+    assert len(scene.kubelets.streams(scene.namespace, "paused").running()) == TASKS
+    scene.annotate("paused", "reconcile", None)
+    scene.eventually(lambda: scene.status("paused")["workers"] == "3/3" and scene.settled("paused"), "it goes on")
+    assert {pod["spec"]["containers"][0]["image"] for pod in scene.pods("paused").values()} == {"delays:2"}
+    assert scene.find("Service", "paused")
+    scene.apply("paused", TWO)
+    scene.await_settled("paused")
+    scene.eventually(
+        lambda: observed(scene, "paused") == before,
+        lambda: "\n".join(difference(before, observed(scene, "paused"))),
+    )
+
+
+def test_a_new_value_of_restarted_at_restarts_all_workers_one_at_a_time(scene: Scene) -> None:
+    """The same value once more restarts nobody."""
+    scene.apply("restarted", merged(TWO, {"rollout": {"minReady": "1s"}}))
+    scene.await_settled("restarted")
+    streams = scene.kubelets.streams(scene.namespace, "restarted")
+    for value in ("2026-01-01", "2026-01-02"):
+        pods = scene.uids("Pod", "restarted")
+        seen: list[dict[str, str]] = []
+
+        def restarted(value: str = value, pods: dict[str, str] = pods, seen: list[dict[str, str]] = seen) -> bool:
+            ready = {
+                name: pod["metadata"]["uid"]
+                for name, pod in scene.pods("restarted").items()
+                if {"type": "Ready", "status": "True"}.items()
+                <= next(
+                    iter(each for each in pod["status"].get("conditions", ()) if each["type"] == "Ready"), {}
+                ).items()
+            }
+            seen.append(ready)
+            template = scene.get("StatefulSet", "restarted")["spec"]["template"]["metadata"].get("annotations", {})
+            return (
+                template.get("millpond.dev/restartedAt") == value
+                and len(ready) == 2
+                and not ready.items() & pods.items()
+                and scene.settled("restarted")
+            )
+
+        scene.annotate("restarted", "restartedAt", value)
+        scene.eventually(restarted, lambda: f"all workers restart: {scene.status('restarted')}")
+        assert all(seen), "no worker was ready for a while"
+    pods = scene.uids("Pod", "restarted")
+    scene.annotate("restarted", "restartedAt", "2026-01-02")
+    scene.apply("restarted", merged(TWO, {"rollout": {"minReady": "0s"}}))
+    scene.await_settled("restarted")
+    assert scene.uids("Pod", "restarted") == pods
+    assert not streams.fenced, "no task was taken from a worker that processed it"
+
+
+def test_a_suspended_application_keeps_its_volumes_and_goes_on_where_it_was(scene: Scene) -> None:
+    """Its workers hand in what they have and end; the same volumes come back with them."""
+    scene.apply("suspended", TWO)
+    scene.await_settled("suspended")
+    before, volumes = observed(scene, "suspended"), scene.uids("PersistentVolumeClaim", "suspended")
+    streams = scene.kubelets.streams(scene.namespace, "suspended")
+    owners = dict(streams.owners)
+    scene.apply("suspended", merged(TWO, {"suspended": True, "image": "delays:2"}))
+    scene.await_true("suspended", "Suspended")
+    assert not scene.pods("suspended")
+    assert not streams.running()
+    assert streams.owners == owners
+    assert not streams.fenced
+    ready = scene.condition("suspended", "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "Suspended")
+    assert "set spec.suspended to false" in ready["message"]
+    assert scene.uids("PersistentVolumeClaim", "suspended") == volumes
+    scene.kubelets.images["delays:1"] = Image(topology(partitions=TASKS), restores_for=36_000)
+    try:
+        scene.apply("suspended", TWO)
+        scene.await_settled("suspended")  # though nothing could be restored from nothing
+    finally:
+        scene.kubelets.images["delays:1"] = Image(topology(partitions=TASKS))
+    assert scene.uids("PersistentVolumeClaim", "suspended") == volumes
+    scene.eventually(
+        lambda: observed(scene, "suspended") == before,
+        lambda: "\n".join(difference(before, observed(scene, "suspended"))),
+    )
+
+
+def test_deletion_with_topics_waits_for_the_workers_and_for_the_clean_up(scene: Scene) -> None:
+    """The finalizer is there only as long as it has something to wait for, and nothing stays."""
+    scene.apply("deleted", merged(TWO, {"deletion": {"kafka": "Delete"}}))
+    scene.await_settled("deleted")
+    streams = scene.kubelets.streams(scene.namespace, "deleted")
+    scene.delete("StreamApp", "deleted")
+    scene.eventually(lambda: not scene.find("StreamApp", "deleted"), lambda: f"it goes: {scene.status('deleted')}")
+    assert streams.cleaned_up == 1
+    assert not streams.owners
+    _await_nothing_left(scene, "deleted")
+
+
+@pytest.mark.parametrize("cure", ["the image is mended", "the topics are let be"])
+def test_a_clean_up_that_fails_says_why_and_ends_one_way_or_the_other(scene: Scene, cure: str) -> None:
+    """The condition has the cause and both ways out."""
+    name = f"stuck-{len(cure)}"
+    spec = merged(BASE, {"image": name, "deletion": {"kafka": "Delete"}})
+    scene.kubelets.images[name] = Image(topology(partitions=TASKS))
+    scene.apply(name, spec)
+    scene.await_settled(name)
+    scene.kubelets.images[name] = Image(
+        topology(partitions=TASKS), crash=("BrokerError", "kafka:9092 cannot be reached.")
+    )
+    scene.delete("StreamApp", name)
+    message = scene.await_true(name, "Degraded", "CleanupFailed")["message"]
+    assert "kafka:9092 cannot be reached" in message
+    assert "set spec.deletion.kafka to Retain" in message
+    assert scene.status(name)["phase"] == "Deleting"
+    streams = scene.kubelets.streams(scene.namespace, name)
+    if cure == "the image is mended":
+        scene.kubelets.images[name] = Image(topology(partitions=TASKS))
+        scene.delete("Job", f"{name}-cleanup", propagationPolicy="Background")
+    else:
+        scene.apply(name, merged(spec, {"deletion": {"kafka": "Retain"}}))
+    scene.eventually(lambda: not scene.find("StreamApp", name), lambda: f"it goes: {scene.status(name)}")
+    assert streams.cleaned_up == (cure == "the image is mended")
+    _await_nothing_left(scene, name)
+
+
+def test_an_application_can_be_made_again_at_once_under_the_name_of_a_deleted_one(scene: Scene) -> None:
+    """What is left of the old one is no mistake of anybody's: it is waited for."""
+    scene.apply("again", TWO)
+    scene.await_settled("again")
+    uid = scene.get("StreamApp", "again")["metadata"]["uid"]
+    scene.delete("StreamApp", "again")
+    scene.apply("again", TWO)
+    scene.await_settled("again")
+    assert scene.get("StreamApp", "again")["metadata"]["uid"] != uid
+    assert {owner["uid"] for owner in scene.get("StatefulSet", "again")["metadata"]["ownerReferences"]} != {uid}
+    assert {event["type"] for event in scene.events("again")} == {"Normal"}
+
+
+def test_tasks_of_a_lost_node_are_processed_elsewhere_though_its_pod_stays(scene: Scene) -> None:
+    """The pod cannot be deleted as long as nobody hears of the node; nothing waits for that."""
+    scene.apply("lost", merged(BASE, {"replicas": 3, "sessionTimeout": "1s"}))
+    scene.await_settled("lost")
+    streams = scene.kubelets.streams(scene.namespace, "lost")
+    node = scene.kubelets.node_of(scene.namespace, "lost-1")
+    uid = scene.uids("Pod", "lost")["lost-1"]
+
+    def processed() -> set[str]:
+        return {worker for worker in streams.running().values() if worker != "lost-1"}
+
+    scene.kubelets.lose(node)
+    try:
+        scene.eventually(
+            lambda: len(streams.running()) == TASKS and "lost-1" not in streams.running().values(), "they go"
+        )
+        scene.kubelets.evict(node)
+        scene.eventually(lambda: "deletionTimestamp" in scene.pods("lost")["lost-1"]["metadata"], "it is deleted")
+        scene.eventually(lambda: scene.condition("lost", "Ready")["status"] == "False", "it is told")
+        assert scene.condition("lost", "Ready")["reason"] == "WorkersNotReady"
+        assert scene.uids("Pod", "lost")["lost-1"] == uid
+        # Changes go on meanwhile, as far as they can without that pod.
+        scene.apply("lost", merged(BASE, {"replicas": 4, "sessionTimeout": "1s"}))
+        scene.eventually(lambda: scene.status("lost")["workers"] == "3/4", lambda: str(scene.status("lost")))
+        assert len(processed()) >= 2
+        assert len(streams.running()) == TASKS
+    finally:
+        scene.kubelets.recover(node)
+    scene.eventually(lambda: scene.uids("Pod", "lost").get("lost-1") not in {None, uid}, "the pod is made anew")
+    scene.await_settled("lost")
+
+
+def test_what_was_deleted_or_changed_by_hand_comes_back_without_a_restart(scene: Scene) -> None:
+    """All that was made for an application is the operator's, one as well as the other."""
+    scene.apply("mended", TWO)
+    scene.await_settled("mended")
+    before, pods = observed(scene, "mended"), scene.uids("Pod", "mended")
+    kinds = {
+        "Service": {"spec": {"publishNotReadyAddresses": False}},
+        "ServiceAccount": {"automountServiceAccountToken": True},
+        "PodDisruptionBudget": {"spec": {"maxUnavailable": 2}},
+        "NetworkPolicy": {"spec": {"ingress": [{}]}},
+        "StatefulSet": {"spec": {"replicas": 1, "updateStrategy": {"type": "RollingUpdate"}, "minReadySeconds": 7}},
+        "StreamAssignment": None,
+    }
+
+    def back() -> None:
+        scene.eventually(
+            lambda: scene.settled("mended") and _without_added(observed(scene, "mended")) == _without_added(before),
+            lambda: "\n".join(difference(before, observed(scene, "mended"))),
+        )
+
+    for kind, change in kinds.items():
+        if change is not None and kind != "StatefulSet":
+            scene.patch(kind, "mended", change)
+    scene.patch("ConfigMap", "mended-coordinator", {"data": {"ca.crt": "none"}})
+    back()
+    for kind in kinds:
+        uid = scene.get(kind, "mended")["metadata"]["uid"]
+        scene.delete(kind, "mended", propagationPolicy="Orphan")
+        scene.eventually(
+            lambda kind=kind, uid=uid: (
+                (scene.find(kind, "mended") or {"metadata": {"uid": uid}})["metadata"]["uid"] != uid
+            ),
+            f"{kind} comes back",
+        )
+    scene.delete("ConfigMap", "mended-coordinator")
+    back()
+    assert scene.uids("Pod", "mended") == pods
+    scene.patch("StatefulSet", "mended", kinds["StatefulSet"])
+    back()
+    scene.delete("StatefulSet", "mended", propagationPolicy="Foreground")
+    scene.eventually(lambda: not scene.uids("Pod", "mended").items() & pods.items(), "its pods go with it")
+    back()
+
+
+def _without_added(seen: dict) -> dict:
+    """Without what somebody added that the operator has no opinion on."""
+    spec = {
+        key: value
+        for key, value in seen.get("StatefulSet/mended", {}).get("spec", {}).items()
+        if key != "minReadySeconds"
+    }
+    return seen | {"StatefulSet/mended": seen.get("StatefulSet/mended", {}) | {"spec": spec}}
+
+
+def test_recreate_lets_a_new_topology_in_only_when_the_last_old_worker_has_ended(scene: Scene) -> None:
+    """Neither at once: not in pods, and not in tasks."""
+    scene.kubelets.images["recreated:2"] = Image(topology(partitions=TASKS, hash="h2", store="totals"))
+    spec = merged(TWO, {"rollout": {"strategy": "Recreate"}})
+    scene.apply("recreated", spec)
+    scene.await_settled("recreated")
+    streams = scene.kubelets.streams(scene.namespace, "recreated")
+    for image, hash in (("recreated:2", "h2"), ("delays:1", "h1")):
+        seen: list[frozenset[str]] = []
+
+        def done(image: str = image, seen: list[frozenset[str]] = seen) -> bool:
+            running = frozenset(pod["spec"]["containers"][0]["image"] for pod in scene.pods("recreated").values())
+            seen.append(running)
+            return running == {image} and scene.settled("recreated")
+
+        scene.apply("recreated", merged(spec, {"image": image}))
+        scene.eventually(done, lambda: f"it is made anew: {scene.status('recreated')}")
+        assert all(len(each) <= 1 for each in seen), list(itertools.groupby(seen))
+        assert scene.status("recreated")["topology"] == hash
+        assert scene.get("StreamAssignment", "recreated")["spec"]["topology"]["hash"] == hash
+    assert not streams.fenced
+
+
+def test_a_volume_that_cannot_grow_is_told_and_stops_nothing(scene: Scene) -> None:
+    """The workers go on with what they have."""
+    metadata = {"name": f"{scene.namespace}-fixed"}
+    fixed = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": metadata,
+        "provisioner": "none/none",
+    }
+    scene.api.apply(fixed)
+    try:
+        spec = merged(BASE, {"state": {"storageClassName": metadata["name"]}})
+        scene.apply("full", spec)
+        scene.await_settled("full")
+        pods = scene.uids("Pod", "full")
+        scene.apply("full", merged(spec, {"state": {"size": "2Gi"}}))
+        found = scene.await_true("full", "Degraded", "VolumeNotExpandable")
+        assert "allowVolumeExpansion" in found["message"]
+        scene.eventually(lambda: scene.condition("full", "Ready")["status"] == "True", "it goes on")
+        assert scene.uids("Pod", "full") == pods
+        scene.api.apply(fixed | {"allowVolumeExpansion": True})
+        scene.annotate("full", "reconcile", "again")
+        scene.await_settled("full")
+        (claim,) = scene.of_app("PersistentVolumeClaim", "full")
+        assert claim["spec"]["resources"]["requests"]["storage"] == "2Gi"
+    finally:
+        scene.api.delete("StorageClass", None, metadata["name"])
+
+
+def _await_nothing_left(scene: Scene, name: str) -> None:
+    kinds = ("StatefulSet", "Pod", "Job", "Service", "StreamAssignment", "PersistentVolumeClaim", "ControllerRevision")
+    scene.eventually(
+        lambda: not any(scene.of_app(kind, name) for kind in kinds),
+        lambda: f"nothing is left of {name}: {[each for kind in kinds for each in scene.of_app(kind, name)]}",
+    )
