@@ -9,7 +9,9 @@ import pytest
 from millpond_operator.controllers.claims import Claims
 
 
-def _app(name: str, *, servers: str = "kafka:9092", id: str = "pay", created: str = "2026-01-01", started: bool = False):
+def _app(
+    name: str, *, servers: str = "kafka:9092", id: str = "pay", created: str = "2026-01-01", started: bool = False
+):
     return {
         "metadata": {"namespace": "money", "name": name, "creationTimestamp": created},
         "spec": {"applicationId": id, "kafka": {"bootstrapServers": servers}},
