@@ -46,6 +46,13 @@ def epoch(stage):
     return int(lease(stage)["metadata"]["annotations"][EPOCH])
 
 
+def under_way(app):
+    """Whether a new worker is to be watched before the next one's turn, and everything until then is written."""
+    last = max(call.at for call in app.stage.proxy.calls if is_write(call))
+    rollout = app.status().get("rollout") or {}
+    return bool(rollout.get("restarting")) and app.status()["readyReplicas"] == 2 and time.monotonic() - last > 0.5
+
+
 def lease(stage):
     return stage.api.get("Lease", stage.namespace, LEASE)
 
@@ -62,8 +69,8 @@ def asked(stage, number):
 def test_a_leader_that_was_frozen_past_its_lease_writes_nothing_and_ends(stage, app):
     """The other one finishes what it had begun."""
     first, second = stage.operators
-    app.apply(image="delays:2")
-    wait_for(lambda: (app.status().get("rollout") or {}).get("worker"), "a worker is in hand", otherwise=app.status)
+    app.apply(image="delays:2", rollout={"minReady": "4s"})
+    wait_for(lambda: under_way(app), "a worker is on trial, and nothing on its way", otherwise=app.status)
     first.signal(signal.SIGSTOP)
     second.await_leading()
     app.runs()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
-from millpond_operator.kubernetes import Client, Invalid, Object, kinds
+from millpond_operator.kubernetes import Client, Invalid, NotFound, Object, kinds
+from millpond_operator.resources import within
 
 from .settings import Settings
 
@@ -21,9 +23,12 @@ async def announce(client: Client, settings: Settings) -> None:
     Nothing is written when it says so already.
 
     Raises:
-        ApiError: it cannot be written.
+        ApiError: it cannot be read or written.
     """
     wanted = endpoint_slice(settings)
+    with contextlib.suppress(NotFound):
+        if within(wanted, await client.get(kinds.ENDPOINT_SLICE, settings.namespace, SERVICE)):
+            return
     try:
         await client.apply(kinds.ENDPOINT_SLICE, wanted)
     except Invalid:  # a slice of the other family of addresses can never become one of this

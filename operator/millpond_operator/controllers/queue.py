@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
+from millpond.errors import MillpondError
 from millpond_operator.kubernetes.errors import ApiError, LeadershipLost
 
 __all__ = ("QueueMetrics", "WorkQueue")
@@ -222,7 +223,7 @@ class WorkQueue(Generic[K]):
             except Exception as error:
                 wish = error.retry_after if isinstance(error, ApiError) else None
                 delay = self.add_rate_limited(key, timedelta(seconds=wish or 0))
-                if isinstance(error, ApiError):
+                if isinstance(error, MillpondError):
                     log.warning("%s comes again in %.1f s: %s", key, delay.total_seconds(), error)
                 else:
                     log.exception("%s comes again in %.1f s: it failed unexpectedly.", key, delay.total_seconds())

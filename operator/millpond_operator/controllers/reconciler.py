@@ -181,7 +181,9 @@ class Reconciler:
                 await self._await_name(work, error)
                 return
             self._lasting(work, f"{app.namespace}/{app.name} name", condition=False)
-        if not (app.spec.suspended and work.status.phase == Phase.SUSPENDED) or app.deleting:
+        if app.spec.suspended and work.status.phase == Phase.SUSPENDED and not app.deleting:
+            await self._hosting.forget(app.namespace, app.name)  # when it goes on, those that come back wait for each other
+        else:
             await self._hosting.serve(app, pinned=_pinned(work.status))
         work.template = pod_template(app, self._surroundings)
         work.revision = revision_of(work.template)

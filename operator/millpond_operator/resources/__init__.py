@@ -19,7 +19,7 @@ from .children import (
     service,
     service_account,
 )
-from .comparing import content, digest, finish, same, was_applied
+from .comparing import content, digest, finish, same, was_applied, within
 from .durations import Duration
 from .metadata import cleanup_name, coordinator_config_name, labels, made_for, owned_by, revision_name, selector
 from .names import (
@@ -98,4 +98,5 @@ __all__ = (
     "template_of",
     "view_of",
     "was_applied",
+    "within",
 )
