@@ -66,9 +66,10 @@ def test_workers_are_sent_to_the_leader_again_when_its_endpoints_are_deleted_or_
     wait_for(lambda: addresses() == [["192.0.2.1"]], "they are there again", 10)
     there = api.get("EndpointSlice", namespace, COORDINATOR)
     version = there["metadata"]["resourceVersion"]
-    applied = 'rest_client_request_duration_seconds_count{verb="apply"}'
-    before = operator.metrics()[applied]
-    wait_for(lambda: operator.metrics()[applied] > before + 2, "they were looked after", 10)
+    looked, applied = (f'rest_client_request_duration_seconds_count{{verb="{verb}"}}' for verb in ("get", "apply"))
+    before = operator.metrics()
+    wait_for(lambda: operator.metrics()[looked] > before[looked] + 5, "they were looked after", 10)
+    assert operator.metrics()[applied] == before[applied]
     assert api.get("EndpointSlice", namespace, COORDINATOR)["metadata"]["resourceVersion"] == version
     there["endpoints"][0]["addresses"] = ["192.0.2.99"]
     api.replace(there)
