@@ -182,7 +182,8 @@ class Reconciler:
                 return
             self._lasting(work, f"{app.namespace}/{app.name} name", condition=False)
         if app.spec.suspended and work.status.phase == Phase.SUSPENDED and not app.deleting:
-            await self._hosting.forget(app.namespace, app.name)  # when it goes on, those that come back wait for each other
+            # When it goes on, those that come back wait for each other, as with any coordinator that has just begun.
+            await self._hosting.forget(app.namespace, app.name)
         else:
             await self._hosting.serve(app, pinned=_pinned(work.status))
         work.template = pod_template(app, self._surroundings)
