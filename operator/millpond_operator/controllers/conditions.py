@@ -54,11 +54,12 @@ def conditions(story: Story, before: Status, generation: int, now: datetime) -> 
         now: the time of day.
     """
     told = [
-        (ConditionType.READY, *_ready(story)),
+        (ConditionType.READY, *_ready(story, was_ready=before.is_true(ConditionType.READY))),
         (ConditionType.PROGRESSING, *_progressing(story)),
         (ConditionType.DEGRADED, *_degraded(story)),
         (ConditionType.STANDBYS_CAUGHT_UP, *_standbys(story)),
         (ConditionType.SUSPENDED, *_suspended(story)),
+        *_stalled(story),
     ]
     built = []
     for type, true, reason, message in told:
@@ -92,7 +93,7 @@ def _worst(found: Iterable[Problem]) -> Problem | None:
 _Told = tuple[bool | None, str, str]
 
 
-def _ready(story: Story) -> _Told:
+def _ready(story: Story, *, was_ready: bool) -> _Told:
     decision, tasks = story.decision, story.observed.tasks
     phase = decision.phase
     if story.stuck is not None:
@@ -104,12 +105,14 @@ def _ready(story: Story) -> _Told:
     ready = sum(pod.ready for pod in story.observed.pods)
     if ready < story.replicas:
         return False, "WorkersNotReady", f"{ready} of {story.replicas} workers are ready."
-    if story.standing:
+    # A task that moves makes an application that was ready no less so; one that was not has to have them all.
+    if story.standing or (not was_ready and (not tasks.known or tasks.running < tasks.total)):
         return False, "TasksNotRunning", f"{tasks.running} of {tasks.total} tasks run."
     if decision.status.failed is not None:
         failed = decision.status.failed
         return False, "RolledBack", f"Revision {failed.revision} failed; {decision.revision} runs instead."
-    return True, "Running", f"{_count(story.replicas, 'worker')} run {_count(tasks.total, 'task')}."
+    run = "runs" if story.replicas == 1 else "run"
+    return True, "Running", f"{_count(story.replicas, 'worker')} {run} {_count(tasks.total, 'task')}."
 
 
 def _progressing(story: Story) -> _Told:
@@ -145,6 +148,16 @@ def _suspended(story: Story) -> _Told:
     if story.decision.phase is Phase.SUSPENDING:
         return False, "Suspending", _moving(story.decision)
     return False, "NotSuspended", ""
+
+
+def _stalled(story: Story) -> list[tuple[ConditionType, bool | None, str, str]]:
+    """What only a person can change."""
+    failed = story.decision.status.failed
+    if story.stuck is not None:
+        return [(ConditionType.STALLED, True, story.stuck.reason, story.stuck.message)]
+    if failed is not None and story.decision.phase not in _MOVING:
+        return [(ConditionType.STALLED, True, failed.reason, failed.message)]
+    return []
 
 
 def _moving(decision: Decision) -> str:

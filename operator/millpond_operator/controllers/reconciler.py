@@ -358,7 +358,7 @@ class Reconciler:
         key = f"{app.namespace}/{app.name}"
         problem = self._problem(work, decision, key)
         tasks = observed.tasks
-        standing = self._lasting(work, f"{key} tasks", condition=tasks.running < tasks.total)
+        standing = self._lasting(work, f"{key} tasks", condition=not tasks.known or tasks.running < tasks.total)
         lagging = self._lasting(work, f"{key} standbys", condition=tasks.caught_up < tasks.standbys_wanted)
         story = Story(
             decision,
@@ -502,6 +502,7 @@ class Reconciler:
             (ConditionType.READY, "False"),
             (ConditionType.PROGRESSING, "False"),
             (ConditionType.DEGRADED, "True"),
+            (ConditionType.STALLED, "True"),
         ):
             status = _with(status, work, type, value, problem.reason, problem.message)
         await self._save(work, status)

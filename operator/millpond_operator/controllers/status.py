@@ -38,6 +38,8 @@ class ConditionType(StrEnum):
     DEGRADED = "Degraded"
     STANDBYS_CAUGHT_UP = "StandbysCaughtUp"
     SUSPENDED = "Suspended"
+    STALLED = "Stalled"
+    """There only while it is True: nothing goes on by itself (kstatus)."""
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
