@@ -226,5 +226,5 @@ def pod(**status):
 )
 def test_of_a_pod_that_fits_on_no_node_nothing_is_created(status, creating):
     """Its own status says why it waits; events are asked for only where nothing else tells."""
-    (found,) = pods_of([pod(**status)], {})
+    (found,) = pods_of([pod(**status)])
     assert found.creating == creating

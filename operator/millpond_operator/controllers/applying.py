@@ -51,7 +51,7 @@ from .problems import Problem
 from .rollout import Decision
 from .writing import over
 
-__all__ = ("Applier", "NameTaken", "template_in")
+__all__ = ("Applier", "NameTaken")
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ class Applier:
             NameTaken, ApiError: it cannot be applied.
         """
         for manifest in children(app, self._surroundings):
-            await self._apply(app, manifest)
+            await self.apply(app, manifest)
 
     async def stateful_set(self, app: StreamApp, decision: Decision, wanted: Object, revision: str) -> bool:
         """The StatefulSet with the template and the replicas that were decided.
@@ -194,7 +194,7 @@ class Applier:
                 return False
             if "deletionTimestamp" in there["metadata"]:
                 return False
-        await self._apply(app, manifest)
+        await self.apply(app, manifest)
         return True
 
     async def delete(self, app: StreamApp, pods: Iterable[Pod]) -> None:
@@ -274,7 +274,7 @@ class Applier:
             if await self._client.delete(kinds.JOB, app.namespace, name, uid=uid, propagation="Background") is not None:
                 raise NameTaken(kinds.JOB.kind, name, leaving=True)
             self._cache.gone(kinds.JOB, job)
-        await self._apply(app, cleanup_job(app, self._at_hand(app, known_good)))
+        await self.apply(app, cleanup_job(app, self._at_hand(app, known_good)))
 
     async def forget_revisions(self, app: StreamApp, keep: frozenset[str]) -> None:
         """Delete the templates that nobody will go back to."""
@@ -303,9 +303,6 @@ class Applier:
         Raises:
             NameTaken, ApiError: it cannot be applied.
         """
-        await self._apply(app, manifest)
-
-    async def _apply(self, app: StreamApp, manifest: Object) -> None:
         kind = _KINDS[manifest["kind"]]
         name = manifest["metadata"]["name"]
         there = self._cache.get(kind, app.namespace, name)
@@ -413,7 +410,7 @@ class Applier:
     def _at_hand(self, app: StreamApp, revision: str) -> Object | None:
         there = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
         if there is not None and owned_by(app, there) and there["metadata"]["labels"].get(REVISION) == revision:
-            return template_in(there)
+            return _template_in(there)
         kept = self._cache.get(kinds.CONTROLLER_REVISION, app.namespace, revision_name(app, revision))
         return template_of(kept) if kept is not None and owned_by(app, kept) else None
 
@@ -422,10 +419,10 @@ class Applier:
         running = there["metadata"].get("labels", {}).get(REVISION, "")
         if running in {"", decision.revision} or running != decision.status.current_revision:
             return
-        await self._apply(app, controller_revision(app, template_in(there), running))
+        await self.apply(app, controller_revision(app, _template_in(there), running))
 
 
-def template_in(stateful_set: Object) -> Object:
+def _template_in(stateful_set: Object) -> Object:
     """The pod template of a StatefulSet, without the label that says which revision it is."""
     template: Object = stateful_set["spec"]["template"]
     metadata = {key: value for key, value in template["metadata"].items() if key != "creationTimestamp"}

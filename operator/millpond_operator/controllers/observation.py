@@ -28,11 +28,9 @@ class Pod:
     ordinal: int
     revision: str
     uid: str
-    resource_version: str = ""
     ready: bool = False
     ready_since: datetime = _EPOCH
     terminating: bool = False
-    restarts: int = 0
     problem: Problem | None = None
     creating: bool = False
     """Its containers were not made yet: why, only events tell."""
@@ -113,17 +111,12 @@ def ordinal_of(name: str) -> int:
     return int(number) if number.isdecimal() else -1
 
 
-def pods_of(raw: Iterable[Mapping[str, Any]], told: Mapping[str, Problem]) -> tuple[Pod, ...]:
-    """Pods, lowest ordinal first.
-
-    Args:
-        raw: as the API server gives them.
-        told: what else is known to be wrong with pods, by name.
-    """
-    return tuple(sorted((_pod(each, told) for each in raw), key=lambda pod: pod.ordinal))
+def pods_of(raw: Iterable[Mapping[str, Any]]) -> tuple[Pod, ...]:
+    """Pods as the API server gives them, lowest ordinal first."""
+    return tuple(sorted(map(_pod, raw), key=lambda pod: pod.ordinal))
 
 
-def _pod(raw: Mapping[str, Any], told: Mapping[str, Problem]) -> Pod:
+def _pod(raw: Mapping[str, Any]) -> Pod:
     metadata, status = raw["metadata"], raw.get("status", {})
     ready: Mapping[str, Any] = next((each for each in status.get("conditions", ()) if each.get("type") == "Ready"), {})
     containers = status.get("containerStatuses", ())
@@ -136,12 +129,10 @@ def _pod(raw: Mapping[str, Any], told: Mapping[str, Problem]) -> Pod:
         ordinal=ordinal_of(name),
         revision=metadata.get("labels", {}).get(_REVISION, ""),
         uid=metadata["uid"],
-        resource_version=metadata.get("resourceVersion", ""),
         ready=ready.get("status") == "True" and "deletionTimestamp" not in metadata,
         ready_since=instant(ready.get("lastTransitionTime") or "", _EPOCH),
         terminating="deletionTimestamp" in metadata,
-        restarts=sum(int(each.get("restartCount", 0)) for each in containers),
-        problem=problems.of_pod(raw) or told.get(name),
+        problem=problems.of_pod(raw),
         creating=status.get("phase") == "Pending"
         and not unscheduled
         and all(

@@ -48,7 +48,7 @@ from .hosting import Hosting
 from .observation import Observed, ordinal_of, pods_of, tasks_of, workers_of
 from .problems import Problem, cleanup_problem, mount_problem
 from .progress import Progress
-from .rollout import Decision, Existing, Wanted, decide
+from .rollout import Decision, Existing, Wanted, decide, pinned_by
 from .status import Condition, ConditionType, Phase, Status, instant, timestamp
 
 __all__ = ("Reconciler",)
@@ -79,7 +79,6 @@ class _Pass:
     template: Object = field(default_factory=dict)
     revision: str = ""
     observed: Observed = Observed()
-    problems: list[Problem] = field(default_factory=list)
     again: timedelta | None = None
 
     def come_again(self, after: timedelta) -> None:
@@ -185,13 +184,12 @@ class Reconciler:
             # When it goes on, those that come back wait for each other, as with any coordinator that has just begun.
             await self._hosting.forget(app.namespace, app.name)
         else:
-            await self._hosting.serve(app, pinned=_pinned(work.status))
+            await self._hosting.serve(app, pinned=pinned_by(work.status))
         work.template = pod_template(app, self._surroundings)
         work.revision = revision_of(work.template)
         await self._look(work)
         existing = self._existing(work)
         decision = decide(self._wanted(work), existing, work.observed, work.status, work.now)
-        # Tasks must not start on another topology before it may be another one, nor move back to whom is drained.
         if decision.again is not None:
             work.come_again(decision.again)
         await self._write_down(work, decision)
@@ -292,12 +290,10 @@ class Reconciler:
             for pod in self._cache.of_app(kinds.POD, app.namespace, app.name)
             if selector(app).items() <= (pod["metadata"].get("labels") or {}).items() and _is_workers(app, pod)
         ]
-        told: dict[str, Problem] = {}
-        pods = pods_of(raw, told)
+        pods = pods_of(raw)
         creating = {pod.name for pod in pods if pod.creating and not pod.terminating}
-        await self._ask_why(work, [pod for pod in raw if pod["metadata"]["name"] in creating], told)
-        if told:
-            pods = pods_of(raw, told)
+        told = await self._ask_why(work, [pod for pod in raw if pod["metadata"]["name"] in creating])
+        pods = tuple(replace(pod, problem=pod.problem or told.get(pod.name)) for pod in pods)
         view = self._hosting.view(app)
         workers = workers_of(view, self._hosting.refused(app))
         self._served.setdefault((app.namespace, app.name), work.now)
@@ -312,17 +308,18 @@ class Reconciler:
             informed,
         )
 
-    async def _ask_why(self, work: _Pass, pods: list[Object], told: dict[str, Problem]) -> None:
+    async def _ask_why(self, work: _Pass, pods: list[Object]) -> dict[str, Problem]:
         """Why the containers of pods are not made. Events are slow to list: the longer it takes, the less often."""
-        waited = [work.now - instant(pod["metadata"].get("creationTimestamp", ""), work.now) for pod in pods]
+        key = (work.app.namespace, work.app.name)
         if not pods:
-            self._asked.pop((work.app.namespace, work.app.name), None)
-            return
-        last, known = self._asked.get((work.app.namespace, work.app.name), (None, {}))
-        pause = min(max(max(waited) / 4, _CREATED_IN), _ASKED_EVERY)
+            self._asked.pop(key, None)
+            return {}
+        longest = max(work.now - instant(pod["metadata"].get("creationTimestamp", ""), work.now) for pod in pods)
+        last, known = self._asked.get(key, (None, {}))
+        pause = min(max(longest / 4, _CREATED_IN), _ASKED_EVERY)
         work.come_again(pause)
-        if max(waited) < _CREATED_IN:
-            return
+        if longest < _CREATED_IN:
+            return {}
         if last is None or work.now - last >= pause:
             try:
                 events, _ = await self._client.list(
@@ -330,11 +327,11 @@ class Reconciler:
                 )
             except ApiError as error:
                 log.info("Events in %s cannot be read: %s", work.app.namespace, error)
-                return
+                return {}
             found = {pod["metadata"]["name"]: mount_problem(pod, events) for pod in pods}
             known = {name: problem for name, problem in found.items() if problem is not None}
-            self._asked[work.app.namespace, work.app.name] = (work.now, known)
-        told.update(known)
+            self._asked[key] = (work.now, known)
+        return known
 
     def _wanted(self, work: _Pass) -> Wanted:
         app, rollout = work.app, work.app.spec.rollout
@@ -479,7 +476,7 @@ class Reconciler:
     async def _paused(self, work: _Pass) -> None:
         """Somebody wants to be alone with the application: say so, and keep its coordinator going."""
         if not work.app.deleting and work.status.phase not in {"", Phase.SUSPENDED}:
-            await self._hosting.serve(work.app, pinned=_pinned(work.status))
+            await self._hosting.serve(work.app, pinned=pinned_by(work.status))
         message = "Nothing is changed while the annotation millpond.dev/reconcile is 'paused': remove it to go on."
         status = _with(work.status, work, ConditionType.PROGRESSING, "False", "Paused", message)
         await self._save(work, status, generation=work.status.observed_generation)
@@ -531,7 +528,6 @@ class Reconciler:
 
     async def _forget(self, key: Key) -> None:
         await self._hosting.forget(*key)
-        self._stunted.pop(key, None)
         self._claims.release(key)
         self._progress.forget(key)
         self._applier.forget(*key)
@@ -548,13 +544,6 @@ def _is_workers(app: StreamApp, pod: Object) -> bool:
         return False
     name = str(pod["metadata"]["name"])
     return name == f"{app.name}-{ordinal_of(name)}"
-
-
-def _pinned(status: Status) -> str:
-    """The topology that workers have to run, as far as the status tells, which is on the safe side."""
-    rollout = status.rollout
-    recreated = rollout is not None and rollout.strategy == "Recreate" and rollout.stopped
-    return "" if recreated else status.topology
 
 
 def _rejected(error: ApiError) -> Problem:

@@ -18,11 +18,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from .observation import Observed, Pod, Worker, ordinal_of
+from .observation import Observed, Pod, Refused, Worker, ordinal_of
 from .problems import Problem
 from .status import Failed, Phase, Rollout, Scaling, Status, instant, timestamp
 
-__all__ = ("Decision", "Existing", "Wanted", "decide")
+__all__ = ("Decision", "Existing", "Wanted", "decide", "pinned_by")
 
 _RECREATE = "Recreate"
 #: A problem that will not go away by itself is given so long to do so all the same: registries and volumes have moods.
@@ -75,8 +75,6 @@ class Decision:
     """Workers to drain; all others take tasks."""
     delete: tuple[Pod, ...] = ()
     """Pods to delete."""
-    pinned: str = ""
-    """The hash of the topology that workers have to run; "" for any."""
     keep_volumes: bool = False
     """Whether pods end without their volumes being meant to go with them."""
     again: timedelta | None = None
@@ -85,6 +83,11 @@ class Decision:
     """What to tell people: type (Normal, Warning), reason, sentence."""
     waiting: str = ""
     """What the next step waits for, in words."""
+
+    @property
+    def pinned(self) -> str:
+        """The hash of the topology that workers have to run; "" for any."""
+        return pinned_by(self.status)
 
 
 @dataclass
@@ -125,7 +128,6 @@ class _State:
         *,
         drain: frozenset[str] = frozenset(),
         delete: tuple[Pod, ...] = (),
-        pinned: str | None = None,
         keep_volumes: bool = False,
         again: timedelta | None = None,
         waiting: str = "",
@@ -134,11 +136,9 @@ class _State:
             rollout = self.status.rollout
             waited = self.elapsed(rollout.started_at) / _FRACTION if rollout is not None else again
             again = min(max(again, waited), _LATER) if self.observed.pods else _LATER
-        if pinned is None:
-            pinned = self.status.topology
         return Decision(
-            phase, revision, replicas, self.status, drain, delete, pinned, keep_volumes, again, tuple(self.events), waiting
-        )  # fmt: skip
+            phase, revision, replicas, self.status, drain, delete, keep_volumes, again, tuple(self.events), waiting
+        )
 
 
 def decide(wanted: Wanted, existing: Existing | None, observed: Observed, status: Status, now: datetime) -> Decision:
@@ -158,6 +158,13 @@ def decide(wanted: Wanted, existing: Existing | None, observed: Observed, status
         # A revision was given up, or is tried again: what follows from that follows now.
         decision = _decide(state)
     return decision
+
+
+def pinned_by(status: Status) -> str:
+    """The topology that workers have to run, by its hash. Any, "", once all have stopped for a `Recreate`."""
+    rollout = status.rollout
+    recreated = rollout is not None and rollout.strategy == _RECREATE and rollout.stopped
+    return "" if recreated else status.topology
 
 
 def _note_topology(state: _State) -> None:
@@ -275,10 +282,8 @@ def _recreate(state: _State, revision: str, *, rolling_back: bool) -> Decision:
     for pod in pods:
         failed = _failure(state, pod, rollout.worker_since)
         if failed is not None and _gives_up(state, revision, failed):
-            return state.decision(phase, revision, replicas, drain=going, pinned="", again=_SOON)
-    return state.decision(
-        phase, revision, replicas, drain=going, pinned="", again=_SOON, waiting="the new workers to settle"
-    )
+            return state.decision(phase, revision, replicas, drain=going, again=_SOON)
+    return state.decision(phase, revision, replicas, drain=going, again=_SOON, waiting="the new workers to settle")
 
 
 # One at a time.
@@ -308,9 +313,8 @@ def _roll(state: _State, revision: str, *, rolling_back: bool) -> Decision:
         state.settle(rollout=rollout)
         if state.status.current_revision and old:
             state.tell("RollingOut", f"{_pods(len(old))} to restart with revision {revision}, one at a time.")
-    if replicas > wanted.replicas and _others(
-        state, going
-    ):  # first one, then the other: two that drain at a time have fewer places to drain to
+    # First one, then the other: two that drain at a time have fewer places to drain to.
+    if replicas > wanted.replicas and _others(state, going):
         return state.decision(phase, revision, replicas, drain=going, again=_SOON, waiting="a scale-in to end")
     decision = _step(state, revision, phase, replicas, rollout, inside, old)
     return replace(decision, drain=decision.drain | going)
@@ -342,7 +346,7 @@ def _step(
             failed = _failure(state, each, rollout.worker_since if each is pod else rollout.started_at)
             if failed is not None and _gives_up(state, revision, failed):
                 return state.decision(phase, revision, replicas, again=_SOON)
-    if pod is not None and revision != state.wanted.revision and _is_refused(state, pod):
+    if pod is not None and revision != state.wanted.revision and _refusal(state, pod) is not None:
         # The good revision is not let in by those of the bad one, however they came to be: they have to stop first.
         state.settle(rollout=Rollout(revision, _RECREATE, timestamp(state.now), from_=rollout.revision, forced=True))
         return _recreate(state, revision, rolling_back=True)
@@ -479,12 +483,13 @@ def _failure(state: _State, pod: Pod, since: str) -> Problem | None:
     worker = state.workers.get(pod.name)
     # A pod that worked is judged from when it ceased to, however long the rollout has been under way.
     waited = state.now - max(instant(since, state.now), pod.ready_since)
-    if worker is not None and worker.refused is not None and _is_refused(state, pod):
+    refused = _refusal(state, pod)
+    if refused is not None:
         rollout = state.status.rollout
         recreated = rollout is not None and rollout.strategy == _RECREATE
         # Where any topology is let in, only one that others still run is refused for long.
         if not recreated or waited > _PATIENCE:
-            return Problem(worker.refused.reason, worker.refused.message, settled=True)
+            return Problem(refused.reason, refused.message, settled=True)
         return None
     problem = pod.problem or (worker.problem if worker is not None else None)
     if problem is not None and not problem.blames_revision:
@@ -505,9 +510,11 @@ def _failure(state: _State, pod: Pod, since: str) -> Problem | None:
     return None
 
 
-def _is_refused(state: _State, pod: Pod) -> bool:
+def _refusal(state: _State, pod: Pod) -> Refused | None:
+    """Why the coordinator does not take a worker in, unless that is said of the revision before."""
     worker = state.workers.get(pod.name)
-    return worker is not None and worker.refused is not None and worker.refused.revision in {"", pod.revision}
+    refused = worker.refused if worker is not None else None
+    return refused if refused is not None and refused.revision in {"", pod.revision} else None
 
 
 def _gives_up(state: _State, revision: str, problem: Problem) -> bool:

@@ -92,15 +92,9 @@ def command(
         with session.err.status("looking at the cluster"):
             plan = resetter.plan(inputs, known, target)
         _show(plan, session.out)
-        if plan.empty:
-            session.out.print("Nothing to do.")
+        if not _agreed(plan, session, dry_run=dry_run, yes=yes, force=force):
             return
-        if dry_run:
-            session.out.print("This was a dry run: nothing is changed.")
-            return
-        _refuse_if_active(plan, force=force)
         if not yes:
-            click.confirm("Do this?", abort=True, err=True)
             # Somebody may have started a worker while we waited for the answer.
             again = resetter.plan(inputs, known, target)
             if [move.before for move in again.moves] != [move.before for move in plan.moves]:
@@ -126,15 +120,8 @@ def _delete(
         with session.err.status("looking at the cluster"):
             what = deletion(resetter, known)
         _show_deletion(what, session.out)
-        if what.empty:
-            session.out.print("Nothing to do.")
+        if not _agreed(what, session, dry_run=dry_run, yes=yes, force=force):
             return
-        if dry_run:
-            session.out.print("This was a dry run: nothing is changed.")
-            return
-        _refuse_if_active(what, force=force)
-        if not yes:
-            click.confirm("Do this?", abort=True, err=True)
         with session.err.status("deleting"):
             delete(resetter, what)
         session.out.print(f"Application '{escape(what.application_id)}' is gone from Kafka.")
@@ -145,6 +132,25 @@ def _show_deletion(what: Deletion, console: Console) -> None:
     _show_topics(what, console)
     if what.group:
         console.print(f"  delete consumer group {escape(what.application_id)}, and with it its committed offsets")
+
+
+def _agreed(plan: Plan | Deletion, session: Session, *, dry_run: bool, yes: bool, force: bool) -> bool:
+    """Whether what was shown is to be done.
+
+    Raises:
+        MillpondError: a worker seems to be running.
+        click.Abort: somebody said no.
+    """
+    if plan.empty:
+        session.out.print("Nothing to do.")
+        return False
+    if dry_run:
+        session.out.print("This was a dry run: nothing is changed.")
+        return False
+    _refuse_if_active(plan, force=force)
+    if not yes:
+        click.confirm("Do this?", abort=True, err=True)
+    return True
 
 
 def _refuse_if_active(plan: Plan | Deletion, *, force: bool) -> None:
