@@ -73,7 +73,7 @@ def background(*command: str | os.PathLike[str], log: Path) -> subprocess.Popen[
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for the tests, which still need it while they tidy up
+            process_group=0,  # Ctrl-C is for the tests, which still need it while they tidy up
         )
 
 

@@ -10,11 +10,14 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from tests.chaos.planning import Fault, Kind
+import msgspec
+
+from tests.chaos.planning import ABOUT_TO_COMMIT, Fault, Kind
+from tests.chaos.processes import WorkerProcess
 from tests.chaos.proxying import Cut, Proxy
 from tests.chaos.stage import Stage
 from tests.chaos.watching import Watch
-from tests.chaos.worker import Controls
+from tests.chaos.worker import LOOK_EVERY_S, Controls
 
 __all__ = ("Conductor",)
 
@@ -125,6 +128,8 @@ class Conductor:
                 worker.want(now + fault.duration)
                 return None
             case Kind.PAUSE:
+                if fault.detail == ABOUT_TO_COMMIT:
+                    return self._stop_in_commit(worker, fault)
                 process = worker.pause()
                 return lambda: worker.resume(process)
             case Kind.SCALE_OUT:
@@ -166,8 +171,18 @@ class Conductor:
 
         return mend
 
-    def _control(self, name: str, **changes: float) -> None:
-        before = self._controls[name]
-        given = {"write_delay_s": before.write_delay_s, "clock_offset_s": before.clock_offset_s, **changes}
-        self._controls[name] = Controls(**given)
+    def _stop_in_commit(self, worker: WorkerProcess, fault: Fault) -> Callable[[], None]:
+        process = worker.process
+        self._control(worker.name, stop=fault.number)
+
+        def go_on() -> None:
+            self._control(worker.name, stop=None)
+            worker.resume(process)
+            # It may have stopped only now: it looks at its switches now and then.
+            self._at(time.monotonic() + 10 * LOOK_EVERY_S, partial(worker.resume, process))
+
+        return go_on
+
+    def _control(self, name: str, **changes: Any) -> None:
+        self._controls[name] = msgspec.structs.replace(self._controls[name], **changes)
         self._stage.workers[name].set(self._controls[name])

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 
 from tests.chaos.proxying import Cut
 
-__all__ = ("Fault", "Kind", "described", "make_plan")
+__all__ = ("ABOUT_TO_COMMIT", "Fault", "Kind", "described", "make_plan")
+
+#: Detail of a pause that begins with a transaction in hand whose offsets are not sent yet: nothing holds back others, who
+#: begin with the same records, and what comes after the pause is the commit.
+ABOUT_TO_COMMIT = "about to commit"
 
 
 class Kind(enum.StrEnum):
@@ -18,7 +22,8 @@ class Kind(enum.StrEnum):
     KILL = "kill"
     """SIGKILL of a worker. `detail` says whether its end is reported to the coordinator; it starts again after a while."""
     PAUSE = "pause"
-    """SIGSTOP of a worker, and SIGCONT after a while, mostly longer than its session: then it is a zombie."""
+    """SIGSTOP of a worker, and SIGCONT after a while, mostly longer than its session: then it is a zombie. At once, or by
+    `detail` when it is about to commit."""
     RESTART = "restart"
     """SIGTERM of a worker, which comes back after a while."""
     CUT_BROKER = "cut broker"
@@ -147,7 +152,8 @@ def _drawn(
             return Fault(number, at, kind, worker, duration, pick.choice(["reported", "unreported"]))
         case Kind.PAUSE:
             long = pick.random() < 0.8
-            return Fault(number, at, kind, worker, pick.uniform(*((1.1, 3.0) if long else (0.1, 0.9))) * session)
+            duration = pick.uniform(*((1.1, 3.0) if long else (0.1, 0.9))) * session
+            return Fault(number, at, kind, worker, duration, ABOUT_TO_COMMIT if number % 2 else "")
         case Kind.RESTART:
             return Fault(number, at, kind, worker, 0.0 if pick.random() < 0.5 else pick.uniform(0.5, 3 * session))
         case Kind.CUT_BROKER | Kind.CUT_COORDINATOR:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.chaos.planning import Fault, Kind
+from tests.chaos.planning import ABOUT_TO_COMMIT, Fault, Kind
 from tests.chaos.processes import ROOT
 from tests.chaos.reporting import summary
 from tests.chaos.running import Outcome, run
@@ -19,9 +19,12 @@ from tests.exactly_once.truth import new_seed
 FAULTS = 16
 #: Not pytest's temporary directory: what a failed run left behind is kept.
 _DIRECTORY = ROOT / "build" / "chaos"
-#: Zombies with work in their hands: stopped while they process, for so long that others take their tasks over, also where
-#: that takes its time, and not so long that the broker ends their transactions, which would be a fence too.
-_ZOMBIES = [Fault(0, 2.0, Kind.PAUSE, "w0", 5.0), Fault(1, 9.0, Kind.PAUSE, "w1", 7.0)]
+#: Zombies with work in their hands: stopped when they are about to commit, for so long that others take their tasks over,
+#: also where that takes its time, and not so long that the broker ends their transactions, which would be a fence too.
+_ZOMBIES = [
+    Fault(0, 2.0, Kind.PAUSE, "w0", 6.0, ABOUT_TO_COMMIT),
+    Fault(1, 10.0, Kind.PAUSE, "w1", 6.0, ABOUT_TO_COMMIT),
+]
 
 
 def _directory(name: str, seed: int) -> Path:

@@ -24,17 +24,18 @@ from typing import Any
 import msgspec
 
 import millpond as mp
-from millpond.runtime import claims, clients
+from millpond.runtime import claims, clients, commit
 from millpond.runtime.listeners import CommitStats
 from millpond.runtime.states import WorkerState
 from millpond.state import StateFile
 from tests.chaos import application
 
-__all__ = ("REFUSED", "Controls")
+__all__ = ("LOOK_EVERY_S", "REFUSED", "Controls")
 
 #: Exit code of a worker that ended with one of millpond's own errors; its sentence is in the evidence.
 REFUSED = 3
-_LOOK_EVERY_S = 0.05
+#: How often it looks at its control file, in seconds.
+LOOK_EVERY_S = 0.05
 
 
 class Controls(msgspec.Struct, frozen=True):
@@ -44,6 +45,8 @@ class Controls(msgspec.Struct, frozen=True):
     """Each write of the state takes so much longer."""
     clock_offset_s: float = 0.0
     """Added to the wall clock."""
+    stop: int | None = None
+    """The process stops, as by SIGSTOP, when it is about to commit: once for every number that is given here."""
 
 
 class Evidence(mp.WorkerListener):
@@ -69,14 +72,21 @@ class Evidence(mp.WorkerListener):
 
 
 def _obey(path: Path) -> None:
-    """Let the control file decide about the clock and the disk of this process."""
-    controls = Controls()
-    real_time, real_time_ns, real_write = time.time, time.time_ns, StateFile.write
+    """Let the control file decide about the clock, the disk and the commits of this process."""
+    controls, stopped = Controls(), None
+    real_time, real_time_ns, real_write, real_portions = time.time, time.time_ns, StateFile.write, commit.portions
 
     def slow_write(file: StateFile, *arguments: Any, **keywords: Any) -> None:
         if controls.write_delay_s:
             time.sleep(controls.write_delay_s)
         real_write(file, *arguments, **keywords)
+
+    def portions_after_a_stop(offsets: list[Any]) -> list[list[Any]]:
+        nonlocal stopped
+        if controls.stop not in {None, stopped}:
+            stopped = controls.stop
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return real_portions(offsets)
 
     def watch() -> None:
         nonlocal controls
@@ -88,11 +98,12 @@ def _obey(path: Path) -> None:
                     seen, controls = raw, msgspec.json.decode(raw, type=Controls)
             except (OSError, msgspec.DecodeError):
                 pass  # not there yet, or half written: the next look sees it
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(LOOK_EVERY_S)
 
     time.time = lambda: real_time() + controls.clock_offset_s
     time.time_ns = lambda: real_time_ns() + int(controls.clock_offset_s * 1e9)
     StateFile.write = slow_write  # type: ignore[assignment, method-assign]
+    commit.portions = portions_after_a_stop
     threading.Thread(target=watch, name="controls", daemon=True).start()
 
 

@@ -217,7 +217,7 @@ class ApiServer:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._directory,
-                start_new_session=True,
+                process_group=0,
             )
         self._processes[name] = process
         guarded = [str(self._owner_pid), str(process.pid), *([str(self._directory)] if name == binaries.ETCD else [])]

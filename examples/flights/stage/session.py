@@ -54,7 +54,7 @@ class DevSession:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the demo, which then stops its workers
+                process_group=0,  # Ctrl-C is for the demo, which then stops its workers
             )
         self._leash = Leash()  # should the demo be killed, its session goes too
         self._leash.hold(self._process.pid)

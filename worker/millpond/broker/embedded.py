@@ -241,7 +241,9 @@ class EmbeddedBroker:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.data_dir,
-                start_new_session=True,  # Ctrl-C in a terminal is for the application, which still needs its broker
+                # Ctrl-C in a terminal is for the application, which still needs its broker. Not a session of its own:
+                # Linux schedules sessions as groups, and on a busy machine one may get no time for many seconds.
+                process_group=0,
             )
         self._watch()
         try:

@@ -155,7 +155,7 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE if piped else file,
                 stderr=file,
-                start_new_session=True,
+                process_group=0,  # no session of its own, which the scheduler may leave without time on a busy machine
             )
         held_by.hold(process.pid)
         return cls(process, held_by)
