@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from tests.cli.conftest import COUNT, Application, Millpond
 from tests.cli.test_reset import Scene
@@ -108,6 +109,29 @@ def test_it_asks_first(scene: Scene) -> None:
     before = scene.internal()
     assert delete(scene).status != 0
     assert scene.internal() == before
+
+
+def test_an_application_that_joined_while_the_question_was_open_keeps_what_it_has(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was true when it was asked need not be true when it is answered."""
+    consumer = Consumer({"bootstrap.servers": scene.broker, "group.id": scene.app_id})
+
+    class Yes(io.StringIO):
+        def readline(self, *_: object) -> str:  # type: ignore[override]
+            consumer.subscribe([scene.topic])
+            kafka.eventually(lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()), "it has joined")
+            return "y\n"
+
+    monkeypatch.setattr("sys.stdin", Yes())
+    before = scene.internal()
+    try:
+        ended = delete(scene)
+        assert ended.status == 1
+        assert "1 active member" in ended.err
+        assert scene.internal() == before
+    finally:
+        consumer.close()
 
 
 def test_deleting_and_starting_over_are_two_things(scene: Scene) -> None:

@@ -23,8 +23,9 @@ from . import endpoints
 from .hosting import Hosting
 from .liveness import HealthServer, stuck
 from .metrics import OperatorMetrics
+from .passes import Key
 from .queue import WorkQueue
-from .reconciler import Key, Reconciler
+from .reconciler import Reconciler
 from .settings import Settings
 from .tokens import REVIEW_TIMEOUT
 from .trust import Trust

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -27,12 +27,10 @@ from millpond_operator.kubernetes import (
 from millpond_operator.resources import (
     APP_UID,
     FINALIZER,
-    REVISION,
     InvalidStreamApp,
     StreamApp,
     Surroundings,
     cleanup_name,
-    owned_by,
     parse,
     pod_template,
     revision_of,
@@ -45,44 +43,23 @@ from .conditions import Story, conditions, first_problem
 from .debounce import Debounce
 from .events import EventRecorder
 from .hosting import Hosting
-from .observation import Observed, ordinal_of, pods_of, tasks_of, workers_of
-from .problems import Problem, cleanup_problem, mount_problem
-from .progress import Progress
+from .looking import Looker
+from .passes import Key, Memory, Pass
+from .problems import Problem, cleanup_problem
+from .reporting import Reporter, changed
 from .rollout import Decision, Existing, Wanted, decide, pinned_by
-from .status import Condition, ConditionType, Phase, Status, instant, timestamp
+from .status import ConditionType, Phase, Status
 
 __all__ = ("Reconciler",)
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, str]
 #: What lasts no longer than this is a task that moves, and no state worth writing down.
 _SETTLES_IN = timedelta(seconds=5)
-#: A pod whose containers take longer to be made has trouble that only events tell of.
-_CREATED_IN = timedelta(seconds=5)
-_ASKED_EVERY = timedelta(minutes=1)
-#: A worker finds a new coordinator, and has reported to it, in its session timeout and so long.
-_REPORTED_IN = timedelta(seconds=5)
 #: How often to look whether a name is free that is somebody else's, for now or until a person does something.
 _LEAVES_IN, _FREE_IN = timedelta(seconds=1), timedelta(seconds=5)
 #: How often to see whether volumes can grow after all.
 _GROWS_IN = timedelta(minutes=1)
-
-
-@dataclass
-class _Pass:
-    """What one pass works with."""
-
-    app: StreamApp
-    status: Status
-    now: datetime
-    template: Object = field(default_factory=dict)
-    revision: str = ""
-    observed: Observed = Observed()
-    again: timedelta | None = None
-
-    def come_again(self, after: timedelta) -> None:
-        self.again = after if self.again is None else min(self.again, after)
 
 
 class Reconciler:
@@ -116,15 +93,9 @@ class Reconciler:
         self._claims = Claims(enqueue)
         self._debounce = Debounce(_SETTLES_IN)
         self._clock = clock
-        self._stunted: dict[Key, Problem | None] = {}
-        """Why volumes cannot grow."""
-        self._rejected: dict[Key, Problem] = {}
-        """What the API server did not take at the last pass."""
-        self._progress = Progress()
-        self._served: dict[Key, datetime] = {}
-        """Since when each is served by this operator."""
-        self._asked: dict[Key, tuple[datetime | None, dict[str, Problem]]] = {}
-        """When events were asked for last, and what they told of pods."""
+        self._looker = Looker(client, cache, hosting)
+        self._reporter = Reporter(client, cache, self._events, surroundings.leader_epoch)
+        self._memories: dict[Key, Memory] = {}
 
     def trust(self, ca_pem: str) -> None:
         """Tell workers from the next pass on to trust these authorities."""
@@ -158,11 +129,11 @@ class Reconciler:
             app = await self._set_finalizer(app, raw, wanted=False)
         elif other is None and app.cleans_up_kafka != app.has_finalizer and not app.deleting:
             app = await self._set_finalizer(app, raw, wanted=app.cleans_up_kafka)
-        work = _Pass(app, Status.of(app.status), self._clock())
+        work = Pass(app, Status.of(app.status), self._clock(), self._memories.setdefault(key, Memory()))
         if app.paused:
             await self._paused(work)
         elif other is not None:
-            await self._refuse(work, _taken(app, other))
+            await self._reporter.refuse(work, _taken(app, other))
         else:
             await self._pass(work)
         return work.again
@@ -171,7 +142,7 @@ class Reconciler:
         """Take note of all StreamApps there are. Before the first pass."""
         self._claims.prime(self._cache.all(kinds.STREAM_APP))
 
-    async def _pass(self, work: _Pass) -> None:
+    async def _pass(self, work: Pass) -> None:
         app = work.app
         if not app.deleting:
             try:
@@ -179,16 +150,18 @@ class Reconciler:
             except NameTaken as error:
                 await self._await_name(work, error)
                 return
-            self._lasting(work, f"{app.namespace}/{app.name} name", condition=False)
+            self._lasting(work, f"{work.name} name", condition=False)
         if app.spec.suspended and work.status.phase == Phase.SUSPENDED and not app.deleting:
             # When it goes on, those that come back wait for each other, as with any coordinator that has just begun.
             await self._hosting.forget(app.namespace, app.name)
+            work.memory.served_since = None
         else:
             await self._hosting.serve(app, pinned=pinned_by(work.status))
+            work.memory.served_since = work.memory.served_since or work.now
         work.template = pod_template(app, self._surroundings)
         work.revision = revision_of(work.template)
-        await self._look(work)
-        existing = self._existing(work)
+        await self._looker.look(work)
+        existing = self._looker.existing(work)
         decision = decide(self._wanted(work), existing, work.observed, work.status, work.now)
         if decision.again is not None:
             work.come_again(decision.again)
@@ -201,12 +174,12 @@ class Reconciler:
             await self._await_name(work, error)
         except (Invalid, Forbidden) as error:
             # Said now, and by the next passes until it is different: they find the same and are refused the same.
-            self._rejected[app.namespace, app.name] = _rejected(error)
-            await self._refuse(work, _rejected(error))
+            work.memory.rejected = _rejected(error)
+            await self._reporter.refuse(work, _rejected(error))
             raise
-        self._rejected.pop((app.namespace, app.name), None)
+        work.memory.rejected = None
 
-    async def _act(self, work: _Pass, decision: Decision, existing: Existing | None) -> None:
+    async def _act(self, work: Pass, decision: Decision, existing: Existing | None) -> None:
         app = work.app
         self._hosting.pin(app, decision.pinned)
         if app.deleting:
@@ -220,17 +193,17 @@ class Reconciler:
         await self._applier.delete(app, decision.delete)
         await self._hosting.rewrite(app)
         trouble = await self._applier.grow(app) or self._applier.trouble(app)
-        if trouble != self._stunted.get((app.namespace, app.name)):
+        if trouble != work.memory.stunted:
             work.come_again(timedelta(0))  # to tell
         elif trouble is not None:
             work.come_again(_GROWS_IN)
-        self._stunted[app.namespace, app.name] = trouble
+        work.memory.stunted = trouble
         if decision.status.rollout is None and decision.phase is Phase.RUNNING:
             status = decision.status
             keep = {status.current_revision, status.target_revision, status.failed.revision if status.failed else ""}
             await self._applier.forget_revisions(app, frozenset(keep))
 
-    async def _stop_for_good(self, work: _Pass, decision: Decision, existing: Existing | None) -> None:
+    async def _stop_for_good(self, work: Pass, decision: Decision, existing: Existing | None) -> None:
         """Workers end, then a Job deletes what is in Kafka, then the finalizer goes."""
         app = work.app
         if existing is not None and existing.replicas:
@@ -254,7 +227,7 @@ class Reconciler:
         if raw is not None:
             await self._set_finalizer(app, raw, wanted=False)
 
-    async def _clean_up(self, work: _Pass) -> bool:
+    async def _clean_up(self, work: Pass) -> bool:
         """Start the Job that deletes what is in Kafka; False when its namespace is being deleted and takes no Job."""
         app = work.app
         try:
@@ -266,74 +239,7 @@ class Reconciler:
             return False
         return True
 
-    # Looking.
-
-    def _existing(self, work: _Pass) -> Existing | None:
-        app = work.app
-        found = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
-        if found is None or not owned_by(app, found):
-            if not work.observed.pods or not work.status.target_revision:
-                return None
-            # It was deleted around its pods, to be made anew: what was under way goes on.
-            return Existing(work.status.target_revision, work.observed.pods[-1].ordinal + 1, observed=False)
-        metadata = found["metadata"]
-        return Existing(
-            metadata.get("labels", {}).get(REVISION, ""),
-            found["spec"].get("replicas", 0),
-            found.get("status", {}).get("observedGeneration", 0) >= metadata.get("generation", 0),
-        )
-
-    async def _look(self, work: _Pass) -> None:
-        app, spec = work.app, work.app.spec
-        raw = [
-            pod
-            for pod in self._cache.of_app(kinds.POD, app.namespace, app.name)
-            if selector(app).items() <= (pod["metadata"].get("labels") or {}).items() and _is_workers(app, pod)
-        ]
-        pods = pods_of(raw)
-        creating = {pod.name for pod in pods if pod.creating and not pod.terminating}
-        told = await self._ask_why(work, [pod for pod in raw if pod["metadata"]["name"] in creating])
-        pods = tuple(replace(pod, problem=pod.problem or told.get(pod.name)) for pod in pods)
-        view = self._hosting.view(app)
-        workers = workers_of(view, self._hosting.refused(app))
-        self._served.setdefault((app.namespace, app.name), work.now)
-        served_for = work.now - self._served[app.namespace, app.name]
-        informed = served_for > spec.session_timeout + _REPORTED_IN
-        if not informed and pods:
-            work.come_again(spec.session_timeout + _REPORTED_IN - served_for)
-        work.observed = Observed(
-            pods,
-            self._progress.noted((app.namespace, app.name), workers, work.now, spec.rollout.progress_deadline),
-            tasks_of(view, spec.standby_replicas, spec.acceptable_recovery_lag),
-            informed,
-        )
-
-    async def _ask_why(self, work: _Pass, pods: list[Object]) -> dict[str, Problem]:
-        """Why the containers of pods are not made. Events are slow to list: the longer it takes, the less often."""
-        key = (work.app.namespace, work.app.name)
-        if not pods:
-            self._asked.pop(key, None)
-            return {}
-        longest = max(work.now - instant(pod["metadata"].get("creationTimestamp", ""), work.now) for pod in pods)
-        last, known = self._asked.get(key, (None, {}))
-        pause = min(max(longest / 4, _CREATED_IN), _ASKED_EVERY)
-        work.come_again(pause)
-        if longest < _CREATED_IN:
-            return {}
-        if last is None or work.now - last >= pause:
-            try:
-                events, _ = await self._client.list(
-                    kinds.EVENT, work.app.namespace, fields="involvedObject.kind=Pod,reason=FailedMount"
-                )
-            except ApiError as error:
-                log.info("Events in %s cannot be read: %s", work.app.namespace, error)
-                return {}
-            found = {pod["metadata"]["name"]: mount_problem(pod, events) for pod in pods}
-            known = {name: problem for name, problem in found.items() if problem is not None}
-            self._asked[key] = (work.now, known)
-        return known
-
-    def _wanted(self, work: _Pass) -> Wanted:
+    def _wanted(self, work: Pass) -> Wanted:
         app, rollout = work.app, work.app.spec.rollout
         return Wanted(
             revision=work.revision,
@@ -349,7 +255,7 @@ class Reconciler:
 
     # The status.
 
-    async def _write_down(self, work: _Pass, decision: Decision) -> None:
+    async def _write_down(self, work: Pass, decision: Decision) -> None:
         """Bring the status up to date: what is about to be done, and what there is."""
         app, observed = work.app, work.observed
         key = f"{app.namespace}/{app.name}"
@@ -362,7 +268,7 @@ class Reconciler:
             observed,
             app.spec.replicas,
             problem,
-            stuck=self._rejected.get((app.namespace, app.name)),
+            stuck=work.memory.rejected,
             standing=standing,
             lagging=lagging,
         )
@@ -378,11 +284,10 @@ class Reconciler:
             image=self._image(work, decision),
             conditions=conditions(story, work.status, app.generation, work.now),
         )
-        await self._save(work, status)
+        await self._reporter.save(work, status)
 
-    def _problem(self, work: _Pass, decision: Decision, key: str) -> Problem | None:
-        name = (work.app.namespace, work.app.name)
-        problem = self._rejected.get(name) or first_problem(work.observed) or self._stunted.get(name)
+    def _problem(self, work: Pass, decision: Decision, key: str) -> Problem | None:
+        problem = work.memory.rejected or first_problem(work.observed) or work.memory.stunted
         if work.app.deleting:
             problem = self._cleanup_problem(work.app) or problem
         if decision.phase in {Phase.SUSPENDING, Phase.SUSPENDED}:
@@ -406,103 +311,37 @@ class Reconciler:
             [pod for pod in pods if labels <= (pod["metadata"].get("labels") or {}).items()],
         )
 
-    def _lasting(self, work: _Pass, what: str, *, condition: bool) -> bool:
+    def _lasting(self, work: Pass, what: str, *, condition: bool) -> bool:
         lasting, again = self._debounce.lasting(what, work.now, condition=condition)
         if again is not None:
             work.come_again(again)
         return lasting
 
-    def _image(self, work: _Pass, decision: Decision) -> str:
+    def _image(self, work: Pass, decision: Decision) -> str:
         if decision.revision == work.revision:
             return work.app.spec.image
         return work.status.image or work.app.spec.image
 
-    async def _save(self, work: _Pass, status: Status, generation: int | None = None) -> None:
-        """Write the status if it says anything new, and only over the one that was looked at.
-
-        Args:
-            work: has that.
-            status: the new one.
-            generation: that it is about; None for that of the StreamApp.
-        """
-        app = work.app
-        status = msgspec.structs.replace(
-            status,
-            observed_generation=app.generation if generation is None else generation,
-            selector=",".join(f"{key}={value}" for key, value in selector(app).items()),
-            leader_epoch=work.status.leader_epoch,
-        )
-        if status == work.status:
-            return
-        # One that is ahead of the lease was written by nobody who led; it may not go back, and harms this application only.
-        epoch = max(self._surroundings.leader_epoch, work.status.leader_epoch)
-        status = msgspec.structs.replace(status, leader_epoch=epoch)
-        object: Object = {
-            "apiVersion": kinds.STREAM_APP.api_version,
-            "kind": kinds.STREAM_APP.kind,
-            "metadata": {"namespace": app.namespace, "name": app.name, "resourceVersion": app.resource_version},
-            "status": status.as_object(),
-        }
-        try:
-            self._cache.put(kinds.STREAM_APP, await self._client.apply(kinds.STREAM_APP, object, subresource="status"))
-        except (Conflict, NotFound):
-            await self._look_again(app)
-            raise
-        await self._tell_changes(app, work.status, status)
-        work.status = status
-
-    async def _tell_changes(self, app: StreamApp, before: Status, after: Status) -> None:
-        was, now = before.condition(ConditionType.DEGRADED), after.condition(ConditionType.DEGRADED)
-        if (
-            now is not None
-            and now.status == "True"
-            and (was is None or (was.status, was.reason) != (now.status, now.reason))
-        ):
-            await self._events.record(app, "Warning", now.reason, now.message)
-        ready, was_ready = after.condition(ConditionType.READY), before.is_true(ConditionType.READY)
-        if ready is not None and after.is_true(ConditionType.READY) and not was_ready:
-            await self._events.record(app, "Normal", ready.reason, ready.message)
-        if after.is_true(ConditionType.SUSPENDED) and not before.is_true(ConditionType.SUSPENDED):
-            await self._events.record(app, "Normal", "Suspended", "All workers have committed and ended.")
-
-    async def _look_again(self, app: StreamApp) -> None:
-        try:
-            self._cache.put(kinds.STREAM_APP, await self._client.get(kinds.STREAM_APP, app.namespace, app.name))
-        except NotFound:
-            known = self._cache.get(kinds.STREAM_APP, app.namespace, app.name)
-            if known is not None:
-                self._cache.gone(kinds.STREAM_APP, known)
-
-    async def _paused(self, work: _Pass) -> None:
+    async def _paused(self, work: Pass) -> None:
         """Somebody wants to be alone with the application: say so, and keep its coordinator going."""
         if not work.app.deleting and work.status.phase not in {"", Phase.SUSPENDED}:
             await self._hosting.serve(work.app, pinned=pinned_by(work.status))
         message = "Nothing is changed while the annotation millpond.dev/reconcile is 'paused': remove it to go on."
-        status = _with(work.status, work, ConditionType.PROGRESSING, "False", "Paused", message)
-        await self._save(work, status, generation=work.status.observed_generation)
+        status = changed(work.status, work, ConditionType.PROGRESSING, "False", "Paused", message)
+        await self._reporter.save(work, status, generation=work.status.observed_generation)
 
-    async def _await_name(self, work: _Pass, error: NameTaken) -> None:
+    async def _await_name(self, work: Pass, error: NameTaken) -> None:
         """Nothing tells when a name is free that somebody else has."""
         key = f"{work.app.namespace}/{work.app.name}"
         work.come_again(_LEAVES_IN if error.leaving else _FREE_IN)
         lasting = self._lasting(work, f"{key} name", condition=True)
         if not error.leaving:
-            await self._refuse(work, Problem("NameTaken", str(error), settled=True))
+            await self._reporter.refuse(work, Problem("NameTaken", str(error), settled=True))
         elif lasting:
             status = msgspec.structs.replace(work.status, phase=work.status.phase or Phase.PENDING.value)
-            await self._save(work, _with(status, work, ConditionType.READY, "False", "NameTaken", str(error)))
-
-    async def _refuse(self, work: _Pass, problem: Problem) -> None:
-        """The application cannot be made as it is."""
-        status = msgspec.structs.replace(work.status, phase=work.status.phase or Phase.PENDING.value)
-        for type, value in (
-            (ConditionType.READY, "False"),
-            (ConditionType.PROGRESSING, "False"),
-            (ConditionType.DEGRADED, "True"),
-            (ConditionType.STALLED, "True"),
-        ):
-            status = _with(status, work, type, value, problem.reason, problem.message)
-        await self._save(work, status)
+            await self._reporter.save(
+                work, changed(status, work, ConditionType.READY, "False", "NameTaken", str(error))
+            )
 
     # Coming and going.
 
@@ -517,7 +356,7 @@ class Reconciler:
         try:
             changed = await self._client.patch(kinds.STREAM_APP, app.namespace, app.name, patch)
         except (Conflict, NotFound):
-            await self._look_again(app)
+            await self._reporter.look_again(app)
             raise
         if app.deleting and not wanted and not left:
             # That was its end, and the answer is the object as it was before.
@@ -529,21 +368,11 @@ class Reconciler:
     async def _forget(self, key: Key) -> None:
         await self._hosting.forget(*key)
         self._claims.release(key)
-        self._progress.forget(key)
+        self._looker.forget(key)
         self._applier.forget(*key)
-        for remembered in (self._rejected, self._stunted, self._served, self._asked):
-            remembered.pop(key, None)
+        self._memories.pop(key, None)
         self._debounce.forget(f"{key[0]}/{key[1]} ")
         self._events.forget(*key)
-
-
-def _is_workers(app: StreamApp, pod: Object) -> bool:
-    """Whether a pod is one of the StatefulSet's, be it of one that was deleted around it."""
-    owner = next((each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")), None)
-    if owner is not None and (owner["kind"], owner["name"]) != ("StatefulSet", app.name):
-        return False
-    name = str(pod["metadata"]["name"])
-    return name == f"{app.name}-{ordinal_of(name)}"
 
 
 def _rejected(error: ApiError) -> Problem:
@@ -560,19 +389,6 @@ def _taken(app: StreamApp, other: Key) -> Problem:
         f"StreamApp '{other[1]}' in namespace '{other[0]}' runs application '{app.application_id}' on the same Kafka: give "
         "this one another spec.applicationId, which takes a new StreamApp, or delete one of them.",
         settled=True,
-    )
-
-
-def _with(before: Status, work: _Pass, type: ConditionType, status: str, reason: str, message: str) -> Status:
-    """The status with one condition changed."""
-    last = before.condition(type)
-    since = last.last_transition_time if last is not None and last.status == status else timestamp(work.now)
-    changed = Condition(type.value, status, reason, message, since, work.app.generation)
-    others = tuple(each for each in before.conditions if each.type != type)
-    order = list(ConditionType)
-    return msgspec.structs.replace(
-        before,
-        conditions=tuple(sorted((*others, changed), key=lambda each: order.index(ConditionType(each.type)))),
     )
 
 

@@ -122,6 +122,9 @@ def _delete(
         _show_deletion(what, session.out)
         if not _agreed(what, session, dry_run=dry_run, yes=yes, force=force):
             return
+        if not yes:
+            # Somebody may have started a worker while we waited for the answer.
+            _refuse_if_active(deletion(resetter, known), force=force)
         with session.err.status("deleting"):
             delete(resetter, what)
         session.out.print(f"Application '{escape(what.application_id)}' is gone from Kafka.")

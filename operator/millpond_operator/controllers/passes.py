@@ -1,0 +1,56 @@
+"""What one pass over a StreamApp works with, and what the next one should still know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from millpond_operator.kubernetes import Object
+from millpond_operator.resources import StreamApp
+
+from .observation import Observed
+from .problems import Problem
+from .status import Status
+
+__all__ = ("Key", "Memory", "Pass")
+
+Key = tuple[str, str]
+
+
+@dataclass
+class Memory:
+    """What is remembered of one StreamApp from pass to pass; nothing that must outlive the operator."""
+
+    served_since: datetime | None = None
+    """Since when its coordinator has been here; None while it has none."""
+    rejected: Problem | None = None
+    """What the API server did not take at the last pass."""
+    stunted: Problem | None = None
+    """Why its volumes cannot grow."""
+    asked_at: datetime | None = None
+    """When events were asked for last,"""
+    told: dict[str, Problem] = field(default_factory=dict)
+    """and what they told, by name of the pod."""
+
+
+@dataclass
+class Pass:
+    """What one pass works with."""
+
+    app: StreamApp
+    status: Status
+    now: datetime
+    memory: Memory
+    template: Object = field(default_factory=dict)
+    revision: str = ""
+    observed: Observed = Observed()
+    again: timedelta | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the application, as people write it."""
+        return f"{self.app.namespace}/{self.app.name}"
+
+    def come_again(self, after: timedelta) -> None:
+        """Another pass is due then, or earlier."""
+        self.again = after if self.again is None else min(self.again, after)

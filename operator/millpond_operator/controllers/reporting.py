@@ -1,0 +1,114 @@
+"""The status of a StreamApp: written when it says anything new, and events for what people should notice in it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millpond_operator.kubernetes import Cache, Client, Conflict, NotFound, Object, kinds
+from millpond_operator.resources import StreamApp, selector
+
+from .events import EventRecorder
+from .passes import Pass
+from .problems import Problem
+from .status import Condition, ConditionType, Phase, Status, timestamp
+
+__all__ = ("Reporter", "changed")
+
+
+class Reporter:
+    """Writes statuses.
+
+    Args:
+        client: to write with.
+        cache: learns what was written.
+        events: for what is worth one.
+        leader_epoch: of this operator; a status of a later leader is never written over.
+    """
+
+    def __init__(self, client: Client, cache: Cache, events: EventRecorder, leader_epoch: int) -> None:
+        self._client = client
+        self._cache = cache
+        self._events = events
+        self._leader_epoch = leader_epoch
+
+    async def save(self, work: Pass, status: Status, generation: int | None = None) -> None:
+        """Write the status if it says anything new, and only over the one that was looked at.
+
+        Args:
+            work: has that.
+            status: the new one.
+            generation: that it is about; None for that of the StreamApp.
+        """
+        app = work.app
+        status = msgspec.structs.replace(
+            status,
+            observed_generation=app.generation if generation is None else generation,
+            selector=",".join(f"{key}={value}" for key, value in selector(app).items()),
+            leader_epoch=work.status.leader_epoch,
+        )
+        if status == work.status:
+            return
+        # One that is ahead of the lease was written by nobody who led; it may not go back, and harms this application only.
+        epoch = max(self._leader_epoch, work.status.leader_epoch)
+        status = msgspec.structs.replace(status, leader_epoch=epoch)
+        object: Object = {
+            "apiVersion": kinds.STREAM_APP.api_version,
+            "kind": kinds.STREAM_APP.kind,
+            "metadata": {"namespace": app.namespace, "name": app.name, "resourceVersion": app.resource_version},
+            "status": status.as_object(),
+        }
+        try:
+            self._cache.put(kinds.STREAM_APP, await self._client.apply(kinds.STREAM_APP, object, subresource="status"))
+        except (Conflict, NotFound):
+            await self.look_again(app)
+            raise
+        await self._tell_changes(app, work.status, status)
+        work.status = status
+
+    async def refuse(self, work: Pass, problem: Problem) -> None:
+        """The application cannot be made as it is."""
+        status = msgspec.structs.replace(work.status, phase=work.status.phase or Phase.PENDING.value)
+        for type, value in (
+            (ConditionType.READY, "False"),
+            (ConditionType.PROGRESSING, "False"),
+            (ConditionType.DEGRADED, "True"),
+            (ConditionType.STALLED, "True"),
+        ):
+            status = changed(status, work, type, value, problem.reason, problem.message)
+        await self.save(work, status)
+
+    async def look_again(self, app: StreamApp) -> None:
+        """Something was written over a StreamApp that had changed: see how it is now."""
+        try:
+            self._cache.put(kinds.STREAM_APP, await self._client.get(kinds.STREAM_APP, app.namespace, app.name))
+        except NotFound:
+            known = self._cache.get(kinds.STREAM_APP, app.namespace, app.name)
+            if known is not None:
+                self._cache.gone(kinds.STREAM_APP, known)
+
+    async def _tell_changes(self, app: StreamApp, before: Status, after: Status) -> None:
+        was, now = before.condition(ConditionType.DEGRADED), after.condition(ConditionType.DEGRADED)
+        if (
+            now is not None
+            and now.status == "True"
+            and (was is None or (was.status, was.reason) != (now.status, now.reason))
+        ):
+            await self._events.record(app, "Warning", now.reason, now.message)
+        ready, was_ready = after.condition(ConditionType.READY), before.is_true(ConditionType.READY)
+        if ready is not None and after.is_true(ConditionType.READY) and not was_ready:
+            await self._events.record(app, "Normal", ready.reason, ready.message)
+        if after.is_true(ConditionType.SUSPENDED) and not before.is_true(ConditionType.SUSPENDED):
+            await self._events.record(app, "Normal", "Suspended", "All workers have committed and ended.")
+
+
+def changed(before: Status, work: Pass, type: ConditionType, status: str, reason: str, message: str) -> Status:
+    """The status with one condition changed."""
+    last = before.condition(type)
+    since = last.last_transition_time if last is not None and last.status == status else timestamp(work.now)
+    condition = Condition(type.value, status, reason, message, since, work.app.generation)
+    others = tuple(each for each in before.conditions if each.type != type)
+    order = list(ConditionType)
+    return msgspec.structs.replace(
+        before,
+        conditions=tuple(sorted((*others, condition), key=lambda each: order.index(ConditionType(each.type)))),
+    )
