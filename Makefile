@@ -28,7 +28,7 @@ test: venv ## Run all tests, on a real broker and a real API server
 
 .PHONY: e2e
 e2e: venv ## Run everything on a real cluster: the one of KUBECONFIG, or one that kind makes (KIND_NODE_IMAGE)
-	@$(BIN)/python -m pytest e2e -o faulthandler_timeout=0 $(ARGS)
+	@$(BIN)/python -m pytest e2e $(ARGS)
 
 .PHONY: bench
 bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.json

@@ -19,7 +19,7 @@ import pytest
 
 from tests.operating.stage import App, Stage, about, wait_for
 
-LANES = 3
+LANES = 2
 #: The lease of one that was killed is deleted; one that lives must not lose it to a machine that is busy.
 SETTINGS = {"LEASE_DURATION": "60s", "LEASE_RENEW_DEADLINE": "50s", "LEASE_RETRY_PERIOD": "1s"}
 #: Writes of one run may come in another order or number than those of the next one.
