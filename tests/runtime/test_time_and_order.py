@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,18 @@ class Queue:
     def head_timestamp(self):
         """The next record's time."""
         return self.chunks[0]
+
+
+@pytest.mark.parametrize("idle", [0, 100])
+def test_a_clock_that_is_set_back_does_not_let_a_task_wait_for_longer_than_it_may(idle):
+    """An hour's jump ahead that is taken back is no hour of waiting for the other input."""
+    one, other = Queue(), Queue()
+    group = PartitionGroup([one, other], idle)
+    one.at_end = other.at_end = True
+    group.ready(3_600_000)
+    one.chunks.append(0)
+    group.ready(5)
+    assert group.ready(5 + idle)
 
 
 TIMES = st.integers(0, 50)

@@ -44,7 +44,7 @@ class PartitionGroup:
             elif not queue.at_end:
                 waiting = True
             else:
-                if queue.idle_since_ms is None:
+                if queue.idle_since_ms is None or now_ms < queue.idle_since_ms:  # a clock that was set back begins anew
                     queue.idle_since_ms = now_ms
                 if now_ms - queue.idle_since_ms < self._max_idle_ms:
                     waiting = True
