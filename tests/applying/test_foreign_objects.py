@@ -149,9 +149,8 @@ def test_an_object_whose_label_was_taken_away_is_known_again(on_bench, api, name
         shown = api.get("StatefulSet", namespace, "delays")
         bench.cache.gone(kinds.STATEFUL_SET, shown)  # as a watch with a selector tells it
         assert bench.cache.get(kinds.STATEFUL_SET, namespace, "delays") is None
-        while (
-            bench.cache.get(kinds.STATEFUL_SET, namespace, "delays") is None
-        ):  # a busy API server may not show it at once
+        # A busy API server may not show it at once.
+        while bench.cache.get(kinds.STATEFUL_SET, namespace, "delays") is None:
             with pytest.raises(Conflict):
                 await bench.make_set(bench.decision(replicas=3))
             assert api.get("StatefulSet", namespace, "delays")["spec"]["replicas"] == 0, "it is decided anew first"

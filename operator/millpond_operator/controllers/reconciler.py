@@ -258,11 +258,10 @@ class Reconciler:
     async def _write_down(self, work: Pass, decision: Decision) -> None:
         """Bring the status up to date: what is about to be done, and what there is."""
         app, observed = work.app, work.observed
-        key = f"{app.namespace}/{app.name}"
-        problem = self._problem(work, decision, key)
+        problem = self._problem(work, decision)
         tasks = observed.tasks
-        standing = self._lasting(work, f"{key} tasks", condition=not tasks.known or tasks.running < tasks.total)
-        lagging = self._lasting(work, f"{key} standbys", condition=tasks.caught_up < tasks.standbys_wanted)
+        standing = self._lasting(work, f"{work.name} tasks", condition=not tasks.known or tasks.running < tasks.total)
+        lagging = self._lasting(work, f"{work.name} standbys", condition=tasks.caught_up < tasks.standbys_wanted)
         story = Story(
             decision,
             observed,
@@ -286,13 +285,13 @@ class Reconciler:
         )
         await self._reporter.save(work, status)
 
-    def _problem(self, work: Pass, decision: Decision, key: str) -> Problem | None:
+    def _problem(self, work: Pass, decision: Decision) -> Problem | None:
         problem = work.memory.rejected or first_problem(work.observed) or work.memory.stunted
         if work.app.deleting:
             problem = self._cleanup_problem(work.app) or problem
         if decision.phase in {Phase.SUSPENDING, Phase.SUSPENDED}:
             problem = None
-        lasting = self._lasting(work, f"{key} problem", condition=problem is not None)
+        lasting = self._lasting(work, f"{work.name} problem", condition=problem is not None)
         return problem if problem is not None and (problem.settled or lasting) else None
 
     def _cleanup_problem(self, app: StreamApp) -> Problem | None:
@@ -332,9 +331,8 @@ class Reconciler:
 
     async def _await_name(self, work: Pass, error: NameTaken) -> None:
         """Nothing tells when a name is free that somebody else has."""
-        key = f"{work.app.namespace}/{work.app.name}"
         work.come_again(_LEAVES_IN if error.leaving else _FREE_IN)
-        lasting = self._lasting(work, f"{key} name", condition=True)
+        lasting = self._lasting(work, f"{work.name} name", condition=True)
         if not error.leaving:
             await self._reporter.refuse(work, Problem("NameTaken", str(error), settled=True))
         elif lasting:
