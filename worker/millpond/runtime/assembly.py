@@ -122,6 +122,7 @@ def assemble(
     errands = Errands("millpond-registrar", _ERRANDS, lambda: make_asker(config, on_error))
     offsets = OffsetStore(
         errands.consumer,
+        errands.forget_consumer,
         lambda: make_asker(config, on_error, stable=False),
         stopping,
         config.task_timeout_ms / 1000,

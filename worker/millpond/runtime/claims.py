@@ -29,6 +29,7 @@ T = TypeVar("T")
 UNOWNED = "unowned"
 
 _TRY_S = 10.0
+_ANSWER_S = 5.0
 _UNKNOWN_S = 30.0
 _PAUSE_S = 0.02
 _COMMIT_S = 60.0
@@ -50,6 +51,7 @@ class OffsetStore:
     Args:
         consumer: gives the calling thread's, of the group; whether it waits for pending transactions follows from its
             isolation level.
+        forget_consumer: told when that one gives no answer: the calling thread is to have another one.
         surveyor: makes a consumer of the group that does not wait for them.
         stopping: asked while waiting; True gives up.
         patience_s: how long to wait for a broker, in seconds.
@@ -58,11 +60,13 @@ class OffsetStore:
     def __init__(
         self,
         consumer: Callable[[], Consumer],
+        forget_consumer: Callable[[], None],
         surveyor: Callable[[], Consumer],
         stopping: Callable[[], bool],
         patience_s: float,
     ) -> None:
         self._consumer = consumer
+        self._forget_consumer = forget_consumer
         self._surveyor = surveyor
         self._stopping = stopping
         self._patience_s = patience_s
@@ -73,7 +77,9 @@ class OffsetStore:
         Raises:
             BrokerError: the coordinator does not answer.
         """
-        return self._patiently(lambda: _committed(self._consumer(), partitions, _TRY_S), "the committed offsets")
+        return self._patiently(
+            lambda: _committed(self._consumer(), partitions, _ANSWER_S), "the committed offsets", self._forget_consumer
+        )
 
     def try_read(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset] | None:
         """As `read`, once; None when there is no answer within `timeout_s`."""
@@ -90,13 +96,14 @@ class OffsetStore:
         """
         consumer = self._surveyor()
         try:
-            return self._patiently(lambda: _committed(consumer, partitions, _TRY_S), "the committed offsets")
+            return self._patiently(lambda: _committed(consumer, partitions, _ANSWER_S), "the committed offsets")
         finally:
             consumer.close()
 
-    def _patiently(self, ask: Callable[[], T], what: str) -> T:
+    def _patiently(self, ask: Callable[[], T], what: str, unanswered: Callable[[], None] = lambda: None) -> T:
         began = time.monotonic()
         while True:
+            asked = time.monotonic()
             try:
                 return ask()
             except KafkaException as error:
@@ -107,6 +114,8 @@ class OffsetStore:
                 passing = passing or (cause.code() == KafkaError._UNKNOWN_PARTITION and waited < _UNKNOWN_S)
                 if self._stopping() or not passing or waited >= self._patience_s:
                     raise BrokerError(f"cannot read {what}: {cause.str()}. Check that the brokers are up.") from error
+                if time.monotonic() - asked >= _ANSWER_S:
+                    unanswered()
                 time.sleep(_PAUSE_S)  # some errors come at once
 
 
@@ -173,6 +182,7 @@ def initialised(make: Callable[[], Producer], stopping: Callable[[], bool], pati
             wait = min(wait * 2, _TRY_S)
             if wait == _TRY_S:
                 log.warning("the broker does not answer (%s); trying again", cause.str())
+                producer = make()  # one whose brokers went away may not find them again (see `lifelines.py`)
 
 
 def take_over(

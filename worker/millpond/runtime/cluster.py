@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 import time
@@ -18,6 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from millpond.errors import BrokerError, TopicError
 
 from .clients import log as client_log
+from .lifelines import answers
 from .ownership import Partition
 from .plan import TopicSpec
 from .waiting import Waiting
@@ -64,8 +64,9 @@ class Cluster:
             stopping: asked while waiting; True gives up at once.
             waiting: told while a cluster is waited for.
         """
-        given: dict[str, Any] = {**settings, "error_cb": self._noted}
-        self._admin = AdminClient(given, logger=client_log)
+        self._settings = settings
+        self._admin = self._connected()
+        self._answered = False
         self._servers = str(settings.get("bootstrap.servers", ""))
         self._patience_s = patience.total_seconds()
         self._stopping = stopping
@@ -73,6 +74,19 @@ class Cluster:
         self._met: dict[int, str] = {}
         self._counts: dict[str, int] = {}
         self._purging: list[Future[object]] = []
+
+    def _connected(self) -> AdminClient:
+        given: dict[str, Any] = {**self._settings, "error_cb": self._noted}
+        return AdminClient(given, logger=client_log)
+
+    def _unanswered(self) -> None:
+        """A question that passes was not answered: one that was before may never be again (see `lifelines.py`)."""
+        if self._answered:
+            self._admin, self._answered = self._connected(), False
+
+    def answers(self, topic: str, timeout_s: float) -> bool:
+        """Whether a new client gets an answer from a broker within `timeout_s`. Safe from any thread."""
+        return answers(AdminClient(dict(self._settings), logger=client_log), topic, timeout_s)
 
     def topics(self) -> dict[str, int]:
         """Every topic with its partition count. Waits for a broker that is down, within the patience.
@@ -89,11 +103,13 @@ class Cluster:
                 unreachable = self._unreachable(error.args[0])
                 if self._stopping() or time.monotonic() >= deadline or not _passes(error):
                     raise unreachable from error
+                self._unanswered()
                 self._waiting.begins("brokers", unreachable)
                 if not warned:
                     log.warning("waiting for Kafka at %s: %s", self._servers, error.args[0].str())
                     warned = True
             else:
+                self._answered = True
                 self._waiting.ends("brokers")
                 counts = {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
                 self._counts = counts
@@ -202,14 +218,16 @@ class Cluster:
                         f"cannot read where topics begin and end: {error.args[0].str()}. Check that the brokers are up."
                     ) from error
                 # The client keeps to the leaders it knew until all topics are looked up again.
-                with contextlib.suppress(KafkaException):
-                    self._admin.list_topics(timeout=_TRY_S)
+                if not answers(self._admin, None, _TRY_S):
+                    self._unanswered()
                 time.sleep(_PAUSE_S)
             else:
+                self._answered = True
                 return {each: (first[each], end[each]) for each in wanted}
 
     def _list_offsets(self, partitions: Sequence[Partition], spec: OffsetSpec) -> dict[Partition, int]:
-        asked = self._admin.list_offsets(
+        admin = self._admin  # another one may take its place meanwhile: this one has to live until it has answered
+        asked = admin.list_offsets(
             {TopicPartition(each.topic, each.partition): spec for each in partitions},
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
             request_timeout=_TRY_S,
@@ -217,13 +235,17 @@ class Cluster:
         return {Partition(each.topic, each.partition): int(found.result().offset) for each, found in asked.items()}
 
     def purge(self, positions: Mapping[tuple[str, int], int]) -> bool:
-        """Delete consumed records of repartition topics, without waiting; errors are ignored.
+        """Delete consumed records of repartition topics, without waiting; what fails is tried again with the next ones.
 
         Returns:
             whether it was asked for: there is one request in flight at a time.
         """
-        self._purging = [future for future in self._purging if not future.done()]
-        if self._purging or not positions:
+        if not all(future.done() for future in self._purging):
+            return False
+        if any(future.exception() for future in self._purging):
+            self._unanswered()
+        self._purging = []
+        if not positions:
             return False
         wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
         self._purging = list(self._admin.delete_records(wanted).values())

@@ -14,6 +14,8 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer
 
+from .renewable import close_aside
+
 __all__ = ("Errands",)
 
 T = TypeVar("T")
@@ -70,6 +72,13 @@ class Errands:
         if found is None:
             found = self._local.consumer = self._make_consumer()
         return found
+
+    def forget_consumer(self) -> None:
+        """The consumer of the thread that asks gives no answer: the next question goes to a new one (`lifelines.py`)."""
+        found: Consumer | None = getattr(self._local, "consumer", None)
+        if found is not None:
+            self._local.consumer = None
+            close_aside(found)
 
     def close(self) -> None:
         """Begin nothing more; each thread ends when it is through with what it does."""

@@ -57,6 +57,7 @@ class WorkerMetrics:
         polled_records: what they brought.
         records_processed: since the start.
         recoveries: how often the worker went back to the last commit.
+        clients_replaced: how many Kafka clients did not find the brokers again and were replaced.
         registry: what is served on `/metrics`; others may register with it.
         http: the server; others may add routes to it before the start.
     """
@@ -70,6 +71,7 @@ class WorkerMetrics:
         self.records_processed = 0
         self.process_seconds = 0.0
         self.recoveries = 0
+        self.clients_replaced = 0
         self.commits = 0
         self.http = HttpServer(config.http_host, config.http_port)
         self.http.route("GET", "/metrics", self._metrics)
@@ -206,6 +208,11 @@ class WorkerMetrics:
             ("millpond_worker_process_seconds", "Time spent in processing.", self.process_seconds),
             ("millpond_worker_produced_records", "Records sent, changelogs included.", self._sent()),
             ("millpond_worker_recoveries", "Times the worker went back to the last commit.", self.recoveries),
+            (
+                "millpond_worker_clients_replaced",
+                "Kafka clients that did not find the brokers again and were replaced.",
+                self.clients_replaced,
+            ),
         ):
             yield from families([Figure(name, text, float, counter=True)], labels, [], [((), value)])
         waiting = Figure("millpond_worker_outbox_records", "Records that wait for the next transaction.", float)

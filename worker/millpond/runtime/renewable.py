@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer
 
-__all__ = ("RenewableConsumer",)
+__all__ = ("RenewableConsumer", "close_aside")
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ class _Renewable:
     """Passes every call on to the consumer that there is now.
 
     After a broker was away, or a process slept, the client now and then delivers nothing more, for whatever partition, and
-    says nothing of it. Only a new client helps.
+    says nothing of it (see `lifelines.py`). Only a new client helps.
 
     Args:
         make: makes a consumer.
@@ -34,7 +34,12 @@ class _Renewable:
     def renew(self) -> None:
         """Go on with a new consumer, which has nothing assigned. The old one is closed in a thread: it may hang."""
         old, self._consumer = self._consumer, self._make()
-        threading.Thread(target=_close, args=(old,), name="millpond-closing", daemon=True).start()
+        close_aside(old)
+
+
+def close_aside(consumer: Consumer) -> None:
+    """Close a consumer in a thread: it may hang."""
+    threading.Thread(target=_close, args=(consumer,), name="millpond-closing", daemon=True).start()
 
 
 def _close(consumer: Consumer) -> None:

@@ -502,6 +502,10 @@ class TaskManager:
         """Read with new clients: what was read is read on where it was, active tasks aside, which go back."""
         self._consumer.renew()
         self.globals.resume()
+        self.renew_copier()
+
+    def renew_copier(self) -> None:
+        """Read changelogs with a new client, each on where it was."""
         self._copier.renew()
         self._copied.clear()
         self._to_copy = [

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -28,7 +28,7 @@ from .assembly import Assembly, assemble
 from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
 from .catalog import coordinator_view, store_catalog
 from .claims import initialised
-from .clients import log as client_log
+from .client_reports import ClientReports
 from .clients import make_producer
 from .collector import RecordCollector
 from .commit import CommitFailed, CommitPipeline, OffsetSink, Phase, TransactionCommitter, is_fenced
@@ -37,7 +37,8 @@ from .config import Config
 from .following import Follower
 from .garbage import GarbageCollector
 from .holdings import Holding
-from .intake import GONE, Intake
+from .intake import Intake
+from .lifelines import Line, answers
 from .listeners import WorkerListener
 from .metrics import WorkerMetrics
 from .ownership import Partition
@@ -119,8 +120,7 @@ class Worker:
         self._turn_records = _FIRST_TURN_RECORDS
         self._behind = False
         self._refusals = Refusals()
-        self._fatal: KafkaError | None = None
-        self._doubtful = False
+        self._reports = ClientReports()
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.last_turn = time.monotonic()
         self._next_explanation = time.monotonic() + _EXPLAIN_S
@@ -192,11 +192,11 @@ class Worker:
         reader = ChangelogReader(self._restore_progress, self._listener)
         with self._telling_trouble():
             self._assembly = assemble(
-                self.topology, self.config, reader, self._gives_up, self._client_error, self._fencing, self.waiting
+                self.topology, self.config, reader, self._gives_up, self._reports.error, self._fencing, self.waiting
             )
         self._manager = self._assembly.manager
         self._queries.open(self, store_catalog(self.topology, self._assembly.plan, self._assembly.environment))
-        self._intake = Intake(self._manager, self._doubt)
+        self._intake = Intake(self._manager, self._reports.doubt)
         self.metrics.watch(self._manager, self._assembly.state_file)
 
     @contextmanager
@@ -223,6 +223,7 @@ class Worker:
             self._client = self._made_client(config.coordinator_url, self._assembly.plan)
             self._follower = Follower(manager, self._client, config, frozenset(tasks))
         mine = self._claimed(tasks)
+        self._watch_clients(self._assembly)
         self._become(WorkerState.RESTORING)
         self._make_globals()
         manager.hold(mine, Role.ACTIVE)
@@ -300,7 +301,7 @@ class Worker:
             return make_producer(
                 config,
                 config.worker_id if config.exactly_once else None,
-                self._client_error,
+                self._reports.error,
                 careful=self._refusals.careful,
                 batch_bytes=self._refusals.batch_bytes,
             )
@@ -327,7 +328,7 @@ class Worker:
 
     def _fencing(self, owner: str) -> Producer:
         """A producer that has the transactional id of `owner` to itself."""
-        return self._initialised(lambda: make_producer(self.config, owner, self._client_error))
+        return self._initialised(lambda: make_producer(self.config, owner, self._reports.error))
 
     def _restore_progress(self, restoration: Restoration) -> None:
         store = restoration.store
@@ -342,8 +343,8 @@ class Worker:
         if self._follower is not None and not self.config.exactly_once and slept > self._follower.session_s:
             # Others may have its tasks by now, and nothing fences it.
             raise CommitFailed(f"this worker did nothing for {slept:.1f} s, longer than its session")
-        if self._fatal is not None or self._doubtful:
-            self._look_into_errors()
+        if self._reports.pending:
+            self._replace_clients(self._reports.look_into(self._assembly.cluster, self._assembly.plan))
         manager = self._manager
         messages = self._poll(now)
         if messages:
@@ -399,6 +400,7 @@ class Worker:
             self._next_explanation = now + _EXPLAIN_S
             for line in self._manager.unsettled(_EXPLAIN_S):
                 log.warning("%s", line)
+                self._reports.check()
 
     def _turn_carefully(self, collector: CarefulCollector) -> None:
         """A few records, their reports, a commit: until all is through that was on its way at the first refusal."""
@@ -492,38 +494,31 @@ class Worker:
 
     # Failure and end ------------------------------------------------------------------------------------------
 
-    def _client_error(self, error: KafkaError) -> None:
-        if error.fatal():
-            self._fatal = error
-        elif error.code() in GONE:
-            self._doubt()
-        else:
-            client_log.warning("Kafka client: %s", error.str())
+    def _watch_clients(self, assembly: Assembly) -> None:
+        topic = next(iter(assembly.plan.partitions))
+        self._reports.watch(
+            {
+                Line.READER: lambda timeout_s: answers(assembly.consumer, topic, timeout_s),
+                Line.COPIER: lambda timeout_s: answers(assembly.copier, topic, timeout_s),
+                Line.PRODUCER: lambda timeout_s: answers(self._collector.producer, topic, timeout_s),
+            },
+            lambda timeout_s: assembly.cluster.answers(topic, timeout_s),
+        )
 
-    def _doubt(self) -> None:
-        """A topic may be gone."""
-        self._doubtful = True
-
-    def _look_into_errors(self) -> None:
-        """What the clients reported beside records.
+    def _replace_clients(self, dead: Collection[Line]) -> None:
+        """Go on with new clients instead of those that do not find the brokers again.
 
         Raises:
-            KafkaException: a client gave up.
-            BrokerError: a topic was deleted.
+            CommitFailed: the worker has to go back for it.
         """
-        if self._fatal is not None:
-            fatal, self._fatal = self._fatal, None
-            raise KafkaException(fatal)
-        self._doubtful = False
-        existing = self._assembly.cluster.topics()
-        plan = self._assembly.plan
-        wanted = {*plan.partitions, *(topic.name for topic in plan.internal)}
-        gone = sorted(topic for topic in wanted if topic not in existing)
-        if gone:
-            raise BrokerError(
-                f"topic '{gone[0]}' is gone: it was deleted while the application ran. Make it again, and if its "
-                f"records were lost with it, run 'millpond reset' first."
-            )
+        if not dead:
+            return
+        self.metrics.clients_replaced += len(dead)
+        found = f"the brokers are back, but the client that {' and the one that '.join(dead)} does not find them"
+        if set(dead) != {Line.COPIER}:
+            raise CommitFailed(found)
+        log.warning("%s; another one takes its place", found)
+        self._manager.renew_copier()
 
     def _recover(self, error: Exception) -> None:
         """A transaction was aborted or its end is unknown: go back to what is committed."""
@@ -547,7 +542,7 @@ class Worker:
         self._collector.producer.purge()
         self._become(WorkerState.STARTING)
         self._behind = False
-        self._fatal = None  # of the producer that is given up
+        self._reports.forget_fatal()
         if fenced:
             # Whoever did it gets the time to write whose the tasks are: two that take the id from each other at once
             # would go on doing so. Then that is looked up before the id is taken back.
@@ -679,6 +674,7 @@ class Worker:
     def _close(self) -> None:
         self._say_goodbye()
         self._close_offset_sink()
+        self._reports.close()
         self._assembly.close()
 
     def _close_offset_sink(self) -> None:

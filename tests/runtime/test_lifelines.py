@@ -1,0 +1,211 @@
+"""Kafka clients that do not find the brokers again: found out, and replaced."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+import millpond as mp
+from millpond.runtime import assembly, claims, worker
+from millpond.runtime import cluster as cluster_module
+from millpond.runtime import lifelines as lifelines_module
+from millpond.runtime.claims import OffsetStore
+from millpond.runtime.cluster import Cluster
+from millpond.runtime.errands import Errands
+from millpond.runtime.lifelines import Lifelines, Line
+from millpond.runtime.ownership import Partition
+from tests.runtime.running import Running
+from tests.support import kafka
+from tests.support.kafka import eventually
+
+
+@pytest.fixture
+def nowhere():
+    """An address where nobody answers, and nobody else will."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+class Asked:
+    """A client, or the brokers, that can be made to answer or not."""
+
+    def __init__(self, *, answers: bool) -> None:
+        self.answers = answers
+        self.times = 0
+
+    def __call__(self, timeout_s: float) -> bool:
+        self.times += 1
+        return self.answers
+
+
+def test_clients_are_asked_only_when_one_reported_something_and_brokers_answer_again() -> None:
+    """While they are away nobody can answer; and then clients are given the time to find them."""
+    reader, brokers = Asked(answers=False), Asked(answers=False)
+    lifelines = Lifelines({Line.READER: reader}, brokers)
+    assert not lifelines.due
+    lifelines.check()
+    lifelines.check()
+    eventually(lambda: brokers.times > 2, "the brokers are asked again and again")
+    assert not lifelines.due
+    back_at = time.monotonic()
+    brokers.answers = True
+    eventually(lambda: lifelines.due, "clients had their time")
+    assert time.monotonic() - back_at > 1
+    assert not reader.times
+
+
+def test_a_client_that_answers_is_left_alone() -> None:
+    """The one that does not is told, once; and all are examined again when there is reason to."""
+    reader, copier = Asked(answers=False), Asked(answers=True)
+    lifelines = Lifelines({Line.READER: reader, Line.COPIER: copier}, Asked(answers=True))
+    for _ in range(2):
+        lifelines.check()
+        eventually(lambda: lifelines.due, "clients had their time")
+        assert list(lifelines.dead()) == [Line.READER]
+        assert not lifelines.due
+    reader.answers = True
+    lifelines.check()
+    eventually(lambda: lifelines.due, "clients had their time")
+    assert not lifelines.dead()
+
+
+def test_brokers_that_go_away_again_are_waited_for_again() -> None:
+    """What was reported meanwhile begins anew."""
+    brokers = Asked(answers=True)
+    lifelines = Lifelines({Line.READER: Asked(answers=False)}, brokers)
+    lifelines.check()
+    eventually(lambda: brokers.times == 1 and not lifelines._asking, "brokers answered")
+    brokers.answers = False
+    lifelines.check()
+    eventually(lambda: brokers.times > 20, "they are asked again and again", 30)
+    assert not lifelines.due
+
+
+def test_nothing_is_asked_after_the_end() -> None:
+    """The thread that asks for brokers ends with the worker."""
+    brokers = Asked(answers=False)
+    lifelines = Lifelines({}, brokers)
+    lifelines.check()
+    eventually(lambda: brokers.times, "they are asked")
+    lifelines.close()
+    eventually(lambda: not lifelines._asking, "they are not asked any more")
+    assert not lifelines.due
+
+
+def counting(source, target):
+    """Counts by key, forwarding every update."""
+    builder = mp.StreamsBuilder()
+    (
+        builder.stream(source, key=mp.String, value=mp.String)
+        .group_by_key()
+        .count(store="counts")
+        .to_stream()
+        .to(target, key=mp.String, value=mp.Long)
+    )
+    return builder.build()
+
+
+def cut_off(monkeypatch, line, nowhere):
+    """The first client of this kind that a worker makes never reaches a broker; the ones after it do.
+
+    Returns:
+        a list that has it once it is made.
+    """
+    made = []
+    module, name = (worker, "make_producer") if line is Line.PRODUCER else (assembly, "make_consumer")
+    make = getattr(module, name)
+
+    def instead(config, *given, **named):
+        # Only the one for changelogs is told how much to read ahead.
+        if made or (line is not Line.PRODUCER and (len(given) == 4) != (line is Line.COPIER)):
+            return make(config, *given, **named)
+        # What is left of a client that lost all brokers: it says so, and nothing more.
+        left = {"bootstrap.servers": nowhere, "error_cb": given[1 if line is Line.PRODUCER else 2]}
+        made.append(Producer(left) if line is Line.PRODUCER else Consumer({**left, "group.id": "cut-off"}))
+        return made[0]
+
+    monkeypatch.setattr(module, name, instead)
+    return made
+
+
+@pytest.fixture
+def brisk(monkeypatch):
+    """Waits that nothing here depends on are short."""
+    monkeypatch.setattr(lifelines_module, "_RECONNECT_S", 0.5)
+    monkeypatch.setattr(assembly, "_KNOWN_S", 0.2)
+    monkeypatch.setattr(claims, "_ANSWER_S", 1.0)
+    monkeypatch.setattr(cluster_module, "_TRY_S", 1.0)
+
+
+#: A transaction that cannot be committed is noticed anyway.
+CASES = [
+    (Line.READER, "exactly_once"),
+    (Line.READER, "at_least_once"),
+    (Line.COPIER, "exactly_once"),
+    (Line.PRODUCER, "at_least_once"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("line", "guarantee"), CASES)
+def test_a_worker_goes_on_with_a_new_client(
+    line, guarantee, broker, create_topic, tmp_path, monkeypatch, nowhere
+) -> None:
+    """Whichever client is cut off for good while the brokers are there: it is replaced, and everything is counted."""
+    servers, source, target = broker.bootstrap_servers, create_topic("in"), create_topic("out")
+    app_id = f"lifelines-{source}"
+    settings = {"processing.guarantee": guarantee, "statestore.cache.max.bytes": 0}
+    topology = counting(source, target)
+
+    def counts():
+        return {row.key.decode(): int.from_bytes(row.value, "big") for row in kafka.read(servers, target)}
+
+    kafka.produce(servers, source, [(key, "v") for key in "abcab"])
+    with Running(topology, servers, app_id, tmp_path / "state", settings) as first:
+        first.wait(lambda: counts() == {"a": 2, "b": 2, "c": 1}, "it counts")
+    shutil.rmtree(tmp_path / "state")  # so that it has to be restored
+    made = cut_off(monkeypatch, line, nowhere)
+    kafka.produce(servers, source, [(key, "v") for key in "abc"])
+    with Running(topology, servers, app_id, tmp_path / "state", settings) as second:
+        second.wait(lambda: counts() == {"a": 3, "b": 3, "c": 2}, "it goes on counting", 90)
+        assert made
+        assert second.worker.metrics.clients_replaced == 1
+
+
+def test_a_question_about_offsets_goes_to_a_new_consumer(broker, create_topic, nowhere, brisk) -> None:
+    """The one that was asked first gives no answer."""
+    asked = Partition(create_topic("in"), 0)
+    addresses = iter([nowhere])
+
+    def make():
+        return Consumer(
+            {"bootstrap.servers": next(addresses, broker.bootstrap_servers), "group.id": "asking", "log_level": 0}
+        )
+
+    errands = Errands("errands-of-lifelines", 1, make)
+    store = OffsetStore(errands.consumer, errands.forget_consumer, make, threading.Event().is_set, 60.0)
+    try:
+        assert errands.run(lambda: store.read([asked])).result(60)[asked].offset is None
+    finally:
+        errands.close()
+
+
+def test_questions_about_the_cluster_go_to_a_new_client(broker, create_topic, nowhere, brisk) -> None:
+    """One that answered before and does not any more is replaced, whatever is asked."""
+    there = Partition(create_topic("in"), 0)
+    for ask in (lambda cluster: there.topic in cluster.topics(), lambda cluster: cluster.ranges([there])):
+        cluster = Cluster(
+            {"bootstrap.servers": broker.bootstrap_servers}, patience=timedelta(minutes=1), stopping=lambda: False
+        )
+        assert cluster.topics()
+        cluster._admin = AdminClient({"bootstrap.servers": nowhere, "log_level": 0})
+        assert ask(cluster)
