@@ -45,7 +45,7 @@ def heartbeat(
     return Heartbeat(worker=worker, sequence=sequence, **{**given, **fields})
 
 
-async def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 10.0) -> Any:
+async def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 20.0) -> Any:
     """Wait until something holds."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -58,7 +58,7 @@ def test_it_serves_keeps_its_term_in_the_store_and_ends_on_sigterm(tmp_path: Pat
             assert epoch is not None
             terms.append(epoch.term)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
+            assert process.wait(30) == 0
     assert terms[1] > terms[0]
 
 
@@ -66,7 +66,7 @@ def test_it_ends_with_a_reason_when_another_one_leads() -> None:
     """A worker has seen a later term: going on would only be in the way."""
     with started() as (process, url):
         assert answered(url, epoch=Epoch(7, 1)) is None
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=30)
         assert process.returncode == 1
         assert "Another coordinator leads 'delays'" in errors
         assert "--term" in errors

@@ -47,7 +47,7 @@ QUICK = EngineOptions(session_timeout=timedelta(seconds=3), gathering=timedelta(
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 30))
+    asyncio.run(asyncio.wait_for(scenario, 60))
 
 
 class Service:
@@ -162,14 +162,15 @@ def test_a_killed_worker_shows_by_its_connection() -> None:
     """Nobody reports it and its session is long: the broken connection of its long poll is enough."""
 
     async def scenario() -> None:
-        async with serving(EngineOptions(gathering=timedelta(milliseconds=1))) as service:
+        long = EngineOptions(session_timeout=timedelta(minutes=1), gathering=timedelta(milliseconds=1))
+        async with serving(long) as service:
             url = service.coordinator.url
             async with working(worker(url, "w0")):
                 async with working(worker(url, "w1")):
                     await all_owned(service, {"w0", "w1"})
                 began = asyncio.get_running_loop().time()
                 await all_owned(service, {"w0"})
-                assert asyncio.get_running_loop().time() - began < 3  # the session is 6 s
+                assert asyncio.get_running_loop().time() - began < 20  # far less than the session
 
     run(scenario())
 
@@ -178,7 +179,9 @@ def test_a_goodbye_is_taken_at_its_word() -> None:
     """A worker that ends in order is replaced without any timeout."""
 
     async def scenario() -> None:
-        async with serving(EngineOptions(gathering=timedelta(milliseconds=1))) as service:
+        minute = timedelta(minutes=1)
+        slow = EngineOptions(session_timeout=minute, reconnect_timeout=minute, gathering=timedelta(milliseconds=1))
+        async with serving(slow) as service:
             url = service.coordinator.url
             leaver = worker(url, "w1")
             async with working(worker(url, "w0")):
@@ -187,7 +190,7 @@ def test_a_goodbye_is_taken_at_its_word() -> None:
                 await leaver.goodbye()
                 began = asyncio.get_running_loop().time()
                 await all_owned(service, {"w0"})
-                assert asyncio.get_running_loop().time() - began < 0.9
+                assert asyncio.get_running_loop().time() - began < 20  # far less than either
 
     run(scenario())
 
@@ -231,14 +234,14 @@ def test_a_long_poll_waits_until_its_time_is_over_or_a_later_one_comes() -> None
             waits = asyncio.create_task(service.beat(heartbeat(sequence=4, wait_ms=20_000, **told)))
             await eventually(lambda: application.waiting, "the long poll")
             await service.beat(heartbeat(sequence=5, **told))
-            answer = await asyncio.wait_for(waits, 1)
+            answer = await asyncio.wait_for(waits, 10)
             assert answer.sequence == 5  # it acknowledges the later one, too
 
             new = asyncio.create_task(service.beat(heartbeat(sequence=6, wait_ms=20_000, **told)))
             await eventually(lambda: application.waiting, "the long poll")
             refused = await service.beat(heartbeat(sequence=1, incarnation="w0-2"))
             assert isinstance(refused, Answer)
-            replaced = await asyncio.wait_for(new, 1)
+            replaced = await asyncio.wait_for(new, 10)
             assert isinstance(replaced, Refusal)
             assert replaced.code is RefusalCode.REPLACED
 
