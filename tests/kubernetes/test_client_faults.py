@@ -62,7 +62,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between attempts that a test can bear."""
     monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(client, "_LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr(client, "_READS_GIVE_UP_AFTER_S", 0.5)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads that give up while a test waits."""
+    monkeypatch.setattr(client, "_READS_GIVE_UP_AFTER_S", 2.0)
 
 
 @pytest.mark.usefixtures("quick")
@@ -79,7 +84,7 @@ def test_reading_is_tried_again(code: int) -> None:
     run(scenario())
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick", "impatient")
 def test_reading_gives_up() -> None:
     """After a while the last error is the caller's."""
 
@@ -130,7 +135,7 @@ def test_a_wish_for_a_pause_is_respected() -> None:
     run(scenario())
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick", "impatient")
 def test_silence_ends() -> None:
     """A request that is not answered ends with an error that says so."""
 
@@ -238,11 +243,15 @@ def test_more_requests_than_allowed_wait() -> None:
 
     async def scenario() -> None:
         under_way = most = 0
+        three = asyncio.Event()
 
         async def counting(request: web.BaseRequest) -> web.Response:
             nonlocal under_way, most
             under_way += 1
             most = max(most, under_way)
+            if under_way == 3:
+                three.set()
+            await three.wait()
             await asyncio.sleep(0.005)
             under_way -= 1
             return found()()

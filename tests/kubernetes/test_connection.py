@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from millpond.errors import ConfigError
-from millpond_operator.kubernetes import Client, Connection
+from millpond_operator.kubernetes import Client, Connection, Forbidden
 from millpond_operator.kubernetes.kinds import NAMESPACE
 from tests.cluster.api import Api
 from tests.cluster.apiserver import SharedApiServer
@@ -137,6 +138,12 @@ def test_a_service_accounts_token_reaches_a_real_api_server(
 
     async def scenario() -> None:
         async with Client(connection_of(access)) as client:
-            assert (await client.get(NAMESPACE, None, namespace))["metadata"]["name"] == namespace
+            found = None
+            while found is None:
+                try:
+                    found = await client.get(NAMESPACE, None, namespace)
+                except Forbidden:  # the API server has not heard of the binding yet
+                    await asyncio.sleep(0.05)
+            assert found["metadata"]["name"] == namespace
 
     run(scenario())

@@ -215,9 +215,9 @@ def test_others_may_touch_the_lease(api_server: SharedApiServer, namespace: str)
             await client.patch(LEASE, namespace, "millpond-operator", {"metadata": {"labels": {"a": "b"}}})
             held = first._held
             await until(lambda: first._held is not held, "it was renewed")
+            uid = first._held["metadata"]["uid"]
             await client.delete(LEASE, namespace, "millpond-operator")
-            held = first._held
-            await until(lambda: first._held is not held, "it was made anew")
+            await until(lambda: first._held["metadata"]["uid"] != uid, "it was made anew")
             found = await client.get(LEASE, namespace, "millpond-operator")
             assert found["spec"]["holderIdentity"] == "first"
             assert found["metadata"]["annotations"][EPOCH_ANNOTATION] == str(epoch) == str(first.epoch)
