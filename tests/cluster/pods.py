@@ -188,9 +188,9 @@ class PodLife:
                         await self._event("FailedMount", str(error))
                 except ContainerProblem as error:
                     problem = ("CreateContainerConfigError", str(error))
-                except ApiFailure as failure:  # its service account, or the pod, is gone
+                except ApiFailure as failure:  # its service account, or the pod, is gone or another one
                     problem = ("ContainerCreating", "")
-                    if failure.status != HTTPStatus.NOT_FOUND:
+                    if failure.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                         raise
             if problem is None:
                 return image

@@ -144,4 +144,4 @@ def test_an_api_server_of_ones_own_can_be_frozen(api_server, background):
             waiting = background.submit(client._api.list("Namespace"))
             with pytest.raises(TimeoutError):
                 waiting.result(0.3)
-        assert waiting.result(10)
+        assert waiting.result(30)

@@ -73,7 +73,7 @@ def test_nothing_gets_through_after_the_write_it_was_told_of(client, proxy, api,
         with pytest.raises(aiohttp.ClientError):
             client.apply(config_map(namespace, name))
     assert proxy.halted.is_set()
-    assert killed.wait(5)
+    assert killed.wait(30)
     assert names(api, namespace) == {"one", "two"}
     proxy.resume()
     client.apply(config_map(namespace, "three"))
@@ -101,11 +101,11 @@ def test_a_write_can_be_held_back_while_others_pass(client, proxy, api, backgrou
     """As that of a leader that is frozen in the middle of it."""
     held = proxy.hold(on("configmaps", "write"))
     writing = background.submit(client._api.apply(config_map(namespace, "late")))
-    assert held.arrived.wait(5)
+    assert held.arrived.wait(30)
     client.apply(config_map(namespace, "early"))
     assert names(api, namespace) == {"early"}
     held.release()
-    writing.result(5)
+    writing.result(30)
     assert names(api, namespace) == {"early", "late"}
 
 
@@ -130,7 +130,7 @@ def test_an_unreachable_api_server_breaks_connections_or_lets_them_hang(hangs, c
         with pytest.raises((aiohttp.ClientError, TimeoutError)):
             waiting.result(0.3)
     if hangs:
-        waiting.result(5)
+        waiting.result(30)
     assert client.apply(config_map(namespace))
 
 

@@ -70,6 +70,14 @@ class Stage:
         (pod,) = status["user"]["extra"]["authentication.kubernetes.io/pod-name"]
         return Identity(worker=pod, application="delays", namespace=self.namespace)
 
+    def view(self):
+        """What the coordinator says of the application."""
+
+        async def view():
+            return self.coordinator.application("delays", self.namespace).view()
+
+        return self._background.call(view())
+
     def pin(self, hash):
         """Let in this topology only."""
 
@@ -108,7 +116,7 @@ class Stage:
         def waits():
             return (self.container(name).get("state", {}).get("waiting") or {}).get("reason") == reason
 
-        eventually(lambda: self.api.find("Pod", self.namespace, name) and waits(), f"{name} is {reason}", 20)
+        eventually(lambda: self.api.find("Pod", self.namespace, name) and waits(), f"{name} is {reason}")
         return self.container(name)
 
     def settled(self, workers=2):
@@ -116,7 +124,7 @@ class Stage:
 
         def settled():
             running = self.streams.running()
-            view = self.coordinator.application("delays", self.namespace).view()
+            view = self.view()
             copies = [
                 report
                 for member in view.members
@@ -129,7 +137,7 @@ class Stage:
                 and (workers == 1 or len(copies) == TASKS)
             )
 
-        eventually(settled, f"{TASKS} tasks run on {workers} workers", 30)
+        eventually(settled, f"{TASKS} tasks run on {workers} workers")
 
 
 @pytest.fixture
@@ -145,11 +153,16 @@ def test_pods_run_workers_that_share_the_tasks(stage):
     for name in ("delays-0", "delays-1"):
         eventually(lambda name=name: stage.ready(name), f"{name} is ready")
     assert len({stage.pod(name)["spec"]["nodeName"] for name in ("delays-0", "delays-1")}) == 2
-    members = {each.worker: each for each in stage.coordinator.application("delays", stage.namespace).view().members}
+    members = {each.worker: each for each in stage.view().members}
     revision = stage.pod("delays-0")["metadata"]["labels"]["millpond.dev/revision"]
     assert members["delays-0"].revision == revision
     assert members["delays-0"].address == f"http://delays-0.delays.{stage.namespace}.svc:8080"
-    assert stage.api.get("PersistentVolumeClaim", stage.namespace, "state-delays-0")["status"]["phase"] == "Bound"
+
+    def is_bound():
+        claim = stage.api.get("PersistentVolumeClaim", stage.namespace, "state-delays-0")
+        return claim["status"]["phase"] == "Bound"
+
+    eventually(is_bound, "its claim has a volume")
 
 
 def test_a_pod_that_is_deleted_hands_its_tasks_over_first(stage):
@@ -193,7 +206,7 @@ def test_a_worker_that_is_frozen_loses_its_tasks_and_finds_out(stage):
     stage.settled()
     stage.kubelets.freeze(stage.namespace, "delays-0")
     eventually(lambda: set(stage.streams.running().values()) == {"delays-1"}, "its tasks are the other's")
-    eventually(lambda: len(stage.streams.running()) == TASKS, "all tasks run", 20)
+    eventually(lambda: len(stage.streams.running()) == TASKS, "all tasks run")
     assert stage.kubelets.workers(stage.namespace)["delays-0"].frozen
     stage.kubelets.thaw(stage.namespace, "delays-0")
     stage.settled()
@@ -207,7 +220,7 @@ def test_workers_of_another_topology_take_nothing_up_before_they_are_let_in(stag
     assert set(stage.streams.topologies.values()) == {"h1"}
     stage.pin("h1")
     stage.apply(replicas=0)
-    eventually(lambda: not stage.api.list("Pod", stage.namespace), "no pods", 30)
+    eventually(lambda: not stage.api.list("Pod", stage.namespace), "no pods")
     owners = dict(stage.streams.owners)
     stage.apply(image="other:1")
 
@@ -215,7 +228,7 @@ def test_workers_of_another_topology_take_nothing_up_before_they_are_let_in(stag
         workers = stage.kubelets.workers(stage.namespace)
         return [each.refusal for each in workers.values()] == [RefusalCode.TOPOLOGY_MISMATCH] * 2
 
-    eventually(refused, "both are refused", 20)
+    eventually(refused, "both are refused")
     assert not stage.streams.running()
     assert stage.streams.owners == owners
     assert set(stage.streams.topologies.values()) == {"h1"}
@@ -223,7 +236,7 @@ def test_workers_of_another_topology_take_nothing_up_before_they_are_let_in(stag
     stage.settled()
     assert set(stage.streams.topologies.values()) == {"h2"}
     stage.pin("h1")
-    eventually(lambda: not stage.streams.running(), "they let go when they are let in no more", 20)
+    eventually(lambda: not stage.streams.running(), "they let go when they are let in no more")
     assert not any(worker.tasks for worker in stage.kubelets.workers(stage.namespace).values())
 
 
@@ -233,7 +246,7 @@ def test_pods_of_a_lost_node_stay_until_it_is_back(stage):
     stage.settled()
     node = stage.kubelets.node_of(stage.namespace, "delays-0")
     stage.kubelets.lose(node)
-    eventually(lambda: len(stage.streams.running()) == TASKS, "all tasks run on the other one", 20)
+    eventually(lambda: len(stage.streams.running()) == TASKS, "all tasks run on the other one")
     ready = {each["type"]: each["status"] for each in stage.pod("delays-0")["status"]["conditions"]}["Ready"]
     assert ready == "False"
     stage.kubelets.evict(node)
@@ -250,15 +263,20 @@ def test_pods_of_a_lost_node_stay_until_it_is_back(stage):
     stage.settled()
 
 
-def test_what_keeps_a_pod_from_running_shows_in_its_status(stage):
+def test_what_keeps_a_pod_from_running_shows_in_its_status(stage, monkeypatch):
     """As kubelets write it."""
+    monkeypatch.setattr("tests.cluster.pods._FIRST_BACKOFF_S", 60.0)  # what is looked at has to stay
     stage.kubelets.images["broken:1"] = Image(crash=("TopicError", "Topic 'flights' does not exist: create it."))
     stage.kubelets.images["waits:1"] = Image(trouble=("BrokerError", "No broker answers at kafka:9092."))
     stage.apply(replicas=1, image="unknown:1")
     assert "unknown:1" in stage.waits_for("delays-0", "ImagePullBackOff")["state"]["waiting"]["message"]
 
+    def is_seen(stateful_set):
+        return stateful_set["status"].get("observedGeneration") == stateful_set["metadata"]["generation"]
+
     def anew(**spec):
         stage.apply(replicas=1, **spec)
+        eventually(lambda: is_seen(stage.api.get("StatefulSet", stage.namespace, "delays")), "pods are made like that")
         uid = stage.pod("delays-0")["metadata"]["uid"]
         stage.api.delete("Pod", stage.namespace, "delays-0")
         eventually(
@@ -288,8 +306,7 @@ def test_what_keeps_a_pod_from_running_shows_in_its_status(stage):
         "it fits on no node",
     )
     anew(image="waits:1")
-    members = stage.coordinator.application("delays", stage.namespace).view
-    eventually(lambda: any(each.trouble for each in members().members), "it says what it waits for")
+    eventually(lambda: any(each.trouble for each in stage.view().members), "it says what it waits for")
     assert not stage.ready("delays-0")
 
 
