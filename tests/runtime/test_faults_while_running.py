@@ -46,6 +46,7 @@ def own(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_a_broker_that_goes_away_and_comes_back_costs_nothing_but_time(own, tmp_path):
     """Killed with both guarantees running, it comes back: all records are counted, exactly once where promised."""
     servers = own.bootstrap_servers
@@ -157,7 +158,7 @@ def test_a_stop_during_restore_ends_quickly_and_keeps_the_progress(broker, creat
     interrupted.wait(lambda: interrupted.ended or interrupted.listener.restoring, "restoring")
     asked = time.monotonic()
     assert interrupted.join() is None
-    assert time.monotonic() - asked < 5
+    assert time.monotonic() - asked < 15
     assert interrupted.state is WorkerState.NOT_RUNNING
     done, total = interrupted.listener.restoring[-1][2:]
     assert 0 < done < total, "the stop came in the middle"

@@ -46,6 +46,7 @@ def test_the_figures_of_a_running_worker_add_up(broker, create_topic, app_id, tm
     kafka.produce(servers, source, [*good, (b"\xff\xfe", b"not utf-8")])
     with Running(topology, servers, app_id, tmp_path, settings) as running:
         running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 101, "all is committed")
+        running.wait(lambda: running.listener.commits, "the worker has noted a commit")
         port = running.worker.metrics.port
         assert _get(port, "/healthz") == (200, "running\n")
         assert _get(port, "/readyz") == (200, "running\n")

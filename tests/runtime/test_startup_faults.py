@@ -112,6 +112,7 @@ def _worker_root():
     return str(Path(mp.__file__).parent.parent)
 
 
+@pytest.mark.timeout(240)
 def test_a_broker_that_is_down_at_the_start_is_waited_for(tmp_path, app_id, caplog):
     """The worker says that it waits, and starts when the broker comes; without one it ends after task.timeout.ms."""
     caplog.set_level(logging.WARNING, "millpond")
@@ -120,13 +121,14 @@ def test_a_broker_that_is_down_at_the_start_is_waited_for(tmp_path, app_id, capl
         kafka.create_topic(servers, "in")
         kafka.create_topic(servers, "out")
         own.stop()
-        running = Running(counting("in", "out"), servers, app_id, tmp_path / "state").start()
+        settings = {"task.timeout.ms": 100_000}  # a broker takes its time to start
+        running = Running(counting("in", "out"), servers, app_id, tmp_path / "state", settings).start()
         running.wait(lambda: "waiting for Kafka" in caplog.text, "the worker says what it waits for")
         assert servers in caplog.text
         assert not running.ended
         own.start()
         kafka.produce(servers, "in", [("a", "1")])
-        running.wait(lambda: kafka.read(servers, "out"), "the output is there")
+        running.wait(lambda: kafka.read(servers, "out"), "the output is there", 90)
         running.stop()
         own.stop()
         error = failure_of(counting("in", "out"), servers, app_id, tmp_path / "state", {"task.timeout.ms": 1_500})
@@ -138,7 +140,7 @@ def test_stop_while_waiting_for_a_broker_ends_at_once(app_id, tmp_path):
     """SIGTERM's stop() is not kept waiting by a cluster that never answers, and is no error."""
     running = Running(counting("in", "out"), "127.0.0.1:1", app_id, tmp_path, {"task.timeout.ms": 600_000}).start()
     running.wait(lambda: running.state.value == "starting", "the worker starts")
-    running.stop(timeout_s=10)
+    running.stop(timeout_s=20)
     assert running.state.value == "not_running"
 
 

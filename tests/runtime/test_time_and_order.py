@@ -211,7 +211,7 @@ def test_an_input_that_stays_empty_is_waited_for_and_then_passed_over(broker, cr
     servers = broker.bootstrap_servers
     left, right, target = create_topic("left"), create_topic("right"), create_topic("out")
     kafka.produce(servers, left, [("l", "v", each + 1) for each in range(10)])
-    with Running(_merged(left, right, target), servers, app_id, tmp_path, {"max.task.idle.ms": 700}) as running:
+    with Running(_merged(left, right, target), servers, app_id, tmp_path, {"max.task.idle.ms": 3_000}) as running:
         running.wait_running()
         running.wait(
             lambda: any(task.group.buffered() == 10 for task in running.worker._manager.running), "records are read"

@@ -66,6 +66,16 @@ def readiness(running: Running) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+def wait_told(running: Running, *words: str) -> None:
+    """Wait until the trouble says all of this. Until a connection has met something, it says that nobody answers."""
+
+    def told() -> bool:
+        trouble = running.worker.waiting.trouble()
+        return trouble is not None and all(each in trouble.message for each in words)
+
+    running.wait(told, f"it says {words}", 60)
+
+
 def test_a_worker_that_waits_for_the_brokers_tells_its_coordinator(app_id, tmp_path):
     """It is no member yet, but it is seen, with its trouble and what it runs."""
     with coordinator(app_id) as service:
@@ -122,20 +132,18 @@ def test_brokers_that_speak_something_else_are_told_from_brokers_that_are_away(b
     settings = {
         "http.port": 0,
         "security.protocol": "ssl",
+        "task.timeout.ms": 120_000,
     }
     running = Running(passing(), broker.bootstrap_servers, app_id, tmp_path, settings).start()
-    running.wait(lambda: running.worker.waiting.trouble(), "it waits", 60)
-    trouble = running.worker.waiting.trouble()
-    assert "over TLS" in trouble.message
-    assert "'security.protocol'" in trouble.message
+    wait_told(running, "over TLS", "'security.protocol'")
     running.stop()
 
 
 def test_a_host_that_does_not_exist_is_named(app_id, tmp_path):
     """A wrong name is the commonest mistake."""
-    running = Running(passing(), "no-such-host.invalid:9092", app_id, tmp_path).start()
-    running.wait(lambda: running.worker.waiting.trouble(), "it waits", 60)
-    assert "is not to be found" in running.worker.waiting.trouble().message
+    settings = {"task.timeout.ms": 120_000}
+    running = Running(passing(), "no-such-host.invalid:9092", app_id, tmp_path, settings).start()
+    wait_told(running, "is not to be found")
     running.stop()
 
 
