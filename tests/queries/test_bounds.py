@@ -13,7 +13,7 @@ import millpond as mp
 from millpond.protocol import Role, TaskState
 from millpond.queries import FailureReason, QueryFailed
 
-SHORT = timedelta(milliseconds=300)
+SHORT = timedelta(seconds=1)
 LONG = timedelta(seconds=30)
 
 

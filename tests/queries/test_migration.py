@@ -18,7 +18,7 @@ from tests.queries.application import APPLICATION, Worker
 from tests.support.kafka import eventually
 
 LONG = timedelta(seconds=30)
-SHORT = timedelta(milliseconds=300)
+SHORT = timedelta(seconds=1)
 
 
 def count(value):
@@ -69,15 +69,15 @@ def test_a_query_fails_at_its_deadline_and_says_why(start):
     partition = application.put("counts", "key", count(7))
     owner = application.owners[partition]
     other = next(each for each in application.workers if each is not owner)
-    store = application.client(other, timeout=timedelta(milliseconds=700)).store("counts")
+    store = application.client(other, timeout=SHORT).store("counts")
 
     def failure():
         began = time.monotonic()
         with pytest.raises(QueryFailed) as raised:
             store.get("key")
-        assert 0.7 <= time.monotonic() - began < 20
+        assert 1 <= time.monotonic() - began < 20
         assert raised.value.partitions == (partition,)
-        assert f"partition {partition} of store 'counts' could not be read within 700 ms" in str(raised.value)
+        assert f"partition {partition} of store 'counts' could not be read within 1000 ms" in str(raised.value)
         assert len(str(raised.value).splitlines()) == 1
         return raised.value
 
@@ -114,9 +114,9 @@ def test_an_owner_that_hangs_is_given_up_when_the_task_is_elsewhere(start, backg
         eventually(lambda: figure(asked, "millpond_query_forwarded_total") >= 2, "both ask the one that hangs")
         began = time.monotonic()
         application.publish()
-        assert answer.result(20) == 7
-        assert rows.result(20) == 1
-        assert time.monotonic() - began < 10
+        assert answer.result(30) == 7
+        assert rows.result(30) == 1
+        assert time.monotonic() - began < 20
 
 
 def test_wrong_directories_do_not_send_queries_in_circles(start):
@@ -213,6 +213,7 @@ def test_something_else_at_the_address_is_said(start, background):
 
 def test_metadata_follows_the_assignment(start):
     """Partition, task, active worker and standbys of a key, from whoever is asked, with their addresses."""
+    threads = set(threading.enumerate())
     application = start(3, 3)
     partition = application.put("counts", "key", count(7))
     owner = application.owners[partition]
@@ -232,4 +233,4 @@ def test_metadata_follows_the_assignment(start):
         assert client.metadata("counts", "key") == expected
         places = client.partitions("counts")
         assert [each["active"]["worker"] for each in places] == [application.owners[each].name for each in range(3)]
-    assert threading.active_count() < 60
+    assert len(set(threading.enumerate()) - threads) < 60

@@ -135,7 +135,7 @@ def test_queries_go_on_while_workers_come_and_go(broker, create_topic, app_id, t
     expected = {f"k{each}": 10 for each in range(40)}
     with Fleet(lambda: counting(source, airports, target), servers, app_id, tmp_path, settings, options) as fleet:
         fleet.start("w0", "w1")
-        fleet.wait(lambda: sum(map(len, fleet.active().values())) == 4, "all tasks run")
+        fleet.wait_shared(4)
         urls = [each.worker.metrics.http.url for each in fleet.workers.values()]
         over = threading.Event()
         answers: list[str] = []
