@@ -13,10 +13,12 @@ from datetime import timedelta
 import millpond as mp
 from bench.apps import topology
 from bench.options import from_arguments
+from millpond.runtime.memory import keep_few_arenas
 
 
 def main(options: dict[str, str]) -> None:
     """Run until SIGTERM."""
+    keep_few_arenas()  # as `millpond run` does
     logging.basicConfig(level=logging.INFO)
     config = mp.Config.of(
         application_id=options["application"],

@@ -13,6 +13,7 @@ import click
 from millpond.cli.live import WorkerView
 from millpond.cli.session import Session
 from millpond.runtime.config import Config
+from millpond.runtime.memory import keep_few_arenas
 from millpond.runtime.worker import Worker
 from millpond.topology import Topology
 
@@ -31,6 +32,7 @@ def run_worker(topology: Topology, config: Config, session: Session, title: str,
         MillpondError: the worker cannot go on.
         click.Abort: it was interrupted twice.
     """
+    keep_few_arenas()
     view = WorkerView(title, config, more)
     worker = Worker(topology, config, view)
     with _stopped_by_signals(worker), view.showing(worker, session):
