@@ -14,18 +14,14 @@ from tests.cluster.apiserver import SharedApiServer
 from tests.cluster.background import Background
 from tests.cluster.faultproxy import FaultProxy
 from tests.cluster.kubelets import Kubelets
-from tests.operating.process import Operator
-from tests.operating.stage import Stage, wait_for
+from tests.operating.process import PATIENCE_S, Operator
+from tests.operating.stage import POLL_S, Stage, wait_for
 
 __all__ = ("BASE", "TASKS", "Scene", "merged", "scene_of")
 
 TASKS = 4
-PATIENCE_S = 45.0
 #: Nothing happens to the operator or its watches here, and machines may be busy.
 _CALM = {
-    "LEASE_DURATION": "15s",
-    "LEASE_RENEW_DEADLINE": "10s",
-    "LEASE_RETRY_PERIOD": "2s",
     "RESYNC_INTERVAL": "60s",
     "WATCH_PATIENCE": "60s",
     "REQUEST_TIMEOUT": "10s",
@@ -152,23 +148,27 @@ class Scene:
         self.eventually(lambda: self.settled(name), lambda: f"{name} settles: {self.status(name)}", seconds)
 
     def eventually(
-        self, holds: Callable[[], bool], what: Callable[[], object] | str, seconds: float = PATIENCE_S
+        self,
+        holds: Callable[[], bool],
+        what: Callable[[], object] | str,
+        seconds: float = PATIENCE_S,
+        poll_s: float = POLL_S,
     ) -> None:
         """Wait for something; `what` is asked for its words only when it does not happen."""
         try:
-            wait_for(holds, "", seconds)
+            wait_for(holds, "", seconds, poll_s=poll_s)
         except AssertionError:
             words = what if isinstance(what, str) else what()
             raise AssertionError(f"waited {seconds} s in vain: {words}\n{self.operator.tail(25)}") from None
 
-    def await_true(self, name: str, type: str, reason: str | None = None, seconds: float = PATIENCE_S) -> Object:
+    def await_true(self, name: str, type: str, reason: str | None = None) -> Object:
         """Wait until a condition is True, for this reason; the condition."""
 
         def holds() -> bool:
             found = self.condition(name, type)
             return found.get("status") == "True" and reason in {None, found["reason"]}
 
-        self.eventually(holds, lambda: f"{name} is {type} ({reason}): {self.status(name)}", seconds)
+        self.eventually(holds, lambda: f"{name} is {type} ({reason}): {self.status(name)}")
         return self.condition(name, type)
 
 
@@ -185,7 +185,7 @@ def scene_of(
     namespace = f"{name}-{uuid.uuid4().hex[:8]}"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     try:
-        with Stage(api, background, server, namespace, directory, _CALM | settings, TASKS) as stage:
+        with Stage(api, background, server, namespace, directory, _CALM | settings, TASKS, tick_s=0.05) as stage:
             stage.kubelets.images["delays:3"] = stage.kubelets.images["delays:2"]
             stage.start()
             process = stage.operator.process

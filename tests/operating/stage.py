@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tests.cluster.api import Api, Object
 from tests.cluster.apiserver import SharedApiServer
@@ -25,12 +25,15 @@ from tests.cluster.images import Image, topology
 from tests.cluster.kubelets import Kubelets
 from tests.cluster.streams import Streams
 from tests.operating.endings import difference, ending
-from tests.operating.process import Operator, grant_rights
+from tests.operating.process import PATIENCE_S, Operator, grant_rights
 
-__all__ = ("App", "Stage", "about", "wait_for")
+__all__ = ("App", "Stage", "about", "unchanged", "wait_for")
 
 LEASE = "millpond-operator"
-_POLL_S = 0.05
+POLL_S = 0.2
+T = TypeVar("T")
+#: What has not changed for so long has come to rest: controllers pause between two steps.
+_REST_S = 3.0
 
 
 class Stage:
@@ -129,7 +132,7 @@ class Stage:
         over = threading.Event()
 
         def keep() -> None:
-            while not over.wait(_POLL_S):
+            while not over.wait(0.05):
                 if not self.operator.alive:
                     self.operator.start()
 
@@ -199,7 +202,7 @@ class App:
         """One of its conditions."""
         return next((each for each in self.status().get("conditions", ()) if each["type"] == type), {})
 
-    def runs(self, image: str | None = None, workers: int | None = None, seconds: float = 30) -> None:
+    def runs(self, image: str | None = None, workers: int | None = None) -> None:
         """Wait until it is Ready, with an image and so many workers, by default those of its spec."""
         image, workers = image or self.spec["image"], self.spec["replicas"] if workers is None else workers
 
@@ -215,37 +218,30 @@ class App:
                 and len(self.streams.running()) == self.stage.tasks
             )
 
-        wait_for(running, f"{self.name} runs {image} with {workers} workers", seconds, self.status)
+        wait_for(running, f"{self.name} runs {image} with {workers} workers", otherwise=self.status)
 
-    def phase_is(self, phase: str, seconds: float = 30) -> None:
+    def phase_is(self, phase: str) -> None:
         """Wait for a phase."""
-        wait_for(lambda: self.status().get("phase") == phase, f"{self.name} is {phase}", seconds, self.status)
+        wait_for(lambda: self.status().get("phase") == phase, f"{self.name} is {phase}", otherwise=self.status)
 
     def ending(self) -> Object:
         """See `endings.ending`."""
         return ending(self.stage.api, self.stage.namespace, self.name)
 
-    def rest(self, stays: float = 1.0, seconds: float = 60) -> Object:
+    def rest(self) -> Object:
         """Wait until nothing has changed for a while.
 
         Returns:
             Its ending.
         """
-        found, since, deadline = self.ending(), time.monotonic(), time.monotonic() + seconds
-        while time.monotonic() - since < stays:
-            assert time.monotonic() < deadline, f"{self.name} does not come to rest"
-            time.sleep(stays / 10)
-            if (now := self.ending()) != found:
-                found, since = now, time.monotonic()
-        return found
+        return unchanged(self.ending, self.name)
 
-    def ends_like(self, wanted: Object, seconds: float = 30) -> None:
+    def ends_like(self, wanted: Object) -> None:
         """Wait until everything is as it was another time."""
         wait_for(
             lambda: self.ending() == wanted,
             f"{self.name} ends like any other",
-            seconds,
-            lambda: "\n".join(difference(wanted, self.ending())),
+            otherwise=lambda: "\n".join(difference(wanted, self.ending())),
         )
 
 
@@ -258,8 +254,34 @@ def about(app: App) -> Match:
     return match
 
 
+def unchanged(look: Callable[[], T], what: str) -> T:
+    """Wait until something has not changed for a while.
+
+    Args:
+        look: asks for it.
+        what: in words.
+
+    Returns:
+        What it is.
+
+    Raises:
+        AssertionError: it does not come to that.
+    """
+    found, since, deadline = look(), time.monotonic(), time.monotonic() + PATIENCE_S
+    while time.monotonic() - since < _REST_S:
+        assert time.monotonic() < deadline, f"{what} does not come to rest"
+        time.sleep(POLL_S)
+        if (now := look()) != found:
+            found, since = now, time.monotonic()
+    return found
+
+
 def wait_for(
-    condition: Callable[[], bool], what: str, seconds: float = 30, otherwise: Callable[[], object] = lambda: ""
+    condition: Callable[[], object],
+    what: str,
+    seconds: float = PATIENCE_S,
+    otherwise: Callable[[], object] = lambda: "",
+    poll_s: float = POLL_S,
 ) -> None:
     """Wait until a condition holds that takes requests to find out.
 
@@ -268,6 +290,7 @@ def wait_for(
         what: in words.
         seconds: how long.
         otherwise: what there is instead.
+        poll_s: how often it is looked at; what is only passing wants more than others.
 
     Raises:
         AssertionError: it does not.
@@ -275,4 +298,4 @@ def wait_for(
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}\n{otherwise()}"
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)

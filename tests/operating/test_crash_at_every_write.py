@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.operating.process import PATIENCE_S
 from tests.operating.stage import App, Stage, about, wait_for
 
 LANES = 2
@@ -24,8 +25,6 @@ LANES = 2
 SETTINGS = {"LEASE_DURATION": "60s", "LEASE_RENEW_DEADLINE": "50s", "LEASE_RETRY_PERIOD": "1s"}
 #: Writes of one run may come in another order or number than those of the next one.
 _MOST_WRITES = 100
-#: Sessions of workers that are gone have to end, and the garbage collector may look every half minute.
-_PATIENCE_S = 90.0
 
 
 def _nothing(app: App) -> None:
@@ -34,30 +33,29 @@ def _nothing(app: App) -> None:
 
 def _started(app: App) -> None:
     app.apply()
-    app.runs(seconds=_PATIENCE_S)
+    app.runs()
 
 
 def _started_with_finalizer(app: App) -> None:
     app.apply(deletion={"kafka": "Delete"})
-    app.runs(seconds=_PATIENCE_S)
+    app.runs()
 
 
 def _scale(app: App) -> None:
     app.apply(replicas=4)
-    app.runs(seconds=_PATIENCE_S)
+    app.runs()
     app.apply(replicas=2)
 
 
 def _gone(app: App) -> None:
-    wait_for(lambda: not app.ending(), f"{app.name} is gone", _PATIENCE_S, app.ending)
+    wait_for(lambda: not app.ending(), f"{app.name} is gone", otherwise=app.ending)
 
 
 def _rolled_back(app: App) -> None:
     wait_for(
         lambda: (app.condition("Ready").get("reason"), app.status().get("workers")) == ("RolledBack", "2/2"),
         f"{app.name} went back",
-        _PATIENCE_S,
-        app.status,
+        otherwise=app.status,
     )
 
 
@@ -147,13 +145,13 @@ class Lanes:
             stage.crashed.clear()
             stage.proxy.halt_after(number, stage.crash, about(app))
             scenario.act(app)
-            app.ends_like(wanted, _PATIENCE_S)
+            app.ends_like(wanted)
             writes = stage.proxy.writes(about(app))
             if len(writes) >= number:
                 write = f"{writes[number - 1].verb} {writes[number - 1].resource}/{writes[number - 1].name}"
-                assert stage.crashed.wait(_PATIENCE_S), "the operator was not started again"
-                stage.operator.await_reconciling(_PATIENCE_S)
-                app.ends_like(wanted, _PATIENCE_S)
+                assert stage.crashed.wait(PATIENCE_S), "the operator was not started again"
+                stage.operator.await_reconciling()
+                app.ends_like(wanted)
             assert not stage.violations()
             assert not app.streams.fenced, "tasks were taken from a worker that processed them"
         except BaseException as failure:
@@ -187,7 +185,7 @@ def _lanes(api, background, api_server, namespace, directory) -> Iterator[list[S
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_an_operator_that_is_killed_after_any_write_is_followed_by_one_that_ends_the_same(
     name, api, background, api_server, crds, namespace, tmp_path, subtests, capsys

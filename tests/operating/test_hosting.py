@@ -157,5 +157,6 @@ def test_a_topology_whose_assignment_could_not_be_written_is_refused() -> None:
         await until(assigned, "an assignment")
         assert len(msgspec.json.encode(hosted.api.applied[-1])) < 1_200_000
 
-    served(scenario)
-    served(scenario, standbyReplicas=1)
+    # The session outlasts the planning, in which nothing is heard of the worker.
+    served(scenario, sessionTimeout="10m")
+    served(scenario, sessionTimeout="10m", standbyReplicas=1)

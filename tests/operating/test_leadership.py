@@ -12,13 +12,18 @@ from tests.cluster.faultproxy import on
 from tests.operating.stage import LEASE, Stage, about, wait_for
 
 #: Short enough to be waited for, long enough for a machine that is busy.
-SETTINGS = {"LEASE_DURATION": "5s", "LEASE_RENEW_DEADLINE": "4s", "LEASE_RETRY_PERIOD": "300ms"}
+SETTINGS = {"LEASE_DURATION": "10s", "LEASE_RENEW_DEADLINE": "8s", "LEASE_RETRY_PERIOD": "300ms"}
+#: Too long to be waited for.
+LONG = {"LEASE_DURATION": "60s", "LEASE_RENEW_DEADLINE": "50s"}
 EPOCH = "millpond.dev/leader-epoch"
+
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
-def stage(api, background, api_server, crds, namespace, tmp_path):
-    with Stage(api, background, api_server, namespace, tmp_path, SETTINGS) as stage:
+def stage(request, api, background, api_server, crds, namespace, tmp_path):
+    settings = getattr(request, "param", SETTINGS)
+    with Stage(api, background, api_server, namespace, tmp_path, settings) as stage:
         stage.start()
         stage.add_operator().start()
         app = stage.app("delays")
@@ -57,6 +62,11 @@ def lease(stage):
     return stage.api.get("Lease", stage.namespace, LEASE)
 
 
+def leaders(stage):
+    """The operators that believe that they lead."""
+    return [each for each in stage.operators if each.leads()]
+
+
 def writes_of(stage, number):
     return [str(call) for call in stage.proxies[number].writes()]
 
@@ -70,7 +80,7 @@ def test_a_leader_that_was_frozen_past_its_lease_writes_nothing_and_ends(stage, 
     """The other one finishes what it had begun."""
     first, second = stage.operators
     app.apply(image="delays:2", rollout={"minReady": "4s"})
-    wait_for(lambda: under_way(app), "a worker is on trial, and nothing on its way", otherwise=app.status)
+    wait_for(lambda: under_way(app), "a worker is on trial, and nothing on its way", otherwise=app.status, poll_s=0.05)
     first.signal(signal.SIGSTOP)
     second.await_leading()
     app.runs()
@@ -78,7 +88,7 @@ def test_a_leader_that_was_frozen_past_its_lease_writes_nothing_and_ends(stage, 
     stage.proxies[0].forget()
     app.apply(replicas=3)  # a reason to write
     first.signal(signal.SIGCONT)
-    assert first.process.wait(20) != 0
+    assert first.process.wait(60) != 0
     assert not asked(stage, 0)
     app.apply(replicas=2)
     app.runs()
@@ -103,7 +113,7 @@ def test_a_write_that_arrives_when_another_one_leads_changes_nothing(match, stag
     first, second = stage.operators
     held = stage.proxies[0].hold(lambda call: match(call) and about(app)(call))
     app.apply(image="delays:2")
-    assert held.arrived.wait(20)
+    assert held.arrived.wait(60)
     first.signal(signal.SIGSTOP)
     second.await_leading()
     app.runs()
@@ -111,7 +121,7 @@ def test_a_write_that_arrives_when_another_one_leads_changes_nothing(match, stag
     held.release()
     wait_for(lambda: held.call.status != 0, "the write arrived")
     first.signal(signal.SIGCONT)
-    assert first.process.wait(20) != 0
+    assert first.process.wait(60) != 0
     second.await_reconciling()
     app.ends_like(ending)
     assert uids(app) == pods
@@ -119,6 +129,7 @@ def test_a_write_that_arrives_when_another_one_leads_changes_nothing(match, stag
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stage", [LONG], indirect=True, ids=["long lease"])
 def test_a_leader_that_is_asked_to_end_is_followed_at_once(stage, app):
     """The next one need not wait for the end of the lease, and workers do not notice."""
     first, second = stage.operators
@@ -126,26 +137,27 @@ def test_a_leader_that_is_asked_to_end_is_followed_at_once(stage, app):
     stage.proxies[1].forget()
     began = time.monotonic()
     assert first.stop() == 0
-    second.await_leading(10)
+    second.await_leading()
     took = time.monotonic() - began
     app.apply(image="delays:2")
     app.runs()
-    assert took < 3, f"it took {took:.1f} s"
+    assert took < 30, f"it took {took:.1f} s, as if the end of the lease were waited for"
     assert {pause.why for pause in app.streams.pauses} <= {"released"}
 
 
 @pytest.mark.slow
 def test_a_lease_that_is_deleted_is_there_again_and_nobody_else_leads(stage, app):
     """Or the other one does; never both, and nothing is lost."""
-    first, second = stage.operators
+    first, _ = stage.operators
     before = lease(stage)
+
+    def one_leads():
+        believe, found = leaders(stage), stage.api.find("Lease", stage.namespace, LEASE)
+        return len(believe) == 1 and found and found["spec"]["holderIdentity"].startswith(believe[0].name)
+
     stage.api.delete("Lease", stage.namespace, LEASE)
-    wait_for(lambda: stage.api.find("Lease", stage.namespace, LEASE) is not None, "there is a lease")
-    wait_for(lambda: first.leads() != second.leads(), "one of them leads")
-    holder = lease(stage)["spec"]["holderIdentity"]
-    leader = next(each for each in stage.operators if each.leads())
-    assert holder.startswith("operator-0" if leader is first else "operator-1")
-    if leader is first:
+    wait_for(one_leads, "there is a lease, and nobody leads but the one that it names")
+    if leaders(stage) == [first]:
         assert lease(stage)["metadata"]["annotations"] == before["metadata"]["annotations"]
     app.apply(image="delays:2")
     app.runs()
@@ -160,7 +172,7 @@ def test_a_leader_that_cannot_reach_the_api_server_stops_leading(hangs, stage, a
     stage.proxies[0].forget()
     with stage.proxies[0].unreachable(hangs=hangs):
         app.apply(image="delays:2")
-        assert first.process.wait(20) != 0
+        assert first.process.wait(60) != 0
         second.await_leading()
         app.runs()
         ending = app.rest()
@@ -173,11 +185,11 @@ def test_leaders_follow_each_other_with_growing_epochs(stage, app):
     """Even when leases are deleted in between."""
     seen = [epoch(stage)]
     for number, image in enumerate(("delays:2", "delays:1", "delays:2")):
-        leader = next(each for each in stage.operators if each.leads())
+        (leader,) = leaders(stage)
         leader.kill()
         if number != 1:
             stage.api.delete("Lease", stage.namespace, LEASE)
-        other = next(each for each in stage.operators if each is not leader)
+        (other,) = (each for each in stage.operators if each is not leader)
         other.await_leading()
         leader.start()
         app.apply(image=image)
