@@ -204,10 +204,12 @@ class AsyncApi:
         patch: Mapping[str, Any] | Sequence[Object],
         *,
         subresource: str | None = None,
+        dry_run: bool = False,
     ) -> Object:
         """A merge patch, or a JSON patch if it is a list."""
         content = _MERGE if isinstance(patch, Mapping) else _JSON_PATCH
-        return await self.request("PATCH", path_of(kind, namespace, name, subresource), patch, content=content)
+        query = {"dryRun": "All"} if dry_run else {}
+        return await self.request("PATCH", path_of(kind, namespace, name, subresource), patch, content=content, **query)
 
     async def delete(self, kind: str, namespace: str | None, name: str, **options: Any) -> None:
         """Delete an object, if there is one; `options` are those of DeleteOptions."""
@@ -335,8 +337,11 @@ class Api:
         patch: Mapping[str, Any] | Sequence[Object],
         *,
         subresource: str | None = None,
+        dry_run: bool = False,
     ) -> Object:
-        return self.background.call(self._api.patch(kind, namespace, name, patch, subresource=subresource))
+        return self.background.call(
+            self._api.patch(kind, namespace, name, patch, subresource=subresource, dry_run=dry_run)
+        )
 
     def delete(self, kind: str, namespace: str | None, name: str, **options: Any) -> None:
         self.background.call(self._api.delete(kind, namespace, name, **options))

@@ -6,8 +6,9 @@ from typing import Any
 
 from tests.cluster.api import Object
 from tests.operating.scene import Scene
+from tests.operating.stage import unchanged
 
-__all__ = ("observed",)
+__all__ = ("at_rest", "observed")
 
 _KINDS = (
     "StatefulSet",
@@ -55,6 +56,14 @@ def observed(scene: Scene, name: str) -> dict[str, Any]:
                 seen[f"{kind}/{each['metadata']['name']}"] = _normal(kind, each)
     found: dict[str, Any] = _timeless(seen)
     return found
+
+
+def at_rest(scene: Scene, name: str) -> dict[str, Any]:
+    """What is observed when nothing goes on any more.
+
+    A StreamApp that has settled may go on: a worker that came last gets its tasks, and a StatefulSet is counted.
+    """
+    return unchanged(lambda: observed(scene, name), name)
 
 
 def _is_kept(revision: Object, current: str) -> bool:

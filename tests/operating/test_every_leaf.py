@@ -17,7 +17,7 @@ from tests.cluster.api import ApiFailure
 from tests.cluster.images import Image, topology
 from tests.operating.endings import difference
 from tests.operating.leaves import CASES, Case, Look, leaves, prepare
-from tests.operating.observed import observed
+from tests.operating.observed import at_rest, observed
 from tests.operating.scene import BASE, TASKS, Scene, merged, scene_of
 
 LANES = 6
@@ -35,7 +35,6 @@ def _await_back(scene: Scene, name: str, before: Any) -> None:
     scene.eventually(
         lambda: observed(scene, name) == before,
         lambda: f"{name} comes back:\n" + "\n".join(difference(before, observed(scene, name))),
-        20,
     )
 
 
@@ -49,11 +48,10 @@ def _await_shown(scene: Scene, name: str, shows: Callable[[Look], Any], expected
             return failure
 
     scene.await_settled(name)
-    scene.eventually(lambda: shown() == expected, lambda: f"{name} shows {expected}: {shown()}", 10)
+    scene.eventually(lambda: shown() == expected, lambda: f"{name} shows {expected}: {shown()}")
 
 
-def _set_changed_removed(scene: Scene, name: str, case: Case) -> None:
-    before = observed(scene, name)
+def _set_changed_removed(scene: Scene, name: str, case: Case, before: Any) -> None:
     assert case.shows(Look(scene, name)) != case.expected[0], "it shows before it is set"
     for change, expected in zip((case.first, case.second), case.expected, strict=True):
         scene.apply(name, merged(BASE, change))
@@ -112,7 +110,7 @@ def _guarantee(scene: Scene, name: str) -> None:
     """The guarantee changes only together with a stop of all workers."""
     scene.apply(name, merged(BASE, {"replicas": 2}))
     scene.await_settled(name)
-    before = observed(scene, name)
+    before = at_rest(scene, name)
     weaker = merged(BASE, {"replicas": 2, "processingGuarantee": "at_least_once"})
     assert "set rollout.strategy to Recreate in the same change" in scene.refusal(name, weaker)
     recreate = merged(BASE, {"replicas": 2, "rollout": {"strategy": "Recreate"}})
@@ -199,7 +197,7 @@ def _strategy(scene: Scene, name: str) -> None:
     base = merged(BASE, {"replicas": 2})
     scene.apply(name, base)
     scene.await_settled(name)
-    before = observed(scene, name)
+    before = at_rest(scene, name)
 
     def told(reason: str) -> int:
         return sum(event.get("count", 1) for event in scene.events(name) if event["reason"] == reason)
@@ -218,21 +216,21 @@ def _strategy(scene: Scene, name: str) -> None:
 
 
 def _min_ready(scene: Scene, name: str) -> None:
-    """A worker has to run for so long before it is believed."""
+    """A worker has to run for so long before it is believed; by how long it took, no value is taken for another."""
     base = merged(BASE, {"rollout": None})
     scene.apply(name, base)
     scene.await_settled(name)
-    before = observed(scene, name)
-    for number, (given, seconds) in enumerate((("0s", (0, 4)), ("5s", (5, 9)), (None, (10, 20)))):
-        scene.apply(name, merged(base, {"rollout": {"minReady": given}, "pod": {"labels": {"n": str(number)}}}))
+    before = at_rest(scene, name)
+    for given, seconds in (("0s", (0, 9)), ("20s", (20, 60)), (None, (10, 19))):
+        # With the label, or without it again, pods are made anew.
+        changes = {"rollout": {"minReady": given}, "pod": {"labels": {"min-ready": given}}} if given else {}
+        scene.apply(name, merged(base, changes))
         scene.await_settled(name)
         (pod,) = scene.pods(name).values()
         worked = next(each for each in pod["status"]["conditions"] if each["type"] == "Ready")["lastTransitionTime"]
         believed = scene.condition(name, "Ready")["lastTransitionTime"]
         took = (datetime.fromisoformat(believed) - datetime.fromisoformat(worked)).total_seconds()
         assert seconds[0] <= took <= seconds[1], (given, took)
-    scene.apply(name, base)
-    scene.await_settled(name)
     _await_back(scene, name, before)
 
 
@@ -241,7 +239,7 @@ def _deadline(scene: Scene, name: str) -> None:
     scene.kubelets.images[f"{name}:idle"] = Image(topology(partitions=TASKS), processes=False)
     scene.apply(name, BASE)
     scene.await_settled(name)
-    before = observed(scene, name)
+    before = at_rest(scene, name)
     for deadline in ("10s", "12s"):
         idle = merged(BASE, {"image": f"{name}:idle", "rollout": {"progressDeadline": deadline}})
         scene.apply(name, idle)
@@ -260,7 +258,7 @@ def _rollback(scene: Scene, name: str) -> None:
     scene.kubelets.images[f"{name}:bad"] = Image(topology(partitions=TASKS, hash="h2", store="other"))
     scene.apply(name, BASE)
     scene.await_settled(name)
-    before = observed(scene, name)
+    before = at_rest(scene, name)
     bad = merged(BASE, {"image": f"{name}:bad"})
 
     def images() -> set[str]:
@@ -301,7 +299,7 @@ def test_each_leaf_of_the_crd_has_a_case() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_what_a_worker_is_made_of_follows_each_leaf_and_comes_back(scene: Scene) -> None:
     """Set, change and remove it: the StatefulSet and the workers show it, and in the end everything is as it was."""
     left: queue.SimpleQueue[Case] = queue.SimpleQueue()
@@ -313,13 +311,14 @@ def test_what_a_worker_is_made_of_follows_each_leaf_and_comes_back(scene: Scene)
         name = f"leaf-{number}"
         scene.apply(name, BASE)
         scene.await_settled(name)
+        before = at_rest(scene, name)
         while True:
             try:
                 case = left.get_nowait()
             except queue.Empty:
                 return
             try:
-                _set_changed_removed(scene, name, case)
+                _set_changed_removed(scene, name, case, before)
             except Exception as error:
                 failures.append(f"{case.leaf}: {error}")
                 return  # who knows what it left behind
@@ -329,7 +328,7 @@ def test_what_a_worker_is_made_of_follows_each_leaf_and_comes_back(scene: Scene)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_how_an_application_lives_follows_each_leaf_and_comes_back(scene: Scene) -> None:
     """Leaves that show in what happens, and leaves that rules protect."""
     _all_at_once([lambda act=act: act(scene, act.__name__.strip("_").replace("_", "-")) for act in _MORE.values()])
