@@ -109,7 +109,7 @@ class Shell:
         """Run a command to its end, which has to be a good one; returns what it said."""
         done = subprocess.run(
             self._arguments(command), cwd=self._directory, env=self._environment,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout}"
         return done.stdout

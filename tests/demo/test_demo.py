@@ -40,9 +40,10 @@ def run_demo(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_a_week_of_flights_comes_through_a_kill_identical() -> None:
     """The whole demo on a small share of the data: kill -9, restart, comparison, exit status 0, in the README's shape."""
-    done = run_demo("--days", "7", "--seconds", "3")
+    done = run_demo("--days", "7", "--seconds", "8")
     assert done.returncode == 0, done.stdout + done.stderr
     assert shape(done.stdout) == shape(readme_output())
     assert "IDENTICAL: 373 results from 6,099 flights, every hour once, through 1 kill -9." in done.stdout
@@ -180,6 +181,7 @@ def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("signal_sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_demo_takes_its_broker_and_its_workers_along(
     tmp_path: Path, signal_sent: signal.Signals, status: int

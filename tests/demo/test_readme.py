@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import os
+import random
 import shlex
 import shutil
 import socket
@@ -26,7 +28,7 @@ from tests.support import kafka
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(400),
     pytest.mark.xdist_group("documentation"),
 ]  # both use the topics their texts name
 
@@ -37,10 +39,12 @@ Check = Callable[[str], object]
 
 
 def free_port() -> str:
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
+    """A port nobody listens on, below those that connections get: it is free later, too."""
+    for port in random.sample(range(20_000, 32_000), 1_000):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return str(port)
+    raise AssertionError("no port is free")
 
 
 @pytest.fixture

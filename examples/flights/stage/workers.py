@@ -40,7 +40,7 @@ class Workers:
         self.status: Status | None = None
 
     def await_all(self) -> str:
-        """Wait until every task is processed; returns who processes which.
+        """Wait until every task is processed, and every worker has one if there are enough; returns who processes which.
 
         Raises:
             WorkersStuck: it takes too long.
@@ -48,7 +48,7 @@ class Workers:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             status = self.session.status()
-            if status is not None and status.complete and all(each.phase is Phase.RUNNING for each in status.workers):
+            if status is not None and status.complete and _all_busy(status):
                 self._take_in(status)
                 shares = (f"{each.worker} {' '.join(_of(status, each.worker))}".strip() for each in status.workers)
                 return f"they share the tasks: {', '.join(shares)}"
@@ -102,6 +102,14 @@ class Workers:
         self.words = " ".join(here)
         if self.away is not None and self.away not in here:
             self.words += f" · {self.away} killed"
+
+
+def _all_busy(status: Status) -> bool:
+    """Whether all workers run and process something, as far as there are tasks: one may come after they were shared."""
+    busy = len(set(status.running.values()))
+    return busy == min(len(status.workers), status.tasks) and all(
+        each.phase is Phase.RUNNING for each in status.workers
+    )
 
 
 def _of(status: Status, worker: str) -> list[str]:
