@@ -67,7 +67,7 @@ class Run:
 
     # What happens to it.
 
-    def await_(self, condition: Callable[[Run], object], what: str, timeout_s: float = 30) -> None:
+    def await_(self, condition: Callable[[Run], object], what: str, timeout_s: float = 90) -> None:
         """Wait until a condition holds of a living process."""
         deadline = time.monotonic() + timeout_s
         while not condition(self):
@@ -85,7 +85,7 @@ class Run:
         wanted = len(self.facts("committed")) + count
         self.await_(lambda run: len(run.facts("committed")) >= wanted, f"{count} more commits")
 
-    def await_end(self, timeout_s: float = 30) -> int:
+    def await_end(self, timeout_s: float = 90) -> int:
         """The exit code."""
         try:
             return self.process.wait(timeout_s)

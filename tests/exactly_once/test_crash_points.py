@@ -96,6 +96,7 @@ def _crash_at(application: Application, points: Iterable[Point], guarantee: str)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_crash_at_any_step_of_a_transaction_leaves_each_record_counted_once(application: Application) -> None:
     """Dead at each step of claiming, committing, writing state and restoring in turn, the worker still counts exactly."""
     seed = new_seed()
@@ -113,6 +114,7 @@ def test_a_crash_at_any_step_of_a_transaction_leaves_each_record_counted_once(ap
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_crash_at_any_step_of_an_at_least_once_commit_loses_nothing(application: Application) -> None:
     """Dead at each step of an at-least-once commit in turn, the worker may count twice, but never too little."""
     seed = new_seed()

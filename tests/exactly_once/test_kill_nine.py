@@ -26,6 +26,7 @@ RATE = 3_000
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_thirty_kills_while_input_flows_lose_nothing_double_nothing_and_restore_nothing_from_the_beginning(
     application: Application,
 ) -> None:
@@ -36,6 +37,7 @@ def test_thirty_kills_while_input_flows_lose_nothing_double_nothing_and_restore_
         run = application.start()
         run.await_commits()
         await_changelogs(application)
+        run.await_commits()  # the state has what the changelogs have when the worker has noted the commit, too
         run.kill()
         for _ in range(KILLS - 1):
             run = application.start()

@@ -164,7 +164,7 @@ def drain(application: Application, truth: Truth) -> None:
     When that does not come, the checks that follow say better than a time-out what is missing, and where.
     """
     with contextlib.suppress(AssertionError):
-        read_until(application.bootstrap_servers, application.target, len(truth.sent), timeout_s=20)
+        read_until(application.bootstrap_servers, application.target, len(truth.sent), timeout_s=120)
 
 
 def await_caught_up(application: Application) -> None:
@@ -179,7 +179,7 @@ def await_caught_up(application: Application) -> None:
                 return False
         return True
 
-    eventually(caught_up, "all input is processed and committed", 20)
+    eventually(caught_up, "all input is processed and committed", 90)
 
 
 def verify_exactly_once(application: Application, truth: Truth, state: Path) -> None:

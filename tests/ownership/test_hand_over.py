@@ -7,7 +7,7 @@ from typing import Any
 
 import millpond as mp
 from tests.many_workers.fleet import Fleet
-from tests.ownership.watch import check_chains, read_chains
+from tests.ownership.watch import await_shown, check_chains, read_chains
 from tests.support import kafka
 
 PARTITIONS = 4
@@ -38,6 +38,7 @@ def test_hand_overs_between_workers_are_links_of_one_chain(
             kafka.produce(servers, source, records)
             sent += len(records)
             fleet.wait(lambda wanted=sent: _committed(servers, app_id, source) == wanted, "all is committed")
+    await_shown(servers, app_id)
     chains = read_chains(servers, app_id)
     check_chains(chains)
     assert len(chains) == PARTITIONS

@@ -13,7 +13,7 @@ from millpond.runtime.ownership import OffsetMetadata, Partition, encode_metadat
 from tests.exactly_once.conftest import application  # noqa: F401  (a fixture)
 from tests.exactly_once.processes import Application
 from tests.exactly_once.truth import Generator, new_seed
-from tests.ownership.watch import CommitSeen, check_chains, faults, parse_commit, read_chains
+from tests.ownership.watch import CommitSeen, await_shown, check_chains, faults, parse_commit, read_chains
 
 IN = Partition("in", 0)
 
@@ -37,6 +37,7 @@ def _reigns(chain: list[CommitSeen]) -> list[tuple[str | None, int]]:
     return [each for each, _ in groupby((commit.owner, commit.epoch) for commit in chain)]
 
 
+@pytest.mark.timeout(240)
 def test_restart_and_take_over_are_links_of_one_chain(application: Application) -> None:  # noqa: F811
     """A worker that is killed comes back with a higher epoch; a take-over names the next owner; no chain breaks."""
     with Generator(application, new_seed(), 400):
@@ -44,6 +45,7 @@ def test_restart_and_take_over_are_links_of_one_chain(application: Application) 
             run = application.start(worker=worker, place=worker, take_over=take_over)
             run.await_commits(3)
             run.kill()
+    await_shown(application.bootstrap_servers, application.app_id)
     chains = read_chains(application.bootstrap_servers, application.app_id)
     assert {each.topic for each in chains} == {application.source, application.repartition}
     check_chains(chains)

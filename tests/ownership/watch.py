@@ -1,5 +1,6 @@
 """Watches ownership where it is kept: every commit of a group, as Kafka's own topic of offsets has it.
 
+    await_shown(bootstrap_servers, application_id)
     chains = read_chains(bootstrap_servers, application_id)
     check_chains(chains)
 
@@ -17,8 +18,9 @@ from typing import NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from millpond.runtime.ownership import Partition, decode_metadata
+from tests.support.kafka import end_offsets, eventually
 
-__all__ = ("CommitSeen", "check_chains", "faults", "parse_commit", "read_chains")
+__all__ = ("CommitSeen", "await_shown", "check_chains", "faults", "parse_commit", "read_chains")
 
 _TOPIC = "__consumer_offsets"
 _TIMEOUT_S = 60.0
@@ -40,6 +42,18 @@ class CommitSeen(NamedTuple):
 
     def __str__(self) -> str:
         return f"offset {self.offset} owner {self.owner or 'nobody'} epoch {self.epoch} at {self.timestamp}"
+
+
+def await_shown(bootstrap_servers: str, group: str) -> None:
+    """Wait until `read_chains` shows all that a group has committed so far.
+
+    Its commits share a partition with those of other groups, whose open transactions hide what comes after them.
+    """
+    ends = end_offsets(bootstrap_servers, _TOPIC, isolation="read_uncommitted")
+    place = _place(group, len(ends))
+    eventually(
+        lambda: end_offsets(bootstrap_servers, _TOPIC)[place] >= ends[place], f"nothing hides the commits of {group}"
+    )
 
 
 def read_chains(bootstrap_servers: str, group: str) -> dict[Partition, list[CommitSeen]]:
