@@ -69,14 +69,14 @@ class Coordinator:
     def post(self, worker: str, what: str, method: str = "POST") -> None:
         """Say something of a worker: gone, or drain."""
         url = f"{self.url}/v1/applications/{self._app_id}/workers/{worker}/{what}"
-        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=5) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30) as answer:
             answer.read()
 
     def view(self) -> View:
         """The whole assignment."""
         import msgspec
 
-        with urllib.request.urlopen(f"{self.url}/v1/applications/{self._app_id}/assignment", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.url}/v1/applications/{self._app_id}/assignment", timeout=30) as answer:
             return msgspec.json.decode(answer.read(), type=View)
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class Fleet:
             for name, running in self.workers.items()
         }
 
-    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:
+    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
         """Wait for a condition; what a worker raised comes at once."""
 
         def holds() -> bool:
@@ -150,7 +150,7 @@ class Fleet:
         except AssertionError as error:
             raise AssertionError(f"{error}; {self.active()} {self.copies()} {self.coordinator.view()}") from error
 
-    def wait_shared(self, tasks: int, timeout_s: float = 30.0) -> None:
+    def wait_shared(self, tasks: int, timeout_s: float = 60.0) -> None:
         """Wait until every task runs exactly once, and every worker that is up has its share."""
 
         def shared() -> bool:

@@ -39,7 +39,7 @@ class Service:
         return self.coordinator.application(self.app_id).engine
 
     def call(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
 
     def start(self, pinned=""):
         async def up():
@@ -116,7 +116,7 @@ class Scene:
 
     def puts_out(self, *values):
         wanted = {f"key-{each}": list(values) for each in range(TASKS)}
-        kafka.eventually(lambda: self.output() == wanted, f"each key has {values}", 30)
+        kafka.eventually(lambda: self.output() == wanted, f"each key has {values}", 60)
 
     def offsets(self):
         return {each: offset for each, (offset, _) in self.committed().items()}
@@ -128,7 +128,7 @@ class Scene:
         return {decode_metadata(text).topology for _, text in self.committed().values()}
 
     def belongs_to(self, which):
-        kafka.eventually(lambda: self.topologies() == {self.hashes[which]}, "all tasks are the topology's", 30)
+        kafka.eventually(lambda: self.topologies() == {self.hashes[which]}, "all tasks are the topology's", 60)
 
     def runs(self, name):
         manager = getattr(self.workers[name].worker, "_manager", None)
@@ -142,7 +142,7 @@ class Scene:
         running, before = self.workers[name], self.committed()
         running.wait_running()
         for _ in range(100):
-            running.worker.call(lambda: None).result(10)
+            running.worker.call(lambda: None).result(30)
             assert not self.holds(name)
         assert self.committed() == before
 
