@@ -29,7 +29,7 @@ _CATCH_UP_S = 90.0
 #: Without anything coming out for so long, the run is stuck.
 _STUCK_S = 60.0
 _TICK_S = 0.02
-_WRITTEN_S = 1.5
+_WRITTEN_S = 5.0
 
 
 @dataclass

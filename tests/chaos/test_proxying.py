@@ -85,8 +85,10 @@ def test_what_was_held_back_arrives_late(proxy: Proxy, echo: _Echo, cut: Cut, he
     with _connected(proxy) as client:
         proxy.cut(cut)
         # The cut takes hold in the proxy's own thread.
-        eventually(lambda: not (proxy._up.is_set() and proxy._down.is_set()), "the cut holds", 5)
+        eventually(lambda: not (proxy._up.is_set() and proxy._down.is_set()), "the cut holds", 30)
         client.sendall(b"late")
+        if heard:
+            eventually(lambda: b"late" in echo.heard, "the request gets through", 30)
         assert _silent(client)
         assert (b"late" in echo.heard) is heard
         proxy.mend()
@@ -103,6 +105,6 @@ def test_a_reset_closes_old_and_new_connections_until_it_is_mended(proxy: Proxy)
     with pytest.raises(ConnectionResetError), socket.create_connection(("127.0.0.1", proxy.port), 5) as other:
         other.recv(100)
     proxy.mend()
-    eventually(lambda: not proxy._resets, "the proxy is mended", 5)
+    eventually(lambda: not proxy._resets, "the proxy is mended", 30)
     with _connected(proxy):
         pass
