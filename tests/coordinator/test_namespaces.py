@@ -123,14 +123,17 @@ def test_changes_are_told_once_for_many_and_not_for_mere_progress() -> None:
         try:
             async with aiohttp.ClientSession() as http:
                 service = Service(coordinator, http)
-                engine = coordinator.application(APP, "shop").engine
+                application = coordinator.application(APP, "shop")
+                engine = application.engine
                 clients = [worker(f"{coordinator.url}/namespaces/shop", f"w{number}") for number in range(3)]
                 async with working(*clients):
                     await eventually(lambda: len(engine.members) == 3 and len(engine.owners) == 4 and told, "tasks")
-                    while told:  # until what they still have to do is done
-                        assert set(told) == {("shop", APP)}
-                        told.clear()
-                        await all_heard(engine, times=2)
+                    changes = -1
+                    while not changes == engine.changes == application._told_changes:
+                        changes = engine.changes
+                        await all_heard(engine, times=2)  # by then they have done what they had still to do
+                    assert set(told) == {("shop", APP)}
+                    told.clear()
                     await all_heard(engine)
                     assert not told
                     other = heartbeat("w7", summary=topology(hash="h2"))

@@ -25,6 +25,7 @@ from millpond.protocol import (
     Member,
     Refusal,
     RefusalCode,
+    Role,
     TaskReport,
     TaskState,
     View,
@@ -41,6 +42,7 @@ from millpond_operator.coordinator import (
     TokenFile,
     planning,
 )
+from millpond_operator.coordinator.application import Application
 from tests.coordinator.support import APP, connected, eventually, heartbeat, running, topology
 
 QUICK = EngineOptions(session_timeout=timedelta(seconds=3), gathering=timedelta(milliseconds=1))
@@ -158,6 +160,13 @@ def test_workers_get_tasks_and_take_over_from_one_that_is_reported_gone() -> Non
     run(scenario())
 
 
+def at_rest(application: Application) -> bool:
+    """Whether all workers have said that they do what they were told, and wait for news."""
+    members = application.engine.members.values()
+    told = all(report.role is Role.ACTIVE for member in members for report in member.tasks.values())
+    return told and application.waiting == len(members)
+
+
 def test_a_killed_worker_shows_by_its_connection() -> None:
     """Nobody reports it and its session is long: the broken connection of its long poll is enough."""
 
@@ -168,6 +177,7 @@ def test_a_killed_worker_shows_by_its_connection() -> None:
             async with working(worker(url, "w0")):
                 async with working(worker(url, "w1")):
                     await all_owned(service, {"w0", "w1"})
+                    await eventually(lambda: at_rest(service.coordinator.application(APP)), "long polls")
                 began = asyncio.get_running_loop().time()
                 await all_owned(service, {"w0"})
                 assert asyncio.get_running_loop().time() - began < 20  # far less than the session
