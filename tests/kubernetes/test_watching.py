@@ -99,10 +99,7 @@ async def _world(
             nonlocal task
             task = asyncio.create_task(watching.run())
             if waits:
-                await watching.synced.wait()
-                # What is listed first, what kopf lists, and what is listed once more when a watch has begun.
-                lists = 3 * len(watching._watched)
-                await until(lambda: _answered_lists(proxy) >= lists and proxy.watches(), "the watches began")
+                await _begun(watching, proxy)
             return task
 
         try:
@@ -112,6 +109,14 @@ async def _world(
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, WatchError):
                     await task
+
+
+async def _begun(watching: Watching, proxy: FaultProxy) -> None:
+    """Wait until nothing is under way but watches: kopf leaves connections open if it is cancelled before."""
+    await watching.synced.wait()
+    # What is listed first, what kopf lists, and what is listed once more when a watch has begun.
+    lists = 3 * len(watching._watched)
+    await until(lambda: _answered_lists(proxy) >= lists and proxy.watches(), "the watches began")
 
 
 def _answered_lists(proxy: FaultProxy) -> int:
@@ -346,6 +351,7 @@ def test_nothing_is_done_before_all_was_listed(api_server: SharedApiServer, prox
         proxy.mend()
         await world.watching.synced.wait()
         assert world.value("a") == "1"
+        await _begun(world.watching, proxy)
 
     proxy.answer(403, times=None, match=on("configmaps"))
     in_world(api_server, proxy, namespace, story, before=before, wait=False)
