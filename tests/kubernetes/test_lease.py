@@ -61,6 +61,20 @@ class Cut(Client):
             raise Unavailable("The API server is away.")
 
 
+class Slow(Client):
+    """A client whose writes are done, and answered when nobody waits any more."""
+
+    slow = False
+    written = 0
+
+    async def replace(self, kind: Kind, object: Object, subresource: str | None = None) -> Object:
+        answer = await super().replace(kind, object, subresource)
+        self.written += 1
+        if self.slow:
+            await asyncio.sleep(60)
+        return answer
+
+
 @asynccontextmanager
 async def client_of(server: SharedApiServer) -> AsyncIterator[Cut]:
     async with Cut(connection_of(server.admin)) as client:
@@ -139,6 +153,27 @@ def test_a_leader_that_ends_hands_over_at_once(api_server: SharedApiServer, name
             assert changes == [True, False]
             await first.release()
             second.check()
+
+    run(scenario())
+
+
+def test_a_leader_that_ends_in_the_middle_of_a_renewal_hands_over_at_once(
+    api_server: SharedApiServer, namespace: str
+) -> None:
+    """The renewal went through, which the leader does not know: the lease is another one than it believes."""
+
+    async def scenario() -> None:
+        async with Slow(connection_of(api_server.admin)) as client:
+            first = lease(client, namespace, "first")
+            await first.acquire()
+            client.slow = True
+            holding = asyncio.create_task(first.hold())
+            await until(lambda: client.written, "it was renewed")
+            holding.cancel()
+            client.slow = False
+            await first.release()
+            found = await client.get(LEASE, namespace, "millpond-operator")
+            assert not found["spec"]["holderIdentity"]
 
     run(scenario())
 

@@ -171,10 +171,18 @@ class Lease:
         leads = self._left_s() > 0
         self._lose()  # first: from here on nothing is written
         if leads:
-            spec = {**held["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
-            with contextlib.suppress(ApiError, TimeoutError):
+            with contextlib.suppress(ApiError, LeadershipLost, TimeoutError):
                 async with asyncio.timeout(self._options.renew_deadline.total_seconds() / 2):
-                    await self._client.replace(LEASE, {**held, "spec": spec})
+                    await self._let_go(held)
+
+    async def _let_go(self, held: Object) -> None:
+        freed = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
+        try:
+            await self._client.replace(LEASE, {**held, "spec": {**held["spec"], **freed}})
+        except Conflict:  # a renewal went through whose answer nobody waited for, or somebody labelled it
+            found = await self._client.get(LEASE, self._namespace, self._name)
+            self._own(found)
+            await self._client.replace(LEASE, {**found, "spec": {**found["spec"], **freed}})
 
     async def _try_to_acquire(self, floor: int) -> bool:
         began = self._clock()
