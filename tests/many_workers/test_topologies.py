@@ -263,6 +263,7 @@ def test_workers_that_are_refused_after_they_were_let_in_finish_and_let_go(scene
     scene.service.pin("")
     running.wait(lambda: scene.runs("w0") == TASKS, "all tasks run again")
     assert running.worker.shut_out is None
+    running.wait(lambda: running.worker.metrics.records_processed == 2 * TASKS, "all is processed")
     scene.stop("w0")
     scene.puts_out("count:1", "count:2")
 
