@@ -89,6 +89,20 @@ def test_brokers_that_go_away_again_are_waited_for_again() -> None:
     assert not lifelines.due
 
 
+def test_a_client_is_not_blamed_for_brokers_that_are_away_again() -> None:
+    """Silence tells nothing then; once they are back for good, it does."""
+    brokers = Asked(answers=True)
+    lifelines = Lifelines({Line.READER: Asked(answers=False)}, brokers)
+    lifelines.check()
+    eventually(lambda: lifelines.due, "clients had their time")
+    brokers.answers = False
+    assert not lifelines.dead()
+    assert not lifelines.due
+    brokers.answers = True
+    eventually(lambda: lifelines.due, "clients had their time")
+    assert list(lifelines.dead()) == [Line.READER]
+
+
 def test_nothing_is_asked_after_the_end() -> None:
     """The thread that asks for brokers ends with the worker."""
     brokers = Asked(answers=False)

@@ -79,7 +79,13 @@ class Lifelines:
     def dead(self) -> Collection[Line]:
         """The clients that are to be replaced. To be asked once when it is due; takes a second for each of them."""
         self._back_at = None
-        return [line for line, ask in self._lines.items() if not any(ask(_CLIENT_ANSWERS_S) for _ in range(_QUESTIONS))]
+        silent = [
+            line for line, ask in self._lines.items() if not any(ask(_CLIENT_ANSWERS_S) for _ in range(_QUESTIONS))
+        ]
+        if silent and not self._brokers(_CLIENT_ANSWERS_S):
+            self.check()  # brokers are away again: nothing can be told
+            return ()
+        return silent
 
     def close(self) -> None:
         """Ask nothing any more."""
