@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from tests.cluster.fixtures import api, api_server, background, crds, namespace  # noqa: F401  (fixtures)
 from tests.support import broker as support
-from tests.support import kafka, preparing, seeds
+from tests.support import evidence, kafka, preparing, seeds
 from tests.support.needs import MARKERS, needs
 
 # Generated cases must not fail for being slow: the machine may be small and busy. pytest-timeout guards each test.
@@ -108,6 +108,27 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     needed = [each for each in preparing.PREPARED if item.get_closest_marker(each)]
     preparing.await_end(Path(item.config.stash[_SESSION]["directory"]), needed)
     return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep what one needs to understand a test that failed."""
+    report = yield
+    if report.failed:
+        own = getattr(item, "funcargs", {}).get("tmp_path")
+        run = Path(item.config.stash[_SESSION]["directory"])
+        kept = evidence.collect(item.nodeid, item.config.option.seed, own, run)
+        report.sections.append(("evidence", f"logs and seed are in {kept}"))
+    return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any) -> None:
+    """Say what the first run on a machine takes its time for."""
+    directory = Path(node.config.stash[_SESSION]["directory"])
+    reporter = node.config.pluginmanager.get_plugin("terminalreporter")
+    for need in preparing.lacking(directory):
+        reporter.write_line(f"Tests that need {need} wait until it is built, once: see {directory / need}.log")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import preparing, seeds
+from tests.support import evidence, preparing, seeds
 from tests.support.needs import MARKERS, needs
 
 
@@ -43,3 +43,17 @@ def test_what_is_prepared_is_prepared_once(tmp_path, monkeypatch):
     preparing.start(tmp_path, ["broker"])
     preparing.await_end(tmp_path, ["broker", "apiserver"])
     assert started == ["broker", "apiserver"]
+
+
+def test_a_failed_test_leaves_its_logs_and_its_seed(tmp_path, monkeypatch):
+    """Logs of its own processes, and of those that all tests share."""
+    monkeypatch.setattr(evidence, "DIRECTORY", tmp_path / "failed")
+    own, run = tmp_path / "own", tmp_path / "run"
+    for file in (own / "w0" / "worker.log", own / "w0" / "state.sst", run / "prepared.log", tmp_path / "broker.log"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("said")
+    (run / "broker.shared-log").write_text(f"{tmp_path / 'broker.log'}\n{tmp_path / 'gone.log'}\n")
+    kept = evidence.collect("tests/a/test_b.py::test_c[x]", 7, own, run)
+    found = {str(each.relative_to(kept)) for each in kept.rglob("*") if each.is_file()}
+    assert found == {"seed.txt", "own/w0/worker.log", "run/prepared.log", "broker/broker.log"}
+    assert "--seed 7" in (kept / "seed.txt").read_text()

@@ -18,7 +18,7 @@ from millpond.broker import jars
 from millpond.errors import MillpondError
 from tests.cluster import binaries
 
-__all__ = ("PREPARED", "await_end", "prepare", "start")
+__all__ = ("PREPARED", "await_end", "lacking", "prepare", "start")
 
 PREPARED = ("broker", "apiserver")
 """The marks of tests that need preparation, in the order in which it is done."""
@@ -58,6 +58,15 @@ def await_end(directory: Path, needed: Sequence[str]) -> None:
     for need in needed:
         with (directory / f"{need}.prepared").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def lacking(directory: Path) -> list[str]:
+    """Return what is being fetched or built now, of what takes minutes."""
+    try:
+        binaries.find()
+    except binaries.BinariesMissing:
+        return ["apiserver"] if (directory / "apiserver.prepared").exists() else []
+    return []
 
 
 def prepare(need: str) -> None:
