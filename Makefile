@@ -20,11 +20,33 @@ help: ## Show this menu
 demo: venv ## Run the flights demo: three workers on a real broker, exactly once, through a kill -9
 	@$(BIN)/python examples/flights/demo.py $(ARGS)
 
+.PHONY: check
+check: venv ## Check what needs nothing but Python, in a minute: style, types, layers, and every plain test
+	@$(MAKE) --no-print-directory --output-sync=target -j 2 lint plain
+
+# What needs nothing but Python, by the marks that tests/support/needs.py derives.
+PLAIN := not (broker or apiserver or process or slow)
+
+.PHONY: plain
+plain: venv
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "$(PLAIN)" $(ARGS)
+
 .PHONY: test
-test: venv ## Run all tests, on a real broker and a real API server
-	@$(BIN)/python -m millpond.broker   # fetches jars before the first test's time limit starts to run
-	@$(BIN)/python -m tests.cluster.binaries || true   # says what is missing; those tests are skipped then
+test: venv ## Run all tests, on a real broker and a real API server; only what the chosen ones need is fetched and built
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+.PHONY: test-loaded
+RUNS ?= 10
+test-loaded: venv ## Run the suite RUNS times beside two busy processes and a busy disk
+	@$(BIN)/python -m tests.support.loaded --runs $(RUNS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) -- $(ARGS)
+
+.PHONY: soak
+soak: venv ## Run the long tests in full, or MINUTES of them: make soak MINUTES=10 SEED=1
+	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+.PHONY: mutants
+mutants: venv ## Break ownership, assignment, commit and rollout in many ways, and see that a test notices each
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 .PHONY: e2e
 e2e: venv ## Run everything on a real cluster: the one of KUBECONFIG, or one that kind makes (KIND_NODE_IMAGE)

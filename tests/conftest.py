@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +17,8 @@ from hypothesis import settings
 
 from tests.cluster.fixtures import api, api_server, background, crds, namespace  # noqa: F401  (fixtures)
 from tests.support import broker as support
-from tests.support import kafka
+from tests.support import evidence, kafka, preparing, seeds
+from tests.support.needs import MARKERS, needs
 
 # Generated cases must not fail for being slow: the machine may be small and busy. pytest-timeout guards each test.
 settings.register_profile("millpond", deadline=None)
@@ -31,15 +32,40 @@ _OTHER_BROKER = "MILLPOND_TEST_BOOTSTRAP_SERVERS"
 _SESSION = pytest.StashKey[dict[str, str]]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of a run of tests."""
+    group = parser.getgroup("millpond")
+    group.addoption(
+        "--seed", type=int, default=None, help="repeat the random choices of a run; its header tells its seed"
+    )
+    group.addoption("--soak", action="store_true", help="run the long tests in full length instead of a share of them")
+
+
+@pytest.hookimpl(tryfirst=True)  # Hypothesis reads its seed when it is configured
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest's main process own what its workers share."""
+    for marker, meaning in MARKERS.items():
+        config.addinivalue_line("markers", f"{marker}: {meaning}")
     if hasattr(config, "workerinput"):
         config.stash[_SESSION] = config.workerinput["millpond"]
-        return
-    directory = Path(tempfile.mkdtemp(prefix="millpond-tests-"))
-    support.open_session(directory)
-    # Taken out of the environment: millpond itself refuses variables of its own that are no settings.
-    config.stash[_SESSION] = {"directory": str(directory), "bootstrap": os.environ.pop(_OTHER_BROKER, "")}
+        config.option.seed = int(config.stash[_SESSION]["seed"])
+    else:
+        if config.option.seed is None:
+            config.option.seed = seeds.fresh()
+        directory = Path(tempfile.mkdtemp(prefix="millpond-tests-"))
+        support.open_session(directory)
+        # Taken out of the environment: millpond itself refuses variables of its own that are no settings.
+        bootstrap = os.environ.pop(_OTHER_BROKER, "")
+        config.stash[_SESSION] = {
+            "directory": str(directory), "bootstrap": bootstrap, "seed": str(config.option.seed)
+        }  # fmt: skip
+    if getattr(config.option, "hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = str(config.option.seed)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Tell how to repeat this run."""
+    return f"seed {config.option.seed}: pytest --seed {config.option.seed} makes the same random choices"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -52,6 +78,71 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Forget the run. Its broker ends with the process."""
     if not hasattr(config, "workerinput"):
         shutil.rmtree(config.stash[_SESSION]["directory"], ignore_errors=True)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test with what it needs."""
+    for marker in needs(getattr(item, "fixturenames", ())):
+        item.add_marker(marker)
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k have chosen
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with tests that need nothing, while what the others need is fetched and built; long ones go before short ones."""
+    order = ("apiserver", "broker", "process")
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        markers = {each.name for each in item.iter_markers()}
+        rank = next((len(order) - place for place, marker in enumerate(order) if marker in markers), 0)
+        return rank, "slow" not in markers
+
+    items.sort(key=place)
+    needed = [each for each in preparing.PREPARED if any(item.get_closest_marker(each) for item in items)]
+    if needed and not config.option.collectonly:
+        preparing.start(Path(config.stash[_SESSION]["directory"]), needed)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before the test's time limit begins
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Wait until what the test needs is fetched and built."""
+    needed = [each for each in preparing.PREPARED if item.get_closest_marker(each)]
+    preparing.await_end(Path(item.config.stash[_SESSION]["directory"]), needed)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep what one needs to understand a test that failed."""
+    report = yield
+    if report.failed:
+        own = getattr(item, "funcargs", {}).get("tmp_path")
+        run = Path(item.config.stash[_SESSION]["directory"])
+        kept = evidence.collect(item.nodeid, item.config.option.seed, own, run)
+        report.sections.append(("evidence", f"logs and seed are in {kept}"))
+    return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any) -> None:
+    """Say what the first run on a machine takes its time for."""
+    directory = Path(node.config.stash[_SESSION]["directory"])
+    reporter = node.config.pluginmanager.get_plugin("terminalreporter")
+    for need in preparing.lacking(directory):
+        reporter.write_line(f"Tests that need {need} wait until it is built, once: see {directory / need}.log")
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """The test's own seed, told on its output."""
+    own = seeds.derived(request.config.option.seed, request.node.nodeid)
+    print(f"seed {own}, of the run's {request.config.option.seed}")
+    return own
+
+
+@pytest.fixture(scope="session")
+def soak(pytestconfig: pytest.Config) -> bool:
+    """Whether long tests run in full length."""
+    return bool(pytestconfig.option.soak)
 
 
 @pytest.fixture(scope="session")

@@ -273,6 +273,8 @@ def shared_api_server(directory: Path) -> SharedApiServer:
             starting = ApiServer(owner_pid=int((directory / "owner").read_text()))
             server = starting.start()
             known.write_text(json.dumps([str(server.directory), server.url]))
+            logs = (server.directory / f"{program}.log" for program in binaries.PROGRAMS)
+            (directory / "api-server.shared-log").write_text("".join(f"{log}\n" for log in logs))
             starting.detach()
             return server
     path, url = json.loads(known.read_text())

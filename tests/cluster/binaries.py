@@ -2,8 +2,8 @@
 
     python -m tests.cluster.binaries
 
-They are looked for in `$MILLPOND_KUBE_BIN`, in `$KIND_HOME/bin` (default `~/.cache/millpond-kind/bin`), and in the cache
-directory, where the command above puts what it builds. Tests that need them skip when there are none.
+They are looked for in `$MILLPOND_KUBE_BIN`, else in the cache directory, where the command above puts what it builds, and in
+`$KIND_HOME/bin` (default `~/.cache/millpond-kind/bin`). Tests that need them skip when there are none.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _directories() -> Iterator[Path]:
     if given := os.environ.get("MILLPOND_KUBE_BIN"):
         yield Path(given).expanduser()
         return
+    yield build_directory()  # first: a program there is whole, while kind's may be in the making
     yield Path(os.environ.get("KIND_HOME") or "~/.cache/millpond-kind").expanduser() / "bin"
-    yield build_directory()
 
 
 def _build(go: str, name: str, directory: Path) -> None:

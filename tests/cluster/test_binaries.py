@@ -18,11 +18,11 @@ def test_programs_are_all_from_one_directory_the_named_one_alone_if_one_is_named
     monkeypatch.delenv("MILLPOND_KUBE_BIN", raising=False)
     monkeypatch.setenv("KIND_HOME", str(tmp_path / "kind"))
     monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path / "cache"))
-    programs(tmp_path / "kind/bin", "etcd")
-    programs(binaries.build_directory(), *binaries.PROGRAMS)
-    assert {path.parent for path in binaries.find().values()} == {binaries.build_directory()}
-    assert binaries.find(["etcd"])["etcd"].parent == tmp_path / "kind/bin"
-    monkeypatch.setenv("MILLPOND_KUBE_BIN", str(tmp_path / "kind/bin"))
+    programs(binaries.build_directory(), "etcd")
+    programs(tmp_path / "kind/bin", *binaries.PROGRAMS)
+    assert {path.parent for path in binaries.find().values()} == {tmp_path / "kind/bin"}
+    assert binaries.find(["etcd"])["etcd"].parent == binaries.build_directory()
+    monkeypatch.setenv("MILLPOND_KUBE_BIN", str(binaries.build_directory()))
     with pytest.raises(binaries.BinariesMissing, match=r"python -m tests\.cluster\.binaries"):
         binaries.find()
 

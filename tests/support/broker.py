@@ -36,5 +36,6 @@ def shared_broker(directory: Path) -> Broker:
         if not address.exists():
             broker = EmbeddedBroker(owner_pid=int((directory / "owner").read_text())).start()
             address.write_text(broker.bootstrap_servers)
+            (directory / "broker.shared-log").write_text(f"{broker.log_file}\n")
             broker.detach()
     return Broker(address.read_text())

@@ -1,0 +1,59 @@
+"""Tests are marked by what they need, and a run of tests can be repeated."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import evidence, preparing, seeds
+from tests.support.needs import MARKERS, needs
+
+
+def test_marks_follow_from_fixtures():
+    """Fixtures of fixtures count, and what is asked for under two names is one need."""
+    assert needs(["tmp_path", "create_topic", "broker"]) == ["broker"]
+    assert needs(["api_server", "namespace", "processes"]) == ["apiserver", "process"]
+    assert needs(["tmp_path", "monkeypatch"]) == []
+
+
+def test_a_test_without_needs_gets_no_mark(request):
+    """This one needs nothing."""
+    assert not {each.name for each in request.node.iter_markers()} & MARKERS.keys()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_each_test_derives_its_own_seed(number, request):
+    """The same run gives each test the same seed again, and two tests different ones."""
+    name = request.node.nodeid
+    assert seeds.derived(7, name) == seeds.derived(7, name)
+    assert seeds.derived(7, name) != seeds.derived(8, name)
+    assert seeds.derived(7, name) != seeds.derived(7, f"{name}x")
+
+
+def test_what_is_prepared_is_prepared_once(tmp_path, monkeypatch):
+    """The second process that needs it waits for the first one's."""
+    started = []
+
+    class Started:
+        def __init__(self, command, **_):
+            started.append(command[-1])
+            self.returncode = None
+
+    monkeypatch.setattr(preparing.subprocess, "Popen", Started)
+    preparing.start(tmp_path, ["broker", "apiserver"])
+    preparing.start(tmp_path, ["broker"])
+    preparing.await_end(tmp_path, ["broker", "apiserver"])
+    assert started == ["broker", "apiserver"]
+
+
+def test_a_failed_test_leaves_its_logs_and_its_seed(tmp_path, monkeypatch):
+    """Logs of its own processes, and of those that all tests share."""
+    monkeypatch.setattr(evidence, "DIRECTORY", tmp_path / "failed")
+    own, run = tmp_path / "own", tmp_path / "run"
+    for file in (own / "w0" / "worker.log", own / "w0" / "state.sst", run / "prepared.log", tmp_path / "broker.log"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("said")
+    (run / "broker.shared-log").write_text(f"{tmp_path / 'broker.log'}\n{tmp_path / 'gone.log'}\n")
+    kept = evidence.collect("tests/a/test_b.py::test_c[x]", 7, own, run)
+    found = {str(each.relative_to(kept)) for each in kept.rglob("*") if each.is_file()}
+    assert found == {"seed.txt", "own/w0/worker.log", "run/prepared.log", "broker/broker.log"}
+    assert "--seed 7" in (kept / "seed.txt").read_text()

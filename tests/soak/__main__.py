@@ -1,0 +1,88 @@
+"""Run the long tests: `python -m tests.soak --minutes 10 --seed 1`; without minutes, all of them in full length."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.soak.parts import PARTS, Part
+from tests.support import seeds
+
+_LOGS = Path("build/soak")
+_TAIL_LINES = 60
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a part that has ended."""
+
+    part: str
+    seed: int
+    seconds: float
+    status: int
+    log: Path
+
+
+def rounds(part: Part, seed: int, seconds: float | None) -> Iterator[Round]:
+    """Run rounds of a part until its time is over.
+
+    Args:
+        part: what to run.
+        seed: of the whole run; each round has a seed of its own.
+        seconds: how long it may take; None for all rounds in full length.
+    """
+    began, number = time.monotonic(), 0
+    while True:
+        left = None if seconds is None else seconds - (time.monotonic() - began)
+        if number and (number >= part.rounds if left is None else left < part.shortest_s):
+            return
+        yield _round(part, seeds.derived(seed, f"{part.name} {number}"), number, left)
+        number += 1
+
+
+def _round(part: Part, seed: int, number: int, left_s: float | None) -> Round:
+    log = _LOGS / f"{part.name.replace(' ', '-')}-{number}.log"
+    began = time.monotonic()
+    with log.open("wb") as out:
+        status = subprocess.call(part.command(seed, left_s), stdout=out, stderr=subprocess.STDOUT)
+    return Round(part.name, seed, time.monotonic() - began, status, log)
+
+
+def main() -> int:
+    """Run all parts; the exit status is 0 when none failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=None, help="share of the long tests; all of them without")
+    parser.add_argument("--seed", type=int, default=None, help="of all random choices; a new one without")
+    parser.add_argument("--only", default="", help="parts whose name contains this")
+    given = parser.parse_args()
+    seed = seeds.fresh() if given.seed is None else given.seed
+    chosen = [part for part in PARTS if given.only in part.name]
+    weights = sum(part.weight for part in chosen)
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"seed {seed}; logs are in {_LOGS}")
+    _LOGS.mkdir(parents=True, exist_ok=True)
+    table = Table("part", "seed", "seconds", "result", title=f"make soak, seed {seed}")
+    failed = 0
+    for part in chosen:
+        share = None if given.minutes is None else given.minutes * 60 * part.weight / weights
+        for each in rounds(part, seed, share):
+            result = "passed" if each.status == 0 else f"FAILED ({each.status}), see {each.log}"
+            console.print(f"{each.part}: seed {each.seed}, {each.seconds:.0f} s, {result}")
+            table.add_row(each.part, str(each.seed), f"{each.seconds:.0f}", result)
+            if each.status != 0:
+                failed += 1
+                console.print("\n".join(each.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]), markup=False)
+    console.print(table)
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""What a test needs besides Python, derived from its fixtures, so that nobody has to mark a test.
+
+A test with none of these marks is plain: it needs no jars, no Go, no network and no child processes. `make check` runs the
+plain tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ("MARKERS", "needs")
+
+MARKERS = {
+    "broker": "needs a Kafka broker, and with it the jars",
+    "apiserver": "needs a real kube-apiserver with etcd, which are built from Go modules once",
+    "process": "starts processes of its own: workers, commands, type checkers",
+    "slow": "takes more than about ten seconds",
+}
+"""The marks, and what each says of a test; `slow` is given by hand."""
+
+_BY_FIXTURE = {
+    "broker": "broker",
+    "own_broker": "broker",
+    "api_server": "apiserver",
+    "processes": "process",
+}
+
+
+def needs(fixtures: Iterable[str]) -> list[str]:
+    """Return the marks of a test with these fixtures, those of its fixtures' fixtures included."""
+    found = {_BY_FIXTURE[name] for name in fixtures if name in _BY_FIXTURE}
+    return [marker for marker in MARKERS if marker in found]
