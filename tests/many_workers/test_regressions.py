@@ -22,6 +22,8 @@ from tests.many_workers.fleet import Fleet
 from tests.runtime.running import GUARANTEES, Running
 from tests.support import kafka
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 SETTINGS = {"processing.guarantee": "exactly_once", "commit.interval.ms": 100}
 STANDBY = {"standby-replicas": 1}
 #: A look-up waits that long for a transaction, and a turn of the loop may take that long, however busy the machine is.
