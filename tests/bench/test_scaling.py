@@ -61,6 +61,7 @@ def test_speed_ups_are_taken_repeat_by_repeat() -> None:
     assert lines("count", placements([0, 1]), runs)[1].speed_up == pytest.approx(1.8)
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are given by Linux's calls")
 def test_a_process_runs_where_it_is_put() -> None:
     """Started on some cores, and moved to others with all of its threads, while this process stays where it was."""

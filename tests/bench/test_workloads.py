@@ -115,6 +115,7 @@ def test_a_process_is_measured_from_outside() -> None:
         cpu_seconds(2**22 + 1)
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_java_side_compiles(tmp_path: Path) -> None:
     """`KafkaStreamsBench.java` is valid against the pinned Kafka Streams jars."""
     if not shutil.which("javac"):

@@ -18,15 +18,6 @@ from millpond.broker import EmbeddedBroker
 from millpond.errors import BrokerError
 from tests.support import kafka
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def own_broker():
-    """A broker this module may stop and kill."""
-    with EmbeddedBroker() as broker:
-        yield broker
-
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_committed_records_and_the_port_outlive_the_process(own_broker, end):
@@ -58,19 +49,19 @@ def test_topics_have_to_be_created(own_broker):
     assert kafka.topic_names(own_broker.bootstrap_servers, "misspelled") == set()
 
 
-def test_another_broker_goes_on_with_a_given_directory_under_its_own_settings(tmp_path):
+def test_another_broker_goes_on_with_a_given_directory_under_its_own_settings(tmp_path, own_brokers):
     """A data directory belongs to the caller: topics in it are there for the next broker, whatever its ports."""
-    with EmbeddedBroker(tmp_path / "kafka", properties={"message.max.bytes": "2000000"}) as first:
+    with own_brokers(tmp_path / "kafka", properties={"message.max.bytes": "2000000"}) as first:
         kafka.create_topic(first.bootstrap_servers, "kept")
         kafka.produce(first.bootstrap_servers, "kept", [("k", "v")])
     assert first.log_file.exists()
-    with EmbeddedBroker(tmp_path / "kafka") as second:
+    with own_brokers(tmp_path / "kafka") as second:
         assert [row.key for row in kafka.read(second.bootstrap_servers, "kept")] == [b"k"]
 
 
-def test_a_broker_that_ends_at_once_tells_why_and_where_its_log_is():
+def test_a_broker_that_ends_at_once_tells_why_and_where_its_log_is(own_brokers):
     """A setting the broker refuses becomes an error that names it and the log, which is still there to be read."""
-    broker = EmbeddedBroker(properties={"num.partitions": "-5"})
+    broker = own_brokers(properties={"num.partitions": "-5"})
     with pytest.raises(BrokerError, match=r"num\.partitions") as failure, broker:
         pass
     log = re.search(r"its log is (\S+):", str(failure.value))
@@ -80,19 +71,19 @@ def test_a_broker_that_ends_at_once_tells_why_and_where_its_log_is():
     broker.close()
 
 
-def test_a_port_that_is_taken_is_an_error_when_it_was_asked_for(tmp_path):
+def test_a_port_that_is_taken_is_an_error_when_it_was_asked_for(tmp_path, own_brokers):
     """An explicit port is never exchanged for another one."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        broker = EmbeddedBroker(tmp_path, port=port)
+        broker = own_brokers(tmp_path, port=port)
         with pytest.raises(BrokerError, match=rf"{port} \(Address already in use\); choose another port"):
             broker.start()
     assert not broker.running
 
 
-def test_free_ports_that_are_taken_meanwhile_are_exchanged(monkeypatch):
+def test_free_ports_that_are_taken_meanwhile_are_exchanged(monkeypatch, own_brokers):
     """Another program may bind a free port first: the broker then looks for other ones instead of failing."""
     tried = []
 
@@ -102,14 +93,14 @@ def test_free_ports_that_are_taken_meanwhile_are_exchanged(monkeypatch):
             raise BrokerError("Socket server failed to bind: Address already in use.")
 
     monkeypatch.setattr(EmbeddedBroker, "_launch", launch)
-    with EmbeddedBroker() as broker:
+    with own_brokers() as broker:
         assert broker.bootstrap_servers == f"127.0.0.1:{tried[-1][0]}"
     assert len({port for ports in tried for port in ports}) == 6
 
 
-def test_a_temporary_directory_goes_with_close_and_the_address_is_unknown_before_start():
+def test_a_temporary_directory_goes_with_close_and_the_address_is_unknown_before_start(own_brokers):
     """Before the first start there is nothing to connect to; after close nothing is left."""
-    broker = EmbeddedBroker()
+    broker = own_brokers()
     with pytest.raises(BrokerError, match="before it is started"):
         _ = broker.bootstrap_servers
     with pytest.raises(BrokerError, match="before it is started"):
@@ -122,7 +113,7 @@ def test_a_temporary_directory_goes_with_close_and_the_address_is_unknown_before
     assert not directory.exists()
 
 
-def test_nothing_is_left_when_the_owner_is_killed():
+def test_nothing_is_left_when_the_owner_is_killed(own_brokers):
     """SIGKILL to the process that started a broker ends the broker too, and removes its temporary directory."""
     code = """
         import sys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,17 +15,22 @@ from tests.chaos.processes import ROOT
 from tests.chaos.reporting import summary
 from tests.chaos.running import Outcome, run
 from tests.chaos.stage import Options
-from tests.exactly_once.truth import new_seed
 
-FAULTS = 16
+#: In the share that each run of all tests has, and in full length; `make chaos` and `make soak` have more.
+FAULTS, ALL_FAULTS = 5, 16
 #: Not pytest's temporary directory: what a failed run left behind is kept.
 _DIRECTORY = ROOT / "build" / "chaos"
 #: Zombies with work in their hands: stopped when they are about to commit, for so long that others take their tasks over,
 #: also where that takes its time, and not so long that the broker ends their transactions, which would be a fence too.
-_ZOMBIES = [
-    Fault(0, 2.0, Kind.PAUSE, "w0", 6.0, ABOUT_TO_COMMIT),
-    Fault(1, 10.0, Kind.PAUSE, "w1", 6.0, ABOUT_TO_COMMIT),
-]
+_ZOMBIE_S = 6.0
+_TWO_AT_ONCE = (2.0, 2.5)
+_TWO_IN_TURN = (2.0, 10.0)
+
+
+def _zombies(moments: Iterable[float]) -> list[Fault]:
+    return [
+        Fault(number, at, Kind.PAUSE, f"w{number}", _ZOMBIE_S, ABOUT_TO_COMMIT) for number, at in enumerate(moments)
+    ]
 
 
 def _directory(name: str, seed: int) -> Path:
@@ -42,25 +48,26 @@ def _tell(outcome: Outcome, *, kept: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(480)
 @pytest.mark.xdist_group("chaos")
-def test_random_faults_lose_nothing_double_nothing_and_need_nobody() -> None:
+@pytest.mark.usefixtures("own_brokers")
+def test_random_faults_lose_nothing_double_nothing_and_need_nobody(seed: int, soak: bool) -> None:
     """Three workers with standbys through faults of all kinds: every record is where it should be, once."""
-    seed = new_seed()
-    outcome = run(Options(seed=seed, directory=_directory("faults", seed), faults=FAULTS, every=2.5))
+    faults = ALL_FAULTS if soak else FAULTS
+    outcome = run(Options(seed=seed, directory=_directory("faults", seed), faults=faults, every=2.5))
     _tell(outcome, kept=not outcome.good)
     assert outcome.exactly_once
     assert not outcome.exits
-    assert len(outcome.carried_out) == FAULTS
+    assert len(outcome.carried_out) == faults
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(420)
 @pytest.mark.xdist_group("chaos")
+@pytest.mark.usefixtures("own_brokers")
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "unfenced"])
-def test_zombies_double_records_if_nothing_fences_them_and_only_then(fencing: bool) -> None:
+def test_zombies_double_records_if_nothing_fences_them_and_only_then(fencing: bool, seed: int, soak: bool) -> None:
     """Workers that come back after others took their tasks over do no harm; with transactional ids of nobody they do."""
-    seed = new_seed()
     options = Options(seed=seed, directory=_directory("zombies", seed), rate=600.0, fencing=fencing)
-    outcome = run(options, plan=_ZOMBIES)
+    outcome = run(options, plan=_zombies(_TWO_IN_TURN if soak else _TWO_AT_ONCE))
     _tell(outcome, kept=outcome.exactly_once is not fencing)
     assert not outcome.stuck
     assert outcome.exactly_once is fencing

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from millpond.cli import main
+from tests.support.fixtures import processes  # noqa: F401  (fixture)
 
 WORKER_ROOT = Path(__file__).parents[2] / "worker"
 ROOTS = os.pathsep.join([str(WORKER_ROOT), str(WORKER_ROOT.with_name("operator"))])
@@ -117,7 +118,7 @@ class Process:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+def start(tmp_path: Path, processes: None) -> Iterator[Callable[..., Process]]:  # noqa: F811
     """Start commands in processes of their own; they end with the test."""
     started: list[Process] = []
 

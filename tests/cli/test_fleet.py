@@ -256,6 +256,7 @@ def test_a_directory_that_others_can_read_is_refused(tmp_path: Path) -> None:
         asyncio.run(talk())
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_session_that_died_is_forgotten(tmp_path: Path) -> None:
     """A file whose process is gone names no session, and is removed."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -281,6 +282,7 @@ def test_keys_command_the_fleet() -> None:
 # Children ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("orderly", [True, False])
 def test_children_die_with_a_session_that_cannot_stop_them(tmp_path: Path, orderly: bool) -> None:
     """When its input ends without a word the leash kills what it holds, and only that; after `done` it does nothing."""

@@ -28,6 +28,7 @@ def test_every_command_has_help(millpond: Millpond, name: str) -> None:
     assert f"millpond {name}" in ended.out
 
 
+@pytest.mark.usefixtures("processes")
 def test_help_loads_no_command() -> None:
     """Help is quick, and works even if a command's own needs are broken: no command's module is loaded for it."""
     code = "import sys; from millpond.cli import main\ntry: main(['--help'])\nexcept SystemExit: print(sorted(sys.modules))"

@@ -48,7 +48,7 @@ def free_port() -> str:
 
 
 @pytest.fixture
-def shells(tmp_path: Path) -> Iterator[Callable[..., Shell]]:
+def shells(tmp_path: Path, own_brokers: object) -> Iterator[Callable[..., Shell]]:
     opened: list[Shell] = []
 
     def make(directory: Path, **replaced: str) -> Shell:

@@ -10,10 +10,17 @@ import pytest
 
 from tests.exactly_once.processes import Application
 from tests.exactly_once.truth import PARTITIONS
+from tests.support.fixtures import processes  # noqa: F401  (fixture)
 
 
 @pytest.fixture
-def application(broker: Any, create_topic: Any, app_id: str, tmp_path: Path) -> Iterator[Application]:
+def application(
+    broker: Any,
+    create_topic: Any,
+    app_id: str,
+    tmp_path: Path,
+    processes: None,  # noqa: F811
+) -> Iterator[Application]:
     """An application with topics of its own; its processes end with the test."""
     made = Application(
         broker.bootstrap_servers,

@@ -13,7 +13,7 @@ from millpond.runtime.claims import initialised, transactional_id
 from millpond.runtime.clients import quick_retries
 from tests.exactly_once.application import REFUSED
 from tests.exactly_once.processes import Application, Run
-from tests.exactly_once.truth import Generator, Truth, drain, new_seed, verify_exactly_once
+from tests.exactly_once.truth import Generator, Truth, drain, verify_exactly_once
 from tests.support.kafka import end_offsets, eventually
 
 pytestmark = pytest.mark.timeout(240)
@@ -28,9 +28,9 @@ COMMIT_S = 2.0
 
 
 @pytest.fixture
-def generator(application: Application) -> Iterator[Generator]:
+def generator(application: Application, seed: int) -> Iterator[Generator]:
     """Input that flows as long as the test wants it to."""
-    with Generator(application, new_seed(), RATE) as made:
+    with Generator(application, seed, RATE) as made:
         yield made
 
 

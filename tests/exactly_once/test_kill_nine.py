@@ -14,24 +14,24 @@ from tests.exactly_once.truth import (
     Truth,
     await_changelogs,
     drain,
-    new_seed,
     replays,
     tell,
     verify_exactly_once,
 )
 
-KILLS = 30
+KILLS, ALL_KILLS = 8, 30
+"""In the share that each run of all tests has, and in full length: `make soak`."""
 RATE = 3_000
 """Input records per second."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_thirty_kills_while_input_flows_lose_nothing_double_nothing_and_restore_nothing_from_the_beginning(
-    application: Application,
+def test_kills_while_input_flows_lose_nothing_and_double_nothing(
+    application: Application, seed: int, soak: bool
 ) -> None:
-    """Killed 30 times at random moments, a windowed count ends with the truth everywhere, one commit replayed at most."""
-    seed = new_seed()
+    """Killed at random moments, a windowed count ends with the truth everywhere, one commit replayed at most."""
+    kills = ALL_KILLS if soak else KILLS
     pick = random.Random(seed)
     with Generator(application, seed, RATE) as generator:
         run = application.start()
@@ -39,7 +39,7 @@ def test_thirty_kills_while_input_flows_lose_nothing_double_nothing_and_restore_
         await_changelogs(application)
         run.await_commits()  # the state has what the changelogs have when the worker has noted the commit, too
         run.kill()
-        for _ in range(KILLS - 1):
+        for _ in range(kills - 1):
             run = application.start()
             _await_moment(run, pick)
             run.kill()
@@ -57,7 +57,7 @@ def test_thirty_kills_while_input_flows_lose_nothing_double_nothing_and_restore_
             assert replay.transactions <= 1, f"replayed more than the last commit: {replay}"
     start_ups = [seconds for each in application.runs if (seconds := each.start_up_seconds()) is not None]
     tell(
-        f"{len(truth.sent)} records, {KILLS} kills, {len(restarts)} restarts that came to restore; start-up median "
+        f"{len(truth.sent)} records, {kills} kills, {len(restarts)} restarts that came to restore; start-up median "
         f"{median(start_ups):.2f} s, longest {max(start_ups):.2f} s; replays of "
         f"{sum(bool(replay.rows) for of_run in restarts for replay in of_run)} store partitions, longest "
         f"{max(replay.rows for of_run in restarts for replay in of_run)} records"

@@ -39,13 +39,6 @@ _long = struct.Struct(">q")
 _start_and_sequence = struct.Struct(">qi")
 
 
-def new_seed() -> int:
-    """A seed for a test's random choices, told on its output."""
-    seed = random.SystemRandom().randrange(2**32)
-    tell(f"seed {seed}")
-    return seed
-
-
 def tell(text: str) -> None:
     """Say something on the test's output, which a failed test shows."""
     sys.stdout.write(f"{text}\n")

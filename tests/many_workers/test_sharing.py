@@ -13,6 +13,8 @@ import millpond as mp
 from tests.many_workers.fleet import Fleet
 from tests.support import kafka
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 PARTITIONS = 6
 TASKS = 2 * PARTITIONS
 SETTINGS = {"processing.guarantee": "exactly_once", "commit.interval.ms": 100}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from millpond.runtime.ownership import OffsetMetadata, Partition, encode_metadata
 from tests.exactly_once.conftest import application  # noqa: F401  (a fixture)
 from tests.exactly_once.processes import Application
-from tests.exactly_once.truth import Generator, new_seed
+from tests.exactly_once.truth import Generator
 from tests.ownership.watch import CommitSeen, await_shown, check_chains, faults, parse_commit, read_chains
 
 IN = Partition("in", 0)
@@ -38,9 +38,9 @@ def _reigns(chain: list[CommitSeen]) -> list[tuple[str | None, int]]:
 
 
 @pytest.mark.timeout(240)
-def test_restart_and_take_over_are_links_of_one_chain(application: Application) -> None:  # noqa: F811
+def test_restart_and_take_over_are_links_of_one_chain(application: Application, seed: int) -> None:  # noqa: F811
     """A worker that is killed comes back with a higher epoch; a take-over names the next owner; no chain breaks."""
-    with Generator(application, new_seed(), 400):
+    with Generator(application, seed, 400):
         for take_over, worker in ((False, "w0"), (False, "w0"), (True, "w1")):
             run = application.start(worker=worker, place=worker, take_over=take_over)
             run.await_commits(3)

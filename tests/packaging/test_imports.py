@@ -6,6 +6,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,13 @@ ROOT = Path(__file__).parents[2]
 HEAVY = ("confluent_kafka", "rocksdict", "rich", "click", "prometheus_client")
 
 
-def loaded_by(statement: str) -> set[str]:
+@pytest.fixture(scope="session")
+def loaded_by(processes: None) -> Callable[[str], set[str]]:
     """The modules that a fresh interpreter has after a statement."""
+    return _loaded_by
+
+
+def _loaded_by(statement: str) -> set[str]:
     code = f"import sys\n{statement}\nprint(*sorted(sys.modules))"
     roots = f"sys.path[:0] = {[str(ROOT / 'worker'), str(ROOT / 'operator')]}"
     ended = subprocess.run(
@@ -37,12 +43,14 @@ def loaded_by(statement: str) -> set[str]:
         "import millpond_operator.assignment",
     ],
 )
-def test_what_the_control_plane_shares_needs_no_data_plane(statement: str) -> None:
+def test_what_the_control_plane_shares_needs_no_data_plane(
+    statement: str, loaded_by: Callable[[str], set[str]]
+) -> None:
     """Its image has none of these installed."""
     assert not loaded_by(statement) & set(HEAVY)
 
 
-def test_no_module_of_the_control_plane_needs_the_data_plane() -> None:
+def test_no_module_of_the_control_plane_needs_the_data_plane(loaded_by: Callable[[str], set[str]]) -> None:
     """Its image has neither Kafka's client nor RocksDB; metrics and a command line it has itself."""
     everything = (
         "import importlib, pkgutil, millpond_operator as package\n"
@@ -53,7 +61,7 @@ def test_no_module_of_the_control_plane_needs_the_data_plane() -> None:
     assert not loaded & {"confluent_kafka", "rocksdict", "rich"}
 
 
-def test_a_topology_is_built_without_a_client_and_without_a_state_file() -> None:
+def test_a_topology_is_built_without_a_client_and_without_a_state_file(loaded_by: Callable[[str], set[str]]) -> None:
     """`StreamsBuilder` only writes down what is to be done."""
     loaded = loaded_by(
         "import millpond as mp\nmp.StreamsBuilder().stream('in', key=mp.String, value=mp.String).to('x')"
@@ -81,7 +89,7 @@ def test_every_name_of_the_facade_is_there_and_is_what_checkers_see() -> None:
     assert set(millpond.__all__) <= set(dir(millpond))
 
 
-def test_names_can_be_imported_one_by_one_and_all_together() -> None:
+def test_names_can_be_imported_one_by_one_and_all_together(loaded_by: Callable[[str], set[str]]) -> None:
     """As before they were loaded lazily."""
     loaded_by("from millpond import Topology, Json, testing; assert Json; assert testing.TopologyTestDriver")
     loaded_by("from millpond import *; assert Worker and StreamsBuilder and Struct")

@@ -16,6 +16,8 @@ from tests.many_workers.fleet import Fleet
 from tests.runtime.running import Running
 from tests.support import kafka
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 HOUR_MS = 3_600_000
 SHORT = timedelta(milliseconds=500)
 

@@ -170,7 +170,7 @@ def _measure(servers, app_id, directory, source, target, stop_at, **settings):
     return int(words[1]), int(words[3])
 
 
-def test_an_idle_worker_stays_under_100_mb(broker, create_topic, app_id, tmp_path, capsys):
+def test_an_idle_worker_stays_under_100_mb(broker, create_topic, app_id, tmp_path, processes, capsys):
     """A worker with a store and nothing to do, measured from outside its loop."""
     source, target = create_topic("in"), create_topic("out")
     resident, _ = _measure(broker.bootstrap_servers, app_id, tmp_path, source, target, 0)
@@ -181,7 +181,9 @@ def test_an_idle_worker_stays_under_100_mb(broker, create_topic, app_id, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_input_and_state_larger_than_the_limits_do_not_exceed_them(broker, create_topic, app_id, tmp_path, capsys):
+def test_input_and_state_larger_than_the_limits_do_not_exceed_them(
+    broker, create_topic, app_id, tmp_path, processes, capsys
+):
     """Some 480 MB of input become 480 MB of state; with small limits the whole process stays far below that."""
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers

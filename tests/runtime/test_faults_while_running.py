@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import millpond as mp
-from millpond.broker import EmbeddedBroker
 from millpond.errors import BrokerError
 from millpond.runtime.states import WorkerState
 from tests.runtime.running import GUARANTEES, Running, config
@@ -38,18 +37,11 @@ def final(rows):
     return {row.key.decode(): int.from_bytes(row.value, "big") for row in rows}
 
 
-@pytest.fixture(scope="module")
-def own(tmp_path_factory):
-    """A broker of this module's own, which may be killed."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as broker:
-        yield broker
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_broker_that_goes_away_and_comes_back_costs_nothing_but_time(own, tmp_path):
+def test_a_broker_that_goes_away_and_comes_back_costs_nothing_but_time(own_broker, tmp_path):
     """Killed with both guarantees running, it comes back: all records are counted, exactly once where promised."""
-    servers = own.bootstrap_servers
+    servers = own_broker.bootstrap_servers
     keys = [f"k{each % 7}" for each in range(4_000)]
     runs = {}
     for guarantee in GUARANTEES:
@@ -61,8 +53,8 @@ def test_a_broker_that_goes_away_and_comes_back_costs_nothing_but_time(own, tmp_
         runs[guarantee] = Running(topology, servers, f"away-{guarantee}", tmp_path / guarantee, settings).start()
     for guarantee, running in runs.items():
         running.wait(lambda g=guarantee: kafka.read(servers, f"out-{g}"), "some output")
-    own.kill()
-    own.start()
+    own_broker.kill()
+    own_broker.start()
     for guarantee in GUARANTEES:
         kafka.produce(servers, f"in-{guarantee}", [(key, "v") for key in keys[2_000:]])
     for guarantee, running in runs.items():
@@ -170,7 +162,7 @@ def test_a_stop_during_restore_ends_quickly_and_keeps_the_progress(broker, creat
 
 
 def test_sigterm_ends_a_worker_within_its_deadline_and_commits_what_it_processed(
-    broker, create_topic, app_id, tmp_path
+    broker, create_topic, app_id, tmp_path, processes
 ):
     """The process ends with code 0 in time; every record it processed is committed, so nothing is processed twice."""
     servers = broker.bootstrap_servers

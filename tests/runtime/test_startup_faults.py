@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import millpond as mp
-from millpond.broker import EmbeddedBroker
 from millpond.errors import BrokerError, StateDirectoryLocked, TopicError
 from millpond.state import StateFile
 from millpond.state.formats import partition_prefix
@@ -79,7 +78,7 @@ def test_a_missing_sink_topic_is_named(broker, create_topic, app_id, tmp_path):
     assert kafka.committed_offsets(broker.bootstrap_servers, app_id, source)[0][0] <= 0
 
 
-def test_a_state_directory_in_use_by_another_process_is_left_alone(broker, create_topic, app_id, tmp_path):
+def test_a_state_directory_in_use_by_another_process_is_left_alone(broker, create_topic, app_id, tmp_path, processes):
     """The second worker says who has the directory and how to choose another; the first goes on."""
     source, target = create_topic("in"), create_topic("out")
     directory = config(broker.bootstrap_servers, app_id, tmp_path).directory
@@ -113,10 +112,10 @@ def _worker_root():
 
 
 @pytest.mark.timeout(240)
-def test_a_broker_that_is_down_at_the_start_is_waited_for(tmp_path, app_id, caplog):
+def test_a_broker_that_is_down_at_the_start_is_waited_for(own_brokers, tmp_path, app_id, caplog):
     """The worker says that it waits, and starts when the broker comes; without one it ends after task.timeout.ms."""
     caplog.set_level(logging.WARNING, "millpond")
-    with EmbeddedBroker(tmp_path / "broker") as own:
+    with own_brokers(tmp_path / "broker") as own:
         servers = own.bootstrap_servers
         kafka.create_topic(servers, "in")
         kafka.create_topic(servers, "out")
@@ -136,8 +135,9 @@ def test_a_broker_that_is_down_at_the_start_is_waited_for(tmp_path, app_id, capl
         assert "bootstrap.servers" in str(error)
 
 
-def test_stop_while_waiting_for_a_broker_ends_at_once(app_id, tmp_path):
+def test_stop_while_waiting_for_a_broker_ends_at_once(app_id, tmp_path, monkeypatch):
     """SIGTERM's stop() is not kept waiting by a cluster that never answers, and is no error."""
+    monkeypatch.setattr("millpond.runtime.cluster._TRY_S", 0.2)
     running = Running(counting("in", "out"), "127.0.0.1:1", app_id, tmp_path, {"task.timeout.ms": 600_000}).start()
     running.wait(lambda: running.state.value == "starting", "the worker starts")
     running.stop(timeout_s=20)
@@ -198,7 +198,7 @@ def _full_disk(path):
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
 
 
-def test_a_full_disk_stops_the_worker_and_loses_nothing(broker, create_topic, app_id, tmp_path):
+def test_a_full_disk_stops_the_worker_and_loses_nothing(broker, create_topic, app_id, tmp_path, processes):
     """The error says where space is missing; with more space the next start has every record, exactly once."""
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers

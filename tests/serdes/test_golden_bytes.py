@@ -77,6 +77,7 @@ def test_the_golden_file_covers_every_serde() -> None:
     assert {name for name, _, _ in CASES} == set(READ)
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.slow
 def test_the_golden_file_is_what_kafka_writes() -> None:
     """The checked-in file is what Kafka's serializers print today, so it cannot drift from them."""

@@ -177,6 +177,7 @@ for number in range(10 ** 9):
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_killed_process_leaves_the_last_commit_whole(path):
     """After SIGKILL at any moment rows and offsets are of one and the same commit, the last one confirmed or later."""
     for confirmed in (1, 300, 2500):
@@ -222,6 +223,7 @@ print(resident() - before)
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_memory_is_bounded_by_the_options_whatever_is_written(path):
     """80 MB in ten stores, written and read back, take no more than a small multiple of the 8 MiB they were given."""
     child = [sys.executable, "-c", HOARDER, str(path)]
@@ -240,6 +242,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_second_process_is_told_who_has_the_directory_and_what_to_do(path):
     """The error names the process; when that one is killed the directory is free at once."""
     child = subprocess.Popen(
@@ -355,7 +358,7 @@ def test_damage_found_while_reading_names_the_store_and_can_be_rebuilt(path, two
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk(tmp_path, processes):
     """A 24 MiB file system of its own."""
     where = tmp_path / "disk"
     where.mkdir()

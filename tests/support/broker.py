@@ -26,6 +26,9 @@ class Broker:
 def open_session(directory: Path) -> None:
     """Make this process the owner of the run's broker, if a test comes to need one."""
     (directory / "owner").write_text(str(os.getpid()))
+    # Brokers of tests live for seconds: the optimizing compiler and the parallel collector would cost more than they save.
+    # For all processes of the run, since demos and commands start brokers, too.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def shared_broker(directory: Path) -> Broker:

@@ -111,6 +111,9 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Produced], **c
             **settings,
         }
     )
+    # librdkafka asks for a producer id when metadata arrives over a connection that stays, and otherwise every 0.5 s.
+    for _ in range(2):
+        producer.list_topics(topic, timeout=_TIMEOUT_S)
     errors: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _message: Message) -> None:
@@ -144,7 +147,7 @@ def read(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed
         deadline = time.monotonic() + _TIMEOUT_S
         while waiting:
             assert time.monotonic() < deadline, f"the end of {topic} was not reached within {_TIMEOUT_S} s"
-            for message in consumer.consume(10_000, timeout=0.2):
+            for message in _arrived(consumer):
                 error = message.error()
                 if error is None:
                     rows.append(_row(message))
@@ -178,7 +181,7 @@ def read_until(
         deadline = time.monotonic() + timeout_s
         while not enough(rows):
             assert time.monotonic() < deadline, f"{topic}: {len(rows)} rows after {timeout_s} s were not enough"
-            rows += [_row(message) for message in consumer.consume(10_000, timeout=0.1) if message.error() is None]
+            rows += [_row(message) for message in _arrived(consumer) if message.error() is None]
     finally:
         consumer.close()
     return rows
@@ -232,6 +235,12 @@ def _consumer(bootstrap_servers: str, isolation: str) -> Consumer:
             **_QUICK,
         }
     )
+
+
+def _arrived(consumer: Consumer) -> list[Message]:
+    """Wait for one message, then take all that have arrived: `consume()` alone would wait for its number or its timeout."""
+    first = consumer.poll(0.2)
+    return [] if first is None else [first, *consumer.consume(10_000, timeout=0)]
 
 
 def _assign_all(consumer: Consumer, topic: str) -> set[int]:

@@ -21,6 +21,7 @@ MARKERS = {
 _BY_FIXTURE = {
     "broker": "broker",
     "own_broker": "broker",
+    "own_brokers": "broker",
     "api_server": "apiserver",
     "processes": "process",
 }

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from millpond.broker import jars
+from millpond.broker import __main__ as broker
 from millpond.errors import MillpondError
 from tests.cluster import binaries
 
@@ -76,7 +76,7 @@ def prepare(need: str) -> None:
         MillpondError: it cannot be had.
     """
     if need == "broker":
-        jars.paths("kafka")
+        broker.main(["kafka"])
         return
     try:
         binaries.find()

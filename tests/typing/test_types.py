@@ -12,6 +12,10 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
+FILES = ("right_uses.py", "wrong_uses.py")
+
+# One run of a checker serves both tests, if one process has both.
+pytestmark = pytest.mark.xdist_group("typing")
 
 
 def wrong_lines() -> set[int]:
@@ -20,46 +24,51 @@ def wrong_lines() -> set[int]:
     return {number for number, line in enumerate(text, 1) if line.endswith("# wrong")}
 
 
-def mypy(file: str) -> tuple[set[int], str]:
-    """Lines at which mypy --strict finds errors in the file, and its output."""
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--warn-unused-ignores",
-        "--no-error-summary",
-        str(HERE / file),
-    ]
-    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    return {int(line) for line in re.findall(rf"{file}:(\d+): error", output)}, output
+def mypy() -> dict[str, dict[int, str]]:
+    """Run mypy --strict on both files; return what it finds, by file and line."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--warn-unused-ignores", "--no-error-summary"]
+    output = subprocess.run(
+        [*command, *(str(HERE / file) for file in FILES)], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout
+    found: dict[str, dict[int, str]] = {file: {} for file in FILES}
+    for line in output.splitlines():
+        if "error: " in line:
+            place = re.match(r"(?:.*/)?(\w+\.py):(\d+): error: (.*)", line)
+            assert place is not None, output
+            assert place[1] in found, output
+            found[place[1]][int(place[2])] = place[3]
+    return found
 
 
-def pyright(file: str) -> tuple[set[int], str]:
-    """Lines at which pyright finds errors in the file, and what it says of it."""
+def pyright() -> dict[str, dict[int, str]]:
+    """Run pyright on both files; return what it finds, by file and line."""
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(HERE)]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     report = json.loads(output[output.index("{") :])
-    assert report["summary"]["filesAnalyzed"] == 2
-    found = [entry for entry in report["generalDiagnostics"] if entry["file"].endswith(file)]
-    said = {entry["range"]["start"]["line"] + 1: entry["message"] for entry in found if entry["severity"] == "error"}
-    return set(said), "\n".join(f"{line}: {message}" for line, message in sorted(said.items()))
+    assert report["summary"]["filesAnalyzed"] == len(FILES)
+    found: dict[str, dict[int, str]] = {file: {} for file in FILES}
+    for entry in report["generalDiagnostics"]:
+        if entry["severity"] == "error":
+            found[Path(entry["file"]).name][entry["range"]["start"]["line"] + 1] = entry["message"]
+    return found
 
 
 CHECKERS = {"mypy": mypy, "pyright": pyright}
 
 
+@pytest.fixture(scope="module", params=CHECKERS)
+def found(request: pytest.FixtureRequest, processes: None) -> dict[str, dict[int, str]]:
+    """What one type checker finds in both files."""
+    return CHECKERS[request.param]()
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("checker", CHECKERS)
-def test_right_uses_have_exactly_the_types_asserted(checker: str) -> None:
+def test_right_uses_have_exactly_the_types_asserted(found: dict[str, dict[int, str]]) -> None:
     """Keys and values keep their types through every operator, without a cast or an annotation."""
-    errors, output = CHECKERS[checker]("right_uses.py")
-    assert not errors, output
+    assert not found["right_uses.py"]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("checker", CHECKERS)
-def test_wrong_uses_are_errors(checker: str) -> None:
+def test_wrong_uses_are_errors(found: dict[str, dict[int, str]]) -> None:
     """Joins of tables with other keys, functions and serdes of other types do not type-check; nothing else fails."""
-    errors, output = CHECKERS[checker]("wrong_uses.py")
-    assert errors == wrong_lines(), output
+    assert found["wrong_uses.py"].keys() == wrong_lines(), found["wrong_uses.py"]

@@ -21,7 +21,7 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from millpond.broker import jars, java, settings, watchdog
+from millpond.broker import jars, java, settings, start_cache, watchdog
 from millpond.errors import BrokerError
 
 __all__ = ("EmbeddedBroker",)
@@ -33,6 +33,19 @@ _LOG_LINES = 5  # of the log in an error
 _CAUSE = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]+(Exception|Error)\b|\S+ \S+ \[[^]]*\] ERROR ")
 _KAFKA = "kafka.Kafka"
 _STORAGE_TOOL = "kafka.tools.StorageTool"
+# Settings that decide what the storage tool writes, and where.
+_STORED = frozenset(
+    {
+        "controller.quorum.bootstrap.servers",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "node.id",
+        "process.roles",
+        "unstable.api.versions.enable",
+        "unstable.feature.versions.enable",
+    }
+)
 # One id for all: a data directory never meets another cluster's nodes.
 _CLUSTER_ID = "bWlsbHBvbmQtYnJva2VyMQ"
 
@@ -212,17 +225,20 @@ class EmbeddedBroker:
 
     def _command(self) -> list[str]:
         """`java` with its options and class path; main class and arguments follow."""
+        launcher, classpath = java.find_java(), jars.classpath("kafka")
+        archive = start_cache.class_archive(launcher, classpath)
         return [
-            str(java.find_java()),
+            str(launcher),
             f"-Xmx{self._heap_mb}m",
             "-XX:+ExitOnOutOfMemoryError",
             "-XX:-UsePerfData",  # a file mapped into memory: a busy disk would stop the whole JVM when it is written back
             "-Djava.awt.headless=true",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss,SSS",
+            *([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []),
             *self._jvm_options,
             "-cp",
-            jars.classpath("kafka"),
+            classpath,
         ]
 
     def _launch(self, command: list[str]) -> None:
@@ -233,7 +249,12 @@ class EmbeddedBroker:
         deadline = time.monotonic() + self._start_timeout.total_seconds()
         log_start = self._log_size()
         if not (data / "meta.properties").exists():
-            self._format(command, server)
+            classpath = command[-1]
+            as_always = not self._properties.keys() & _STORED
+            if not (as_always and start_cache.restore_formatted(data, classpath)):
+                self._format(command, server)
+                if as_always:
+                    start_cache.keep_formatted(data, classpath)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, _KAFKA, str(server)],

@@ -78,6 +78,8 @@ _EXPLAIN_S = 10.0
 _COPY_RECORDS = 500
 #: How long a fenced worker leaves its transactional id to whoever fenced it.
 _RIVAL_WAIT_S = 0.3
+#: The longest wait for the first connection of a new producer, which goes on trying afterwards.
+_CONNECT_S = 0.5
 
 
 class Worker:
@@ -298,12 +300,14 @@ class Worker:
         config = self.config
 
         def made() -> Producer:
-            return make_producer(
-                config,
-                config.worker_id if config.exactly_once else None,
-                self._reports.error,
-                careful=self._refusals.careful,
-                batch_bytes=self._refusals.batch_bytes,
+            return self._connected(
+                make_producer(
+                    config,
+                    config.worker_id if config.exactly_once else None,
+                    self._reports.error,
+                    careful=self._refusals.careful,
+                    batch_bytes=self._refusals.batch_bytes,
+                )
             )
 
         return self._initialised(made) if config.exactly_once else made()
@@ -328,7 +332,18 @@ class Worker:
 
     def _fencing(self, owner: str) -> Producer:
         """A producer that has the transactional id of `owner` to itself."""
-        return self._initialised(lambda: make_producer(self.config, owner, self._reports.error))
+        return self._initialised(lambda: self._connected(make_producer(self.config, owner, self._reports.error)))
+
+    def _connected(self, producer: Producer) -> Producer:
+        """Make a new producer ask for its producer id at once.
+
+        librdkafka asks when an answer about metadata arrives over a connection that is up, and otherwise every 0.5 s.
+        The first answer may end the connection to the bootstrap address; the second one comes over the one that stays.
+        """
+        topic = next(iter(self._assembly.plan.partitions))
+        if answers(producer, topic, _CONNECT_S):
+            answers(producer, topic, _CONNECT_S)
+        return producer
 
     def _restore_progress(self, restoration: Restoration) -> None:
         store = restoration.store
