@@ -29,7 +29,7 @@ PLAIN := not (broker or apiserver or process or slow)
 
 .PHONY: plain
 plain: venv
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "$(PLAIN)" $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --quick -m "$(PLAIN)" $(ARGS)
 
 .PHONY: test
 test: venv ## Run all tests, on a real broker and a real API server; only what the chosen ones need is fetched and built

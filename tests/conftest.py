@@ -13,16 +13,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from hypothesis import settings
 
 from tests.cluster.fixtures import api, api_server, background, crds, namespace  # noqa: F401  (fixtures)
 from tests.support import broker as support
-from tests.support import evidence, kafka, preparing, seeds
+from tests.support import evidence, generated, kafka, preparing, seeds
 from tests.support.needs import MARKERS, needs
-
-# Generated cases must not fail for being slow: the machine may be small and busy. pytest-timeout guards each test.
-settings.register_profile("millpond", deadline=None)
-settings.load_profile("millpond")
 
 
 # Threads that outlive a test, such as simulated workers, may log to what pytest captured for it and has closed since.
@@ -38,12 +33,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--seed", type=int, default=None, help="repeat the random choices of a run; its header tells its seed"
     )
+    group.addoption("--quick", action="store_true", help="generate fewer cases: for an answer in a minute")
     group.addoption("--soak", action="store_true", help="run the long tests in full length instead of a share of them")
 
 
 @pytest.hookimpl(tryfirst=True)  # Hypothesis reads its seed when it is configured
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest's main process own what its workers share."""
+    generated.choose(quick=config.option.quick, soak=config.option.soak)
     for marker, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{marker}: {meaning}")
     if hasattr(config, "workerinput"):

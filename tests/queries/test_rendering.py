@@ -19,6 +19,7 @@ from millpond.queries import FailureReason, QueryFailed
 from millpond.queries.catalog import StoreInfo, StoreKind
 from millpond.queries.rendering import Format, KeyFormat, encode, raw_key, renderer
 from tests.queries.application import Point
+from tests.support import generated
 
 SERDES = {
     mp.String: st.text(),
@@ -50,7 +51,7 @@ def info(key, value=mp.Long):
     return StoreInfo(name="store", kind=StoreKind.KEY_VALUE, partitions=3, key=key, value=value, timestamped=False)
 
 
-@settings(max_examples=60)
+@settings(max_examples=generated.examples(60))
 @given(st.sampled_from(list(SERDES)).flatmap(lambda serde: st.tuples(st.just(serde), SERDES[serde])))
 def test_what_an_answer_shows_finds_the_row_again(case):
     """A key as it is rendered, given back as JSON, as text or in base64, is the same key."""

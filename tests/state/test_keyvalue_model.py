@@ -17,6 +17,7 @@ from hypothesis.stateful import (
 from millpond import serdes
 from millpond.state import KeyValueStoreBuilder, ValueAndTimestamp
 from tests.state import helpers
+from tests.support import generated
 
 keys = st.sampled_from(["", "a", "aa", "ab", "b", "ba", "c", "\U0010ffff"])
 numbers = st.integers(-(2**40), 2**40)
@@ -255,4 +256,6 @@ def test_a_store_is_a_dict_with_commits(place, mutable, timestamped, caching):
         {"place_type": helpers.BACKENDS[place], "mutable": mutable, "timestamped": timestamped, "caching": caching},
     )
     examples, steps = (60, 30) if place == "memory" else (15, 30)
-    run_state_machine_as_test(kind, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None))
+    run_state_machine_as_test(
+        kind, settings=settings(max_examples=generated.examples(examples), stateful_step_count=steps, deadline=None)
+    )

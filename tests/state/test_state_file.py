@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from millpond.errors import StateCorrupted, StateDirectoryLocked, StateError
 from millpond.state import MemoryBackend, Rows, StateFile, StateFileOptions
 from tests.state import helpers
+from tests.support import generated
 
 PREFIX = b"\0\0\0\0"
 
@@ -80,7 +81,7 @@ def two_stores(path):
     high=st.none() | st.binary(max_size=2),
     reverse=st.booleans(),
 )
-@settings(max_examples=30)
+@settings(max_examples=generated.examples(30))
 def test_a_backend_is_a_sorted_dict(place, before, writes, gone, low, high, reverse):
     """Puts, deletions and range deletions of a batch apply in order; ranges are half-open, both ways."""
     backend = helpers.BACKENDS[place]()

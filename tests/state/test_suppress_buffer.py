@@ -18,6 +18,7 @@ from millpond import serdes
 from millpond.errors import StateError
 from millpond.state import MemoryBackend, RecordContext, TimeOrderedBufferBuilder
 from tests.state import helpers
+from tests.support import generated
 
 keys = st.sampled_from(["a", "aa", "b", "c"])
 times = st.integers(0, 50)
@@ -171,7 +172,9 @@ def test_a_buffer_is_an_ordered_dict_with_commits(place, mutable):
     """Order, prior values, counts and changelog equal the model's after any sequence of steps."""
     kind = type("Machine", (BufferMachine,), {"place_type": helpers.BACKENDS[place], "mutable": mutable})
     examples = 60 if place == "memory" else 15
-    run_state_machine_as_test(kind, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        kind, settings=settings(max_examples=generated.examples(examples), stateful_step_count=40, deadline=None)
+    )
 
 
 def build(backend, **options):

@@ -19,6 +19,7 @@ from millpond.serdes import Windowed
 from millpond.state import ValueAndTimestamp, WindowStoreBuilder
 from millpond.state.formats import split_window_key
 from tests.state import helpers
+from tests.support import generated
 
 RETENTION = 150_000
 SIZE = 50_000
@@ -293,4 +294,6 @@ def test_a_window_store_is_a_dict_with_expiry_and_commits(place, mutable, persis
         {"place_type": helpers.BACKENDS[place], "mutable": mutable, "persistent": persistent, "caching": caching},
     )
     examples, steps = (60, 40) if place == "memory" else (15, 40)
-    run_state_machine_as_test(kind, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None))
+    run_state_machine_as_test(
+        kind, settings=settings(max_examples=generated.examples(examples), stateful_step_count=steps, deadline=None)
+    )
