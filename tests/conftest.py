@@ -19,7 +19,6 @@ from tests.support import broker as support
 from tests.support import evidence, generated, kafka, preparing, seeds
 from tests.support.needs import MARKERS, needs
 
-
 # Threads that outlive a test, such as simulated workers, may log to what pytest captured for it and has closed since.
 logging.raiseExceptions = False
 
