@@ -180,7 +180,14 @@ def test_sigterm_ends_a_worker_within_its_deadline_and_commits_what_it_processed
     flags = {"application-id": app_id, "bootstrap-servers": servers, "state-dir": tmp_path}
     command = [sys.executable, "-m", "millpond.cli", "run", "application:topology"]
     command += [part for name, value in flags.items() for part in (f"--{name}", str(value))]
-    command += ["--set", "commit.interval.ms=10m", "--set", f"shutdown.timeout.ms={SHUTDOWN_S}s", "--set", "http.port=-1"]
+    command += [
+        "--set",
+        "commit.interval.ms=10m",
+        "--set",
+        f"shutdown.timeout.ms={SHUTDOWN_S}s",
+        "--set",
+        "http.port=-1",
+    ]
     root = str(Path(mp.__file__).parent.parent)
     process = subprocess.Popen(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -87,3 +87,9 @@ def changelog_record(row: tuple) -> tuple:
     """Key, value, timestamp and headers of a row that `flush` gave, as `restore` takes them."""
     _, value, key, _, _, _, timestamp, *headers = row
     return key, value, timestamp, headers[0] if headers else None
+
+
+def examples(place: str, soak: bool) -> int:
+    """Return how many sequences of steps a model is compared with: fewer on disk, and a share without `--soak`."""
+    in_full = 60 if place == "memory" else 15
+    return in_full if soak else in_full // 3

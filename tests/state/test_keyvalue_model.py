@@ -247,12 +247,12 @@ class KeyValueMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("place", helpers.BACKENDS)
 @pytest.mark.parametrize("mutable", [False, True], ids=["immutable", "mutable"])
 @pytest.mark.parametrize(("timestamped", "caching"), [(True, False), (True, True), (False, False)])
-def test_a_store_is_a_dict_with_commits(place, mutable, timestamped, caching):
+def test_a_store_is_a_dict_with_commits(place, mutable, timestamped, caching, soak):
     """Reads, order, changelog and downstream view equal the model's after any sequence of steps."""
     kind = type(
         "Machine",
         (KeyValueMachine,),
         {"place_type": helpers.BACKENDS[place], "mutable": mutable, "timestamped": timestamped, "caching": caching},
     )
-    examples, steps = (60, 30) if place == "memory" else (15, 30)
-    run_state_machine_as_test(kind, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None))
+    examples = helpers.examples(place, soak)
+    run_state_machine_as_test(kind, settings=settings(max_examples=examples, stateful_step_count=30, deadline=None))

@@ -167,10 +167,10 @@ class BufferMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("place", helpers.BACKENDS)
 @pytest.mark.parametrize("mutable", [False, True], ids=["immutable", "mutable"])
-def test_a_buffer_is_an_ordered_dict_with_commits(place, mutable):
+def test_a_buffer_is_an_ordered_dict_with_commits(place, mutable, soak):
     """Order, prior values, counts and changelog equal the model's after any sequence of steps."""
     kind = type("Machine", (BufferMachine,), {"place_type": helpers.BACKENDS[place], "mutable": mutable})
-    examples = 60 if place == "memory" else 15
+    examples = helpers.examples(place, soak)
     run_state_machine_as_test(kind, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None))
 
 

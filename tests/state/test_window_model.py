@@ -285,12 +285,12 @@ class WindowMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("place", helpers.BACKENDS)
 @pytest.mark.parametrize("mutable", [False, True], ids=["immutable", "mutable"])
 @pytest.mark.parametrize(("persistent", "caching"), [(True, False), (True, True), (False, False)])
-def test_a_window_store_is_a_dict_with_expiry_and_commits(place, mutable, persistent, caching):
+def test_a_window_store_is_a_dict_with_expiry_and_commits(place, mutable, persistent, caching, soak):
     """Reads, order, expiry, stream time and changelog equal the model's after any sequence of steps."""
     kind = type(
         "Machine",
         (WindowMachine,),
         {"place_type": helpers.BACKENDS[place], "mutable": mutable, "persistent": persistent, "caching": caching},
     )
-    examples, steps = (60, 40) if place == "memory" else (15, 40)
-    run_state_machine_as_test(kind, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None))
+    examples = helpers.examples(place, soak)
+    run_state_machine_as_test(kind, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None))
