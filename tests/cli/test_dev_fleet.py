@@ -187,7 +187,7 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
     assert len(processes) >= 5  # the session, its leash, a coordinator and two workers
     session.process.signal(signal.SIGINT)
     assert session.process.wait() == 0, session.process.said
-    kafka.eventually(lambda: not any(map(alive, processes)), "every process is gone", timeout_s=10)
+    kafka.eventually(lambda: not any(map(alive, processes)), "every process is gone")
     assert list((tmp_path / "scratch").iterdir()) == []
     assert not (tmp_path / "run" / "millpond").exists()
     assert "Traceback" not in session.process.said
@@ -200,8 +200,8 @@ def test_nothing_is_left_when_the_session_itself_is_killed(dev: Callable[..., Ru
     processes = session.processes()
     session.process.signal(signal.SIGKILL)
     session.process.wait()
-    kafka.eventually(lambda: not any(map(alive, processes)), "every process is gone", timeout_s=20)
-    kafka.eventually(lambda: not list((tmp_path / "scratch").iterdir()), "temporary files are gone", timeout_s=20)
+    kafka.eventually(lambda: not any(map(alive, processes)), "every process is gone")
+    kafka.eventually(lambda: not list((tmp_path / "scratch").iterdir()), "temporary files are gone")
 
 
 def test_an_application_that_cannot_run_ends_the_session_with_the_workers_own_words(

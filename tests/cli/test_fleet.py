@@ -298,7 +298,7 @@ def test_children_die_with_a_session_that_cannot_stop_them(tmp_path: Path, order
         if orderly:
             os.kill(held.pid, 0)
         else:
-            eventually(lambda: held.poll() == -9, "what was held is killed", timeout_s=10)
+            eventually(lambda: held.poll() == -9, "what was held is killed")
         assert released.poll() is None
     finally:
         for child in (held, released):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.queries.application import Application
+from tests.support.fixtures import processes  # noqa: F401  (fixture)
 
 
 @pytest.fixture

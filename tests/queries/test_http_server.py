@@ -120,8 +120,9 @@ def test_a_resource_that_cannot_be_opened_stops_the_start():
         server.start()
 
 
-def test_an_answer_under_way_ends_with_the_server():
+def test_an_answer_under_way_ends_with_the_server(monkeypatch):
     """A stream nobody reads does not hold up the end."""
+    monkeypatch.setattr("millpond.runtime.http._GRACE_S", 0.2)
     begun = threading.Event()
 
     async def endless(request):

@@ -18,6 +18,9 @@ from millpond.runtime.states import WorkerState
 from tests.runtime.running import GUARANTEES, Running, config
 from tests.support import kafka
 
+#: Shorter than the commit interval, and longer than a busy machine takes for a commit.
+SHUTDOWN_S = 50
+
 
 def counting(source, target, store="counts"):
     """Counts by key, forwarding every update."""
@@ -148,10 +151,10 @@ def test_a_stop_during_restore_ends_quickly_and_keeps_the_progress(broker, creat
     )
     interrupted.start()
     interrupted.wait(lambda: interrupted.ended or interrupted.listener.restoring, "restoring")
-    asked = time.monotonic()
     assert interrupted.join() is None
-    assert time.monotonic() - asked < 15
     assert interrupted.state is WorkerState.NOT_RUNNING
+    stopped_at = next(at for at, (_, _, done, _) in enumerate(interrupted.listener.restoring) if done > 0)
+    assert len(interrupted.listener.restoring) - stopped_at <= 2, "it read on after the stop"
     done, total = interrupted.listener.restoring[-1][2:]
     assert 0 < done < total, "the stop came in the middle"
 
@@ -177,7 +180,14 @@ def test_sigterm_ends_a_worker_within_its_deadline_and_commits_what_it_processed
     flags = {"application-id": app_id, "bootstrap-servers": servers, "state-dir": tmp_path}
     command = [sys.executable, "-m", "millpond.cli", "run", "application:topology"]
     command += [part for name, value in flags.items() for part in (f"--{name}", str(value))]
-    command += ["--set", "commit.interval.ms=10m", "--set", "shutdown.timeout.ms=10s", "--set", "http.port=-1"]
+    command += [
+        "--set",
+        "commit.interval.ms=10m",
+        "--set",
+        f"shutdown.timeout.ms={SHUTDOWN_S}s",
+        "--set",
+        "http.port=-1",
+    ]
     root = str(Path(mp.__file__).parent.parent)
     process = subprocess.Popen(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -187,11 +197,11 @@ def test_sigterm_ends_a_worker_within_its_deadline_and_commits_what_it_processed
         assert kafka.committed_offsets(servers, app_id, source)[0][0] < 1_000
         asked = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=2 * SHUTDOWN_S)
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
     assert process.returncode == 0, output.decode()
-    assert time.monotonic() - asked < 10
+    assert time.monotonic() - asked < SHUTDOWN_S
     assert kafka.committed_offsets(servers, app_id, source)[0][0] == 1_000

@@ -26,7 +26,7 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trouble is trouble at once and told at once, and brokers are given up sooner."""
     monkeypatch.setattr(Waiting.trouble, "__defaults__", (0.0,))
     monkeypatch.setattr("millpond.runtime.start._TELL_S", 0.05)
-    monkeypatch.setattr("millpond.runtime.cluster._TRY_S", 1.0)
+    monkeypatch.setattr("millpond.runtime.cluster._TRY_S", 0.3)
 
 
 @contextlib.contextmanager
