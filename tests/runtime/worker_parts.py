@@ -225,8 +225,3 @@ class Parts:
         self.sink.close()
         self.manager.close()
         self.state_file.close()
-
-
-def partition(topic: str, number: int = 0) -> Partition:
-    """Short for tests."""
-    return Partition(topic, number)
