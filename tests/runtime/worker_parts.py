@@ -17,7 +17,6 @@ from millpond.runtime.committer import Committer
 from millpond.runtime.config import Config
 from millpond.runtime.global_state import GlobalStores
 from millpond.runtime.listeners import WorkerListener
-from millpond.runtime.ownership import Partition
 from millpond.runtime.plan import make_plan
 from millpond.runtime.renewable import RenewableConsumer
 from millpond.runtime.restore import ChangelogReader
