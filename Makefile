@@ -55,6 +55,10 @@ bench-streamapps: venv ## Measure one operator with a thousand StreamApps on a r
 	@$(BIN)/python -m tests.cluster.binaries
 	@$(BIN)/python -m bench.streamapps $(ARGS)
 
+.PHONY: mutants
+mutants: venv ## Put faults into a copy of the tree one at a time, and show which test catches each: make mutants ARGS="--area commit"
+	@$(BIN)/python -m tests.mutants --jobs $(JOBS) $(ARGS)
+
 .PHONY: chaos
 FAULTS ?= 200
 chaos: venv ## Run random faults against three workers and check every record: make chaos FAULTS=200 SEED=1

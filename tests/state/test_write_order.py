@@ -63,7 +63,6 @@ def test_nothing_is_written_after_a_failed_write(tmp_path: Path, monkeypatch: py
         patched.setattr(state, "_open_db", lambda: _FullDisk(database))
         with pytest.raises(StateError, match="no space left"):
             _write(state, b"a", b"2", 11)
-    del database
     assert state.offset("counts", 0) == 10, "the offset is that of the rows"
     with pytest.raises(StateError, match="no space left"):
         _write(state, b"b", b"3", 12)
