@@ -45,8 +45,8 @@ soak: venv ## Run the long tests in full, or MINUTES of them: make soak MINUTES=
 	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: mutants
-mutants: venv ## Break ownership, assignment, commit and rollout in many ways, and see that a test notices each
-	@$(BIN)/python -m tests.mutants $(ARGS)
+mutants: venv ## Put faults into a copy of the tree one at a time, and show which test catches each: make mutants ARGS="--area commit"
+	@$(BIN)/python -m tests.mutants --jobs $(JOBS) $(ARGS)
 
 .PHONY: e2e
 e2e: venv ## Run everything on a real cluster: the one of KUBECONFIG, or one that kind makes (KIND_NODE_IMAGE)

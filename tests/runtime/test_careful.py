@@ -1,0 +1,137 @@
+"""After a rejected record: each record is sent by itself, and only the rejected one is the handler's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from millpond.errors import BrokerError
+from millpond.runtime.careful import CarefulCollector, Refusals
+from millpond.runtime.handlers import Result
+from millpond.runtime.ownership import Partition
+from tests.runtime.memory_kafka import Kafka, Producer
+
+IN = Partition("in", 0)
+TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
+
+
+class _Sending:
+    """A careful collector of one task, whose records come from offset 7 of its input."""
+
+    def __init__(
+        self, *, transactional: bool, answer: Result = Result.CONTINUE, refusals: Refusals | None = None
+    ) -> None:
+        self.kafka = Kafka()
+        client: Any = Producer(self.kafka, "w0" if transactional else None)
+        if transactional:
+            client.init_transactions()
+        self.producer: Producer = client
+        self.refusals = refusals or Refusals()
+        self.asked: list[bytes] = []
+
+        def handle(_: Any, place: Any, *__: Any, **___: Any) -> Result:
+            self.asked.append(place[1])
+            return answer
+
+        handlers: Any = SimpleNamespace(production="production", describe=lambda *given: given[3], handle=handle)
+        message = Message(topic="in", partition=0, offset=7, key=b"k", value=b"v")
+        context: Any = SimpleNamespace(message=message)
+        self.collector = CarefulCollector(
+            client, transactional=transactional, refusals=self.refusals, handlers=handlers, contexts=lambda: [context]
+        )
+
+    def send(self, *values: bytes) -> None:
+        """Hand rows of one source record to the producer."""
+        for value in values:
+            self.collector.outbox.append(("out", value, b"k", 0, None, None, 1_000, None))
+        self.producer.delivers = False
+        self.collector.drain()
+
+    def reject(self, *values: bytes) -> None:
+        """The broker rejects records of these values, and takes the others."""
+        reports, self.producer._reports = self.producer._reports, []
+        for callback, message in reports:
+            rejected = self.kafka.logs[Partition("out", 0)][message.offset() or 0].value in values
+            callback(KafkaError(TOO_LARGE) if rejected else None, message)
+        self.producer.delivers = True
+
+
+def test_rejected_record_is_the_handlers_and_others_are_not() -> None:
+    """At least once: the handler is asked about exactly the rejected one."""
+    sending = _Sending(transactional=False)
+    sending.send(b"1", b"22", b"3")
+    sending.reject(b"22")
+    assert sending.collector.settle()
+    assert sending.asked == [b"22"]
+
+
+def test_record_rejected_in_a_transaction_is_not_sent_again() -> None:
+    """The transaction is lost; the next time the handler is asked instead of the broker."""
+    refusals = Refusals()
+    first = _Sending(transactional=True, refusals=refusals)
+    first.send(b"1", b"22", b"3")
+    first.reject(b"22")
+    with pytest.raises(KafkaException):
+        first.collector.settle()
+    assert first.asked == []
+    again = _Sending(transactional=True, refusals=refusals)
+    again.send(b"1", b"22", b"3")
+    assert again.asked == [b"22"]
+    assert [each.value for each in again.kafka.logs[Partition("out", 0)]] == [b"1", b"3"]
+
+
+def test_rejected_changelog_record_stops_the_worker() -> None:
+    """The state could not be restored without it, whatever the handler says."""
+    sending = _Sending(transactional=False)
+    rows = [("app-counts-changelog", b"22", b"k", 0, None, None, 1_000, None)]
+    sending.producer.delivers = False
+    sending.collector.send_tracked(("counts", 0), rows)
+    sending.producer.fail_deliveries(TOO_LARGE)
+    with pytest.raises(BrokerError, match="could not be restored"):
+        sending.collector.settle()
+    assert sending.asked == []
+    assert sending.collector.acknowledged == {}
+
+
+def test_handler_that_retries_sends_the_record_again() -> None:
+    """RETRY forgets the refusal and sends the worker back."""
+    refusals = Refusals()
+    first = _Sending(transactional=True, refusals=refusals)
+    first.send(b"22")
+    first.reject(b"22")
+    with pytest.raises(KafkaException):
+        first.collector.settle()
+    again = _Sending(transactional=True, answer=Result.RETRY, refusals=refusals)
+    with pytest.raises(KafkaException):
+        again.send(b"22")
+    third = _Sending(transactional=True, refusals=refusals)
+    third.send(b"22")
+    assert third.asked == []
+    assert len(third.producer) == 1
+
+
+def test_careful_mode_lasts_until_everything_in_flight_is_processed() -> None:
+    """A second rejection, met after going back, does not shorten it."""
+    refusals = Refusals()
+    refusals.met(KafkaError(TOO_LARGE), {IN: 10})
+    refusals.met(KafkaError(TOO_LARGE), {IN: 4})
+    assert refusals.careful
+    assert refusals.behind({IN: 9})
+    assert not refusals.behind({IN: 10})
+    refusals.over()
+    assert not refusals.careful
+
+
+def test_batches_become_smaller_when_no_single_record_was_too_large() -> None:
+    """Then the batch was, for a topic with a small max.message.bytes."""
+    refusals = Refusals()
+    refusals.met(KafkaError(TOO_LARGE), {IN: 10})
+    refusals.over()
+    assert refusals.batch_bytes == 250_000
+    refusals.met(KafkaError(TOO_LARGE), {IN: 20})
+    refusals.found()
+    refusals.over()
+    assert refusals.batch_bytes == 250_000

@@ -1,0 +1,199 @@
+"""What a worker makes of the coordinator's answers, step by step, on a Kafka in memory: Kafka decides about owners."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.protocol import Answer, Epoch, Role, TakeOver, TaskReport
+from millpond.runtime.following import Follower
+from millpond.runtime.ownership import OffsetMetadata, Partition
+from millpond.runtime.registrar import TakenOver
+from millpond.topology import TaskId
+from tests.runtime.memory_kafka import Kafka
+from tests.runtime.worker_parts import Parts
+
+A, B = TaskId(0, 0), TaskId(0, 1)
+IN_A, IN_B = Partition("in", 0), Partition("in", 1)
+
+
+class _Client:
+    """The coordinator's side: an answer to take, and the reports that came.
+
+    Attributes:
+        connected_at: when the coordinator answered last; None when it never did.
+    """
+
+    def __init__(self) -> None:
+        self.refusal = None
+        self.shut_out = False
+        self.connected_at: float | None = time.monotonic()
+        self.reports: list[dict[str, TaskReport]] = []
+        self.found: dict[str, str] = {}
+        self._answer: Answer | None = None
+        self._revision = 0
+
+    def tell(self, **orders: Any) -> None:
+        """Answer the next heartbeat."""
+        self._revision += 1
+        self._answer = Answer(epoch=Epoch(1, self._revision), coordinator="c1", revision=self._revision, **orders)
+
+    def news(self) -> Answer | None:
+        answer, self._answer = self._answer, None
+        return answer
+
+    def report(self, tasks: Any, on_disk: Any, found: dict[str, str], *_: Any, **__: Any) -> None:
+        self.reports.append(dict(tasks))
+        self.found |= found
+
+
+class _Scene:
+    """A worker with a coordinator."""
+
+    def __init__(self, kafka: Kafka, directory: Path) -> None:
+        builder = mp.StreamsBuilder()
+        builder.stream("in", key=mp.String, value=mp.String).group_by_key().count(store="counts")
+        self.worker = Parts(kafka, builder.build(), directory, {"in": 2}, coordinator_url="http://coordinator:1")
+        self.client = _Client()
+        client: Any = self.client
+        self.follower = Follower(self.worker.manager, client, self.worker.config, frozenset({A, B}))
+
+    def turn(self) -> None:
+        """One turn of the loop: take in answers of Kafka and of the coordinator."""
+        for answer in self.worker.manager.registrar.answers():
+            if isinstance(answer, TakenOver):
+                self.follower.taken_over(answer)
+            elif not self.follower.looked_up(answer):
+                self.worker.manager.looked_up(answer)
+        self.follower.turn(time.monotonic())
+        self.worker.manager.advance()
+
+    def turns(self, count: int = 4) -> None:
+        """Some of them."""
+        for _ in range(count):
+            self.turn()
+
+    def running(self) -> list[TaskId]:
+        """The tasks that process."""
+        return [task.id for task in self.worker.manager.running]
+
+
+@pytest.fixture
+def kafka() -> Kafka:
+    """Two records in the first task's input."""
+    made = Kafka()
+    made.append("in", "a", "1")
+    made.append("in", "a", "2")
+    return made
+
+
+@pytest.fixture
+def scene(kafka: Kafka, tmp_path: Path) -> Iterator[_Scene]:
+    """A worker that holds nothing yet, with a coordinator that answers."""
+    made = _Scene(kafka, tmp_path)
+    yield made
+    made.worker.close()
+
+
+def test_claimed_task_runs_after_its_take_over(kafka: Kafka, scene: _Scene) -> None:
+    """The order names the new owners; the one that is this worker begins at once, and what Kafka has is reported."""
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0", "0_1": "w1"}),))
+    scene.turns()
+    assert scene.running() == [A]
+    assert kafka.committed(IN_B).metadata.owner == "w1"
+    assert scene.client.found == {"0_0": "w0", "0_1": "w1"}
+
+
+def test_take_over_order_is_carried_out_once(kafka: Kafka, scene: _Scene) -> None:
+    """It is repeated in every answer until the coordinator knows the result; each time would fence somebody."""
+    order = (TakeOver("dead", {"0_0": "w0"}),)
+    kafka.commit(IN_A, 1, OffsetMetadata("dead", 3, topology=scene.worker.manager.topology))
+    for _ in range(3):
+        scene.client.tell(take_over=order)
+        scene.turns()
+    assert kafka.journal.count("init_transactions dead") == 1
+    assert scene.running() == [A]
+
+
+def test_one_take_over_from_an_owner_at_a_time(kafka: Kafka, scene: _Scene) -> None:
+    """The second would fence the first, which is this worker's own."""
+    kafka.commit(IN_A, 1, OffsetMetadata("dead", 3, topology=scene.worker.manager.topology))
+    scene.worker.errands.deferred = True
+    scene.client.tell(take_over=(TakeOver("dead", {"0_0": "w0"}),))
+    scene.turn()
+    scene.client.tell(take_over=(TakeOver("dead", {"0_0": "w0", "0_1": "w0"}),))
+    scene.turn()
+    assert len(scene.worker.errands._jobs) == 1
+
+
+def test_worker_never_takes_over_from_itself(kafka: Kafka, scene: _Scene) -> None:
+    """A coordinator that thinks this worker dead must not make it fence itself."""
+    kafka.journal.clear()
+    scene.client.tell(take_over=(TakeOver("w0", {"0_0": "w1"}),))
+    scene.turns()
+    assert "init_transactions w0" not in kafka.journal
+
+
+@pytest.mark.parametrize(("owner", "fenced"), [("w1", True), ("w0", False), (None, False)])
+def test_running_task_that_the_coordinator_gave_away_is_checked(
+    kafka: Kafka, scene: _Scene, owner: str | None, fenced: bool
+) -> None:
+    """Only when Kafka names another owner the worker goes back; forgotten offsets and a wrong coordinator do not count."""
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
+    scene.turns()
+    scene.client.tell(tasks={"0_0": Role.ACTIVE})
+    scene.turns()
+    assert scene.running() == [A]
+    if owner is None:
+        kafka.offsets.pop(IN_A)
+    else:
+        kafka.commit(IN_A, 1, OffsetMetadata(owner, 2))
+    scene.client.tell(tasks={})
+    scene.turns()
+    assert scene.follower.fenced is fenced
+    assert scene.running() == [A], "until Kafka says otherwise it runs"
+
+
+def test_handed_over_task_is_not_held_under_the_old_answer(kafka: Kafka, scene: _Scene) -> None:
+    """The coordinator has not heard of the hand-over yet, and still calls this worker the owner."""
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
+    scene.turns()
+    scene.client.tell(tasks={"0_0": Role.ACTIVE}, release={"0_0": "w1"})
+    scene.turns()
+    scene.worker.commit()
+    assert kafka.committed(IN_A).metadata.owner == "w1"
+    kafka.journal.clear()
+    scene.turns()
+    assert scene.worker.manager.held[A].role is Role.STANDBY
+    assert kafka.journal == [], "it does not ask Kafka for what it gave away itself"
+    assert scene.client.found["0_0"] == "w1"
+
+
+def test_hand_over_that_is_not_asked_for_any_more_is_taken_back(kafka: Kafka, scene: _Scene) -> None:
+    """An order to release counts as long as the answer has it."""
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
+    scene.turns()
+    scene.client.tell(tasks={"0_0": Role.ACTIVE}, release={"0_0": "w1"})
+    scene.turns()
+    scene.client.tell(tasks={"0_0": Role.ACTIVE})
+    scene.turns()
+    scene.worker.process()
+    scene.worker.commit()
+    assert kafka.committed(IN_A).metadata.owner == "w0"
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_tasks_handed_over_to_this_worker_are_adopted_only_in_silence(
+    kafka: Kafka, scene: _Scene, answers: bool
+) -> None:
+    """While the coordinator answers it says what to hold; without it a worker holds what names it."""
+    kafka.commit(IN_A, 1, OffsetMetadata("w0", 3, topology=scene.worker.manager.topology))
+    scene.client.connected_at = time.monotonic() if answers else None
+    scene.follower._next_adoption = 0.0
+    scene.turns()
+    assert scene.running() == ([] if answers else [A])

@@ -1,0 +1,226 @@
+"""The parts of a worker that own tasks and commit them, on a Kafka in memory; the loop is the test's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from millpond.runtime.assembly import _environment
+from millpond.runtime.claims import OffsetStore
+from millpond.runtime.collector import RecordCollector
+from millpond.runtime.commit import CommitPipeline, OffsetCommitter, Phase, TransactionCommitter
+from millpond.runtime.committer import Committer
+from millpond.runtime.config import Config
+from millpond.runtime.global_state import GlobalStores
+from millpond.runtime.listeners import WorkerListener
+from millpond.runtime.plan import make_plan
+from millpond.runtime.renewable import RenewableConsumer
+from millpond.runtime.restore import ChangelogReader
+from millpond.runtime.task_manager import TaskManager
+from millpond.runtime.task_stores import TaskStores
+from millpond.state import StateFile, StateFileOptions
+from millpond.topology import TaskId
+from tests.runtime.memory_kafka import Consumer, Kafka, Producer
+
+__all__ = ("Errands", "Parts")
+
+
+class Errands:
+    """What a worker asks beside its loop: answered at once, or when the test says so.
+
+    Attributes:
+        deferred: whether jobs wait for `work`.
+    """
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.deferred = False
+        self._consumer = Consumer(kafka)
+        self._jobs: list[Callable[[], None]] = []
+
+    def run(self, job: Callable[[], Any]) -> Future[Any]:
+        answer: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                answer.set_result(job())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        if self.deferred:
+            self._jobs.append(work)
+        else:
+            work()
+        return answer
+
+    def work(self) -> None:
+        """Do what waits."""
+        jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            job()
+
+    def consumer(self) -> Consumer:
+        return self._consumer
+
+    def forget_consumer(self) -> None:
+        raise AssertionError("Kafka in memory always answers")
+
+    def close(self) -> None:
+        self._jobs.clear()
+
+
+class Parts:
+    """One worker.
+
+    Attributes:
+        manager: its tasks.
+        committer: its commits.
+        collector: its output.
+        producer: the client below it.
+        written: what went to the state file, batch by batch: rows and offsets.
+    """
+
+    def __init__(
+        self, kafka: Kafka, topology: Any, directory: Path, topics: dict[str, int], worker: str = "w0", **settings: Any
+    ) -> None:
+        given = {
+            "application.id": "app",
+            "bootstrap.servers": "memory:1",
+            "worker.id": worker,
+            "state.dir": directory,
+            "processing.guarantee": "exactly_once",
+            "commit.interval.ms": 3_600_000,
+            "transaction.timeout.ms": 3_600_001,
+            "repartition.purge.interval.ms": 3_600_000,
+        }
+        self.kafka = kafka
+        self.config = Config.of({**given, **{key.replace("_", "."): value for key, value in settings.items()}})
+        cluster: Any = kafka
+        plan = make_plan(topology, topics, "app")
+        environment = _environment(topology, self.config, cluster)
+        self.state_file = StateFile(self.config.directory, StateFileOptions())
+        self.written: list[tuple[list[Any], dict[Any, Any]]] = []
+        self._note_writes()
+        stores = TaskStores(plan, environment, self.state_file)
+        self.consumer, self.copier = (
+            RenewableConsumer(lambda: Consumer(kafka)),
+            RenewableConsumer(lambda: Consumer(kafka)),
+        )
+        self.errands = Errands(kafka)
+        errands: Any = self.errands
+        offsets = OffsetStore(
+            errands.consumer, errands.forget_consumer, lambda: Consumer(kafka, stable=False), lambda: False, 1.0
+        )
+        self.reader = ChangelogReader(lambda _: None, WorkerListener())
+        self.manager = TaskManager(
+            plan, self.config, environment, stores, GlobalStores((), {}, environment, stores.of_builder, self.consumer, cluster),
+            self.consumer, self.copier, cluster, offsets, errands, self.reader, self.producer_of,
+        )  # fmt: skip
+        self._assembly: Any = SimpleNamespace(
+            cluster=cluster, plan=plan, manager=self.manager, consumer=self.consumer, environment=environment
+        )
+        self.new_producer()
+
+    def _note_writes(self) -> None:
+        write = self.state_file.write
+
+        def noting(groups: Any, offsets: Any = None) -> None:
+            groups = list(groups)
+            self.kafka.journal.append("write state")
+            write(groups, offsets)
+            self.written.append(
+                ([(store, partition, list(rows)) for store, partition, rows in groups], dict(offsets or {}))
+            )
+
+        self.state_file.write = noting  # type: ignore[method-assign]
+
+    def producer_of(self, owner: str) -> Producer:
+        """A producer that has an owner's transactional id to itself."""
+        producer = Producer(self.kafka, owner)
+        producer.init_transactions()
+        return producer
+
+    def new_producer(self) -> None:
+        """Begin with a new producer, as a worker does at its start and after a failed commit."""
+        transactional = self.config.exactly_once
+        self.producer = self.producer_of(self.config.worker_id) if transactional else Producer(self.kafka)
+        client: Any = self.producer
+        self.collector = RecordCollector(client, transactional=transactional)
+        self.manager.outbox = self.collector.outbox
+        sink: Any = (
+            TransactionCommitter(client, self.consumer, lambda: None)
+            if transactional
+            else OffsetCommitter(self.consumer)
+        )
+        self.sink = sink
+        metrics: Any = SimpleNamespace(committed=lambda *_: None, records_processed=0)
+        garbage: Any = SimpleNamespace(committed=lambda: None)
+        self.committer = Committer(
+            self._assembly,
+            self.config,
+            self.collector,
+            CommitPipeline(self.collector, sink),
+            metrics,
+            garbage,
+            WorkerListener(),
+        )
+
+    def own(self, *tasks: TaskId, start: bool = True) -> None:
+        """Make tasks this worker's and, with `start`, run them."""
+        self.manager.registrar.taken_over(None, dict.fromkeys(tasks, self.config.worker_id))
+        if start:
+            self.manager.hold(tasks, self._active())
+            self.settle()
+
+    @staticmethod
+    def _active() -> Any:
+        from millpond.protocol import Role
+
+        return Role.ACTIVE
+
+    def settle(self) -> None:
+        """Take in answers, restore, and let complete tasks run."""
+        for answer in self.manager.registrar.answers():
+            self.manager.looked_up(answer)  # type: ignore[arg-type]
+        for partition, messages, end in self.copier.read():
+            if messages:
+                self.reader.records(partition, messages)
+            self.reader.reached_end(partition, end)
+        self.manager.advance()
+
+    def process(self) -> int:
+        """Read and process what is new. Output waits for the commit."""
+        for partition, messages, end in self.consumer.read():
+            task = self.manager.by_input.get(partition)
+            if task is not None:
+                if messages:
+                    task.add(partition.topic, messages)
+                task.inputs[partition.topic].reached_end(end)
+        return sum(task.process(1_000, 0) for task in self.manager.running)
+
+    def commit(self, *, through: bool = True) -> None:
+        """Begin a commit, and with `through` wait for its end."""
+        self.committer.next_commit = 0.0
+        self.committer.advance(time.monotonic())
+        if through:
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait for the commit in flight."""
+        deadline = time.monotonic() + 10
+        while self.committer.phase is not Phase.IDLE:
+            assert time.monotonic() < deadline, "the commit does not end"
+            self.committer.advance(time.monotonic())
+
+    def offset_on_disk(self, store: str, partition: int = 0) -> int | None:
+        """The changelog offset that the state file has."""
+        return self.state_file.offset(store, partition)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.sink.close()
+        self.manager.close()
+        self.state_file.close()
