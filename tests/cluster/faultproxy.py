@@ -16,7 +16,6 @@ import contextlib
 import json
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
@@ -26,6 +25,7 @@ from urllib.parse import urlencode
 import aiohttp
 from aiohttp import web
 
+from millpond.protocol import clock
 from tests.cluster import calls
 from tests.cluster.background import Background
 from tests.cluster.calls import Call, Match, anything, is_write, on
@@ -295,7 +295,7 @@ class FaultProxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         agent = request.headers.get("User-Agent", "")
-        call = calls.read(request.method, request.path, request.query, body, agent, time.monotonic())
+        call = calls.read(request.method, request.path, request.query, body, agent, clock.monotonic())
         self.calls.append(call)
         if self._down is not None and self._down.hangs:
             await self._down.over.wait()

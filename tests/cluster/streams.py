@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
+
+from millpond.protocol import clock
 
 __all__ = ("Pause", "Streams")
 
@@ -66,7 +67,7 @@ class Streams:
 
     def standing_still(self) -> dict[str, float]:
         """Tasks that were processed once and are not now: for how long, in seconds."""
-        now = time.monotonic()
+        now = clock.monotonic()
         return {task: now - stop.at for task, stop in list(self._stopped.items())}
 
     def may_resume(self, task: str, worker: str, topology: str) -> bool:
@@ -102,7 +103,7 @@ class Streams:
         self._running[task] = _Run(worker, incarnation, topology)
         stopped = self._stopped.pop(task, None)
         if stopped is not None:
-            seconds = time.monotonic() - stopped.at
+            seconds = clock.monotonic() - stopped.at
             self.pauses.append(Pause(task, stopped.at, seconds, stopped.why, stopped.worker, worker))
 
     def end(self, task: str, incarnation: str, why: str) -> None:
@@ -122,4 +123,4 @@ class Streams:
 
     def _stop(self, task: str, why: str) -> None:
         run = self._running.pop(task)
-        self._stopped[task] = _Stop(run.worker, time.monotonic(), why)
+        self._stopped[task] = _Stop(run.worker, clock.monotonic(), why)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from millpond.protocol import (
     TaskReport,
     TaskState,
     Trouble,
+    clock,
 )
 from millpond.protocol.client import CoordinatorClient
 from tests.cluster.images import Image
@@ -161,7 +161,7 @@ class Worker:
 
     async def _work(self) -> Exit:
         self.started = True
-        began = time.monotonic()
+        began = clock.monotonic()
         heartbeats = asyncio.create_task(self._client.run()) if self._client is not None else None
         try:
             # Kafka says so: nobody else has to.
@@ -172,7 +172,7 @@ class Worker:
                     self._hold(task, Role.ACTIVE)
             while not (self._leaving and self._may_leave()):
                 if not self.frozen:
-                    if self.image.crash is not None and time.monotonic() - began >= self.image.crash_after:
+                    if self.image.crash is not None and clock.monotonic() - began >= self.image.crash_after:
                         return _crash(self.image)
                     if self.refusal is RefusalCode.REPLACED:
                         return Exit(1, '{"reason": "OwnershipError", "message": "A newer process has this name."}')
@@ -199,15 +199,15 @@ class Worker:
             return
         claims = {task: TaskReport(Role.ACTIVE, TaskState.ACQUIRING) for task in mine}
         self._client.report(claims, {task: int(offset) for task, offset in self._disk.items()}, {}, Epoch())
-        until = time.monotonic() + _DOOR_S
-        while not self._client.heard.is_set() and time.monotonic() < until:  # noqa: ASYNC110 - it is a thread's event
+        until = clock.monotonic() + _DOOR_S
+        while not self._client.heard.is_set() and clock.monotonic() < until:  # noqa: ASYNC110 - it is a thread's event
             await asyncio.sleep(self._tick_s)
 
     def _may_leave(self) -> bool:
         if self._client is None or self._client.refusal is not None or self._patience_s <= 0:
             return True
         at, answer = self._client.connected_at, self.answer
-        if at is None or answer is None or time.monotonic() - at > answer.session_timeout_ms / 1000:
+        if at is None or answer is None or clock.monotonic() - at > answer.session_timeout_ms / 1000:
             return True
         return answer.may_leave or not any(each.role is Role.ACTIVE for each in self._held.values())
 
@@ -216,7 +216,7 @@ class Worker:
     def _turn(self) -> None:
         before = self._standing()
         answer = self._client.news() if self._client is not None else None
-        now = time.monotonic()
+        now = clock.monotonic()
         if self._shut_out:
             self._withdraw()
         elif answer is not None:
@@ -245,7 +245,7 @@ class Worker:
         streams = self._streams
         orders = {(task, order.previous, owner) for order in answer.take_over for task, owner in order.owners.items()}
         for each in orders - self._ordered:  # each is carried out once, however often it is repeated
-            self._taking[each] = time.monotonic() + self.image.takes_over_after
+            self._taking[each] = clock.monotonic() + self.image.takes_over_after
         self._ordered = orders
         for task, owner in answer.release.items():
             held = self._held.get(task)
@@ -268,7 +268,7 @@ class Worker:
                 self._drop(task)
 
     def _take_over(self) -> None:
-        now = time.monotonic()
+        now = clock.monotonic()
         for (task, previous, owner), due in list(self._taking.items()):
             if now >= due:
                 del self._taking[task, previous, owner]
@@ -279,7 +279,7 @@ class Worker:
 
     def _progress(self) -> None:
         """Restore a little, notice who was fenced, and begin with what is complete."""
-        now = time.monotonic()
+        now = clock.monotonic()
         passed, self._progressed_at = now - (self._progressed_at or now), now
         rate = END / self.image.restores_for if self.image.restores_for else END * 1e6
         for task, held in list(self._held.items()):

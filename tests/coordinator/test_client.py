@@ -430,5 +430,5 @@ def test_the_lags_of_a_worker_that_reported_nothing_lately_are_unknown(monkeypat
     client.report(tasks, {}, {}, Epoch())
     assert client._heartbeat(0).tasks == tasks
     later = time.monotonic() + 5
-    monkeypatch.setattr("millpond.protocol.client.time.monotonic", lambda: later)
+    monkeypatch.setattr("millpond.protocol.clock.monotonic", lambda: later)
     assert {task: report.lag for task, report in client._heartbeat(0).tasks.items()} == {"0_0": 0, "0_1": None}

@@ -9,11 +9,11 @@ import logging
 import secrets
 import signal
 import ssl
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 from millpond.errors import MillpondError
+from millpond.protocol import clock
 from millpond_operator.kubernetes import Cache, Client, Connection, LeadershipLost, kinds
 from millpond_operator.kubernetes.lease import Lease, LeaseOptions
 from millpond_operator.kubernetes.watching import Watching, WatchOptions
@@ -102,7 +102,7 @@ class _Operator:
         log.info("/healthz, /readyz and /metrics are at port %d.", self._health.port)
         try:
             await self._lease.acquire()
-            self._leading_since = time.monotonic()
+            self._leading_since = clock.monotonic()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._lease.hold(), name="lease")
                 group.create_task(self._lead(), name="leading")
