@@ -31,6 +31,11 @@ _OTHER_BROKER = "MILLPOND_TEST_BOOTSTRAP_SERVERS"
 _SESSION = pytest.StashKey[dict[str, str]]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of this project's tests."""
+    parser.addoption("--seed", type=int, default=None, help="Repeat simulations that printed this seed.")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest's main process own what its workers share."""
     if hasattr(config, "workerinput"):

@@ -8,11 +8,11 @@ with VirtualBackground(seed=7) as background:
 from __future__ import annotations
 
 import asyncio
-import contextvars
+import contextlib
 import os
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from unittest import mock
@@ -20,6 +20,8 @@ from unittest import mock
 import aiohttp.connector
 
 from millpond.protocol import clock
+from tests.cluster import waiting
+from tests.cluster.background import Background
 from tests.simulation.loop import VirtualLoop, start_connection
 
 __all__ = ("Submitted", "VirtualBackground", "VirtualClocks")
@@ -45,6 +47,26 @@ class VirtualClocks(clock.Clocks):
         return self._unix_s + self._loop.time()
 
 
+class _VirtualTime(waiting.Time):
+    """Time that passes when the test waits."""
+
+    def __init__(self, background: VirtualBackground) -> None:
+        self._background = background
+
+    def sleep(self, seconds: float) -> None:
+        self._background.sleep(seconds)
+
+    def together(self, acts: Sequence[Callable[[], object]]) -> list[BaseException]:
+        """One after the other: none of them waits for another one, and time costs nothing."""
+        errors: list[BaseException] = []
+        for act in acts:
+            try:
+                act()
+            except Exception as error:
+                errors.append(error)
+        return errors
+
+
 class Submitted:
     """What was begun in the loop."""
 
@@ -65,7 +87,7 @@ class Submitted:
         return self._task.done()
 
 
-class VirtualBackground:
+class VirtualBackground(Background):
     """A virtual loop, and randomness from a seed, as long as the `with` block.
 
     Args:
@@ -78,10 +100,10 @@ class VirtualBackground:
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = random.SystemRandom().randrange(2**32) if seed is None else seed
-        self.loop = VirtualLoop()
+        self.loop: VirtualLoop = VirtualLoop()
         self._random = random.Random(self.seed)
         self._before: Any = None
-        self._token: contextvars.Token[clock.Clocks] | None = None
+        self._tokens = contextlib.ExitStack()
         self._patches = (
             mock.patch.object(aiohttp.connector.aiohappyeyeballs, "start_connection", start_connection),
             mock.patch.object(os, "urandom", self._random.randbytes),
@@ -94,7 +116,9 @@ class VirtualBackground:
         random.seed(self.seed)
         for patch in self._patches:
             patch.start()
-        self._token = clock.CURRENT.set(VirtualClocks(self.loop))
+        clocks, passing = clock.CURRENT.set(VirtualClocks(self.loop)), waiting.TIME.set(_VirtualTime(self))
+        self._tokens.callback(clock.CURRENT.reset, clocks)
+        self._tokens.callback(waiting.TIME.reset, passing)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -104,14 +128,13 @@ class VirtualBackground:
             self.loop.run_until_complete(_cancel_all())
             self.loop.network.end()
         finally:
-            assert self._token is not None
-            clock.CURRENT.reset(self._token)
+            self._tokens.close()
             for patch in self._patches:
                 patch.stop()
             random.setstate(self._before)
             self.loop.close()
 
-    def submit(self, work: Coroutine[Any, Any, Any]) -> Submitted:
+    def submit(self, work: Coroutine[Any, Any, Any]) -> Submitted:  # type: ignore[override]
         """Begin something there; it goes on whenever the loop runs."""
         return Submitted(self, self.loop.create_task(work))
 
@@ -122,31 +145,6 @@ class VirtualBackground:
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
         self.loop.run_until_complete(asyncio.sleep(seconds))
-
-    def wait_for(
-        self,
-        condition: Callable[[], object],
-        what: str,
-        seconds: float,
-        otherwise: Callable[[], object] = lambda: "",
-        poll_s: float = 0.2,
-    ) -> None:
-        """Let time pass until a condition holds.
-
-        Args:
-            condition: what.
-            what: in words.
-            seconds: how long.
-            otherwise: what there is instead.
-            poll_s: how often it is looked at.
-
-        Raises:
-            AssertionError: it does not hold in that time.
-        """
-        deadline = self.loop.time() + seconds
-        while not condition():
-            assert self.loop.time() < deadline, f"waited {seconds} s in vain: {what}\n{otherwise()}"
-            self.sleep(poll_s)
 
 
 async def _within(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
