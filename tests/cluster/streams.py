@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from millpond.protocol import clock
@@ -49,6 +50,7 @@ class Streams:
             in order never has that.
         violations: what must never be: one sentence each.
         cleaned_up: how often everything was deleted.
+        listeners: are called when a task gets another owner.
     """
 
     def __init__(self) -> None:
@@ -58,6 +60,7 @@ class Streams:
         self.fenced: list[tuple[str, str]] = []
         self.violations: list[str] = []
         self.cleaned_up = 0
+        self.listeners: dict[Callable[[], None], None] = {}
         self._running: dict[str, _Run] = {}
         self._stopped: dict[str, _Stop] = {}
 
@@ -83,6 +86,8 @@ class Streams:
             if run is not None and run.worker == previous and previous not in {by, owner}:
                 self.fenced.append((task, run.worker))
                 self._stop(task, "fenced")
+            for listener in list(self.listeners):
+                listener()
         return self.owners[task]
 
     def begin(self, task: str, worker: str, incarnation: str, topology: str) -> None:

@@ -181,7 +181,7 @@ def scene_of(world: World, directory: Path, name: str, **settings: str) -> Itera
     """Set it up, and take it down; afterwards nothing must have been that must never be."""
     namespace = world.namespace(name)
     try:
-        with Stage(world, namespace, directory, _CALM | settings, TASKS, tick_s=0.05) as stage:
+        with Stage(world, namespace, directory, _CALM | settings, TASKS) as stage:
             stage.kubelets.images["delays:3"] = stage.kubelets.images["delays:2"]
             stage.start()
             yield Scene(world.api, namespace, stage.kubelets, stage.operator, stage.proxy)

@@ -41,7 +41,6 @@ class Stage:
         directory: for kubeconfig and log.
         settings: of the operator, without their prefix.
         tasks: of each application.
-        tick_s: how often a worker looks for news.
 
     Attributes:
         crashed: whether `crash` has come to its end since this was last set to False.
@@ -54,7 +53,6 @@ class Stage:
         directory: Path,
         settings: dict[str, str] | None = None,
         tasks: int = 4,
-        tick_s: float = 0.02,
     ) -> None:
         self.api = world.api
         self.namespace = namespace
@@ -63,9 +61,7 @@ class Stage:
         self._settings = settings
         self.tasks = tasks
         self.crashed = False
-        self.kubelets = Kubelets(
-            world.background, world.server.admin, namespace, operator_namespace=namespace, tick_s=tick_s
-        )
+        self.kubelets = Kubelets(world.background, world.server.admin, namespace, operator_namespace=namespace)
         for tag in ("1", "2"):
             self.kubelets.images[f"delays:{tag}"] = Image(topology(tasks))
         self.kubelets.images["delays:bad"] = Image(topology(tasks, hash="h2", store="others"))

@@ -172,7 +172,7 @@ def _lanes(world: World, count: int, directory) -> Iterator[list[Stage]]:
             stages = []
             for name in names:
                 (directory / name).mkdir()
-                stage = Stage(world, name, directory / name, SETTINGS, tick_s=0.05)
+                stage = Stage(world, name, directory / name, SETTINGS)
                 stages.append(stack.enter_context(stage))
             for stage in stages:
                 stage.operator.start()
