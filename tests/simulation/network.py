@@ -138,6 +138,9 @@ class MemoryTransport(asyncio.Transport):
     def abort(self) -> None:
         self._end(None)
 
+    def _force_close(self, error: Exception | None) -> None:
+        self._end(error)  # what TLS calls when it cannot go on
+
     def cut(self) -> None:
         """The process is killed: the other side sees the end, this one nothing."""
         self._closing = True
@@ -189,6 +192,15 @@ class MemoryTransport(asyncio.Transport):
 
     def _pump(self) -> None:
         self._pumping = False
+        try:
+            self._deliver()
+        except Exception as error:
+            self._loop.call_exception_handler(
+                {"message": "Fatal error: a protocol failed", "exception": error, "transport": self}
+            )
+            self._end(error)
+
+    def _deliver(self) -> None:
         while self._inbox and self._reading and not self._closing:
             data = b"".join(self._inbox) if len(self._inbox) > 1 else self._inbox[0]
             self._inbox.clear()
