@@ -194,6 +194,9 @@ class VirtualLoop(base_events.BaseEventLoop):
             raise
         return secured._app_transport, protocol
 
+    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
+        """No signals come: simulated processes are told in other ways."""
+
     def _process_events(self, event_list: Any) -> None:
         raise AssertionError("there is no selector")
 

@@ -38,7 +38,7 @@ class _Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         process = processes.CURRENT.get()
-        if process in self.processes:
+        if process in self.processes and process.alive:
             text = self.format(record)
             self.lines.append(f"{clock.now():%Y-%m-%d %H:%M:%S.%f} {record.levelname} {record.name} {text}")
 

@@ -98,18 +98,23 @@ class Process:
             resource.cut()
         self.resources.clear()
         for task in list(self.tasks):
-            self._context.copy().run(_bury, task)
+            self._context.copy().run(_bury, task, self._loop)
         self.tasks.clear()
 
 
-def _bury(task: asyncio.Task[Any]) -> None:
+def _bury(task: asyncio.Task[Any], loop: VirtualLoop) -> None:
     """Close the coroutine of a task that never runs again; what its `finally` blocks still begin is dropped."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
     assert coroutine is not None
-    for _ in range(_MOST_AWAITS):
-        try:
-            coroutine.close()
-        except BaseException:
-            continue
-        return
+    before = asyncio._get_running_loop()
+    asyncio._set_running_loop(loop)
+    try:
+        for _ in range(_MOST_AWAITS):
+            try:
+                coroutine.close()
+            except BaseException:
+                continue
+            return
+    finally:
+        asyncio._set_running_loop(before)

@@ -248,4 +248,4 @@ def _signals_are_ours() -> Iterator[None]:
     try:
         yield
     finally:
-        del loop.add_signal_handler
+        vars(loop).pop("add_signal_handler", None)
