@@ -14,6 +14,7 @@ import io
 import itertools
 import socket
 import ssl
+import weakref
 from asyncio import base_events
 from collections.abc import Callable
 from typing import Any
@@ -78,6 +79,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self._now = start
         self.network = Network()
         self.processes: dict[Process, None] = {}
+        self._generators: weakref.WeakKeyDictionary[Any, Process] = weakref.WeakKeyDictionary()
         self.failures: list[dict[str, Any]] = []
         self.set_task_factory(lambda loop, coroutine, **options: _Task(coroutine, loop=loop, **options))
         self.set_exception_handler(lambda loop, context: self._failed(context))
@@ -136,6 +138,20 @@ class VirtualLoop(base_events.BaseEventLoop):
     def thaw(self, process: Process) -> None:
         """Let a frozen process go on with what was due meanwhile."""
         self._ready.extend(process.thaw())
+
+    # Generators that nobody iterates any more.
+
+    def _asyncgen_firstiter_hook(self, agen: Any) -> None:
+        if (process := processes.CURRENT.get()) is not None:
+            self._generators[agen] = process
+        super()._asyncgen_firstiter_hook(agen)
+
+    def _asyncgen_finalizer_hook(self, agen: Any) -> None:
+        process = self._generators.pop(agen, None)
+        if process is None:
+            super()._asyncgen_finalizer_hook(agen)
+        elif process.alive:
+            process.run(super()._asyncgen_finalizer_hook, agen)
 
     # What would be threads, names and sockets elsewhere.
 

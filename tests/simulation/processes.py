@@ -97,9 +97,9 @@ class Process:
         for resource in list(self.resources):
             resource.cut()
         self.resources.clear()
-        for task in list(self.tasks):
+        while self.tasks:
+            task, _ = self.tasks.popitem()  # burying one may begin others
             self._context.copy().run(_bury, task, self._loop)
-        self.tasks.clear()
 
 
 def _bury(task: asyncio.Task[Any], loop: VirtualLoop) -> None:
