@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import yaml
 
@@ -16,12 +16,6 @@ from tests.cluster.waiting import PATIENCE_S, wait_for
 __all__ = ("Operator", "grant_rights")
 
 ROOT = Path(__file__).parents[2]
-#: Not the lease: a leader that has a short one loses it when the machine is busy.
-FAST = {
-    "RESYNC_INTERVAL": "3s",
-    "WATCH_PATIENCE": "3s",
-    "REQUEST_TIMEOUT": "5s",
-}
 
 
 def grant_rights(api: Api, namespace: str) -> None:
@@ -57,6 +51,9 @@ class Operator(abc.ABC):
         starts: how often it was started.
     """
 
+    defaults: ClassVar[dict[str, str]] = {}
+    """Settings that others override."""
+
     def __init__(
         self,
         api: Api,
@@ -78,7 +75,7 @@ class Operator(abc.ABC):
         config = Access(access.url, access.ca_file, token=token).kubeconfig()
         self._kubeconfig = directory / f"{name}.kubeconfig"
         self._kubeconfig.write_text(yaml.safe_dump(config))
-        self._settings = FAST | {"WATCH_NAMESPACES": namespace if watch is None else watch} | (settings or {})
+        self._settings = self.defaults | {"WATCH_NAMESPACES": namespace if watch is None else watch} | (settings or {})
 
     def __enter__(self) -> Self:
         self.start()

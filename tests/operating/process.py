@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.cluster.waiting import PATIENCE_S
 from tests.operating.operators import ROOT, Operator
@@ -31,6 +31,9 @@ def free_port() -> int:
 
 class OperatorProcess(Operator):
     """An operator that is a process."""
+
+    #: Not the lease: a leader that has a short one loses it when the machine is busy.
+    defaults: ClassVar[dict[str, str]] = {"RESYNC_INTERVAL": "3s", "WATCH_PATIENCE": "3s", "REQUEST_TIMEOUT": "5s"}
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.process: subprocess.Popen[bytes] | None = None

@@ -71,6 +71,7 @@ class VirtualLoop(base_events.BaseEventLoop):
     Attributes:
         network: its ports and connections.
         processes: that are alive.
+        undead: tasks of those that were killed which could not be closed.
         failures: what `call_exception_handler` was told.
     """
 
@@ -79,6 +80,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self._now = start
         self.network = Network()
         self.processes: dict[Process, None] = {}
+        self.undead: list[asyncio.Task[Any]] = []
         self._generators: weakref.WeakKeyDictionary[Any, Process] = weakref.WeakKeyDictionary()
         self.failures: list[dict[str, Any]] = []
         self.set_task_factory(lambda loop, coroutine, **options: _Task(coroutine, loop=loop, **options))
@@ -222,13 +224,18 @@ class VirtualLoop(base_events.BaseEventLoop):
     # Trouble.
 
     def _failed(self, context: dict[str, Any]) -> None:
+        process = getattr(context.get("task") or context.get("future"), "process", None)
+        if process is not None and not process.alive:
+            return
         self.failures.append(context)
         self.default_exception_handler(context)
 
     def _dump(self) -> str:
         text = io.StringIO()
         for task in sorted(asyncio.all_tasks(self), key=lambda task: getattr(task, "number", 0)):
-            task.print_stack(limit=3, file=text)
+            process = getattr(task, "process", None)
+            if process is None or process.alive:
+                task.print_stack(limit=3, file=text)
         return text.getvalue()
 
 

@@ -7,9 +7,12 @@ production code needs no change. What belongs to no process is the world: it can
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import logging
+import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -97,24 +100,42 @@ class Process:
         for resource in list(self.resources):
             resource.cut()
         self.resources.clear()
-        while self.tasks:
-            task, _ = self.tasks.popitem()  # burying one may begin others
-            self._context.copy().run(_bury, task, self._loop)
+        with silence(self._loop):
+            while self.tasks:
+                task, _ = self.tasks.popitem()  # burying one may begin others
+                if not self._context.copy().run(_bury, task):
+                    self._loop.undead.append(task)
+                del task
 
 
-def _bury(task: asyncio.Task[Any], loop: VirtualLoop) -> None:
-    """Close the coroutine of a task that never runs again; what its `finally` blocks still begin is dropped."""
+@contextlib.contextmanager
+def silence(loop: VirtualLoop) -> Iterator[None]:
+    """Have nobody told what `finally` blocks of dead processes stumble over."""
+    before, hook, disabled = asyncio._get_running_loop(), sys.unraisablehook, logging.root.manager.disable
+    asyncio._set_running_loop(loop)
+    logging.disable(logging.CRITICAL)
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        logging.disable(disabled)
+        asyncio._set_running_loop(before)
+
+
+def _bury(task: asyncio.Task[Any]) -> bool:
+    """Close the coroutine of a task that never runs again; what its `finally` blocks still begin is dropped.
+
+    Returns:
+        Whether it is closed: some await one thing after the other.
+    """
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
     assert coroutine is not None
-    before = asyncio._get_running_loop()
-    asyncio._set_running_loop(loop)
-    try:
-        for _ in range(_MOST_AWAITS):
-            try:
-                coroutine.close()
-            except BaseException:
-                continue
-            return
-    finally:
-        asyncio._set_running_loop(before)
+    for _ in range(_MOST_AWAITS):
+        try:
+            coroutine.close()
+        except BaseException:
+            continue
+        return True
+    return False
