@@ -9,7 +9,7 @@ from tests.cluster.memory.kinds import Kinds
 from tests.cluster.memory.store import Change, Store
 from tests.cluster.memory.tokens import User
 
-__all__ = ("Access",)
+__all__ = ("Access", "roles")
 
 Object = dict[str, Any]
 _GROUP = "rbac.authorization.k8s.io"
@@ -97,3 +97,52 @@ def _allows(rule: Object, verb: str, group: str, resource: str, name: str) -> bo
         return False
     names = rule.get("resourceNames")
     return not names or name in names
+
+
+def roles() -> Iterable[Object]:
+    """The roles for users that every cluster has."""
+    groups = ("", "apps", "autoscaling", "batch", "discovery.k8s.io", "networking.k8s.io", "policy")
+    resources = [
+        "bindings",
+        "configmaps",
+        "endpoints",
+        "events",
+        "limitranges",
+        "namespaces",
+        "namespaces/status",
+        "persistentvolumeclaims",
+        "persistentvolumeclaims/status",
+        "pods",
+        "pods/log",
+        "pods/status",
+        "resourcequotas",
+        "serviceaccounts",
+        "services",
+        "services/status",
+        "controllerrevisions",
+        "deployments",
+        "deployments/scale",
+        "deployments/status",
+        "replicasets",
+        "statefulsets",
+        "statefulsets/scale",
+        "statefulsets/status",
+        "jobs",
+        "jobs/status",
+        "endpointslices",
+        "networkpolicies",
+        "poddisruptionbudgets",
+    ]
+    reads = {"apiGroups": list(groups), "resources": resources, "verbs": ["get", "list", "watch"]}
+    writes = {**reads, "verbs": ["create", "delete", "deletecollection", "patch", "update"]}
+    secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["*"]}
+    access = {"apiGroups": [_GROUP], "resources": ["roles", "rolebindings"], "verbs": ["*"]}
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    for name, rules in (
+        ("cluster-admin", [everything]),
+        ("admin", [reads, writes, secrets, access]),
+        ("edit", [reads, writes, secrets]),
+        ("view", [reads]),
+    ):
+        labels = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+        yield {"metadata": {"name": name, "labels": labels}, "rules": rules}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from typing import Any
 
 from tests.cluster.memory.kinds import Kind
 from tests.cluster.memory.schemas import Schema, built_in, normalised, structural
+from tests.cluster.memory.validating import Validator
 
 __all__ = ("CustomType", "kind_of", "whole")
 
@@ -23,12 +23,14 @@ class CustomType:
         given: as the definition has it.
         typed: as far as merging goes.
         scale: the paths of the scale subresource, if there is one.
+        validator: says what is wrong with an object.
     """
 
     def __init__(self, given: Object, scale: Object | None) -> None:
         self.given = given
         self.typed: Schema = structural({"type": "object", **given}, root=True)
         self.scale = scale
+        self.validator = Validator(given)
 
     def decoded(self, item: Object, unknown: list[str]) -> Object:
         """An object without what is not known, and with what is filled in."""
@@ -126,8 +128,3 @@ def kind_of(definition: Object) -> list[Kind]:
             )
         )
     return found
-
-
-def replaced(kind: Kind, given: Kind) -> Kind:
-    """A kind that goes on as another version of itself says."""
-    return dataclasses.replace(kind, schema=given.schema)

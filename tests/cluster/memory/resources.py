@@ -155,8 +155,8 @@ class Resources:
         metadata = item["metadata"]
         if managed is not None:
             metadata["managedFields"] = managed
-        strategies.prepare_create(kind, item)
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": stamp(self.now())}
+        strategies.prepare_create(kind, item)
         self._check_namespace_is_there(kind, namespace, metadata.get("name", ""))
         causes = strategies.validate(kind, item, None)
         if causes:

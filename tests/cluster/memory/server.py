@@ -15,10 +15,12 @@ from aiohttp import web
 
 from tests.cluster.certificates import Access as ClusterAccess
 from tests.cluster.certificates import Authority
-from tests.cluster.memory.access import Access
+from tests.cluster.memory.access import Access, roles
 from tests.cluster.memory.controllers.base import Cluster, Controller
+from tests.cluster.memory.controllers.budgets import Budgets
 from tests.cluster.memory.controllers.definitions import Definitions
 from tests.cluster.memory.controllers.garbage import GarbageCollector
+from tests.cluster.memory.controllers.jobs import Jobs
 from tests.cluster.memory.controllers.namespaces import NamespaceContents, Namespaces
 from tests.cluster.memory.controllers.protection import ClaimProtection
 from tests.cluster.memory.controllers.stateful_sets import StatefulSets
@@ -131,10 +133,14 @@ class MemoryApiServer:
                 GarbageCollector(cluster),
                 ClaimProtection(cluster),
                 StatefulSets(cluster),
+                Jobs(cluster),
+                Budgets(cluster),
             ]
         for name in _NAMESPACES:
             namespace = {"metadata": {"name": name}}
             self.resources.create(cluster.kind("Namespace"), "", namespace, Options("kube-apiserver"))
+        for role in roles():
+            self.resources.create(cluster.kind("ClusterRole"), "", role, Options("kube-apiserver"))
         self._watches = Watches(self.store)
         front = Front(self.store, self.kinds, self.resources, self._watches, self.tokens, self.access)
         self._runner = web.ServerRunner(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from tests.cluster.memory.checking import checked
 from tests.cluster.memory.failures import Cause, forbidden
 from tests.cluster.memory.fields import Node
 from tests.cluster.memory.kinds import Kind, Kinds
@@ -135,7 +136,17 @@ def _quality(spec: Object) -> str:
 
 
 def _label_job(item: Object) -> None:
-    item["metadata"].setdefault("uid", "")
+    """A Job whose pods are told apart from all others."""
+    spec = item["spec"]
+    if spec.get("manualSelector"):
+        return
+    metadata = spec.setdefault("template", {}).setdefault("metadata", {})
+    labels = metadata.setdefault("labels", {})
+    for prefix in ("batch.kubernetes.io/", ""):
+        labels.setdefault(f"{prefix}controller-uid", item["metadata"]["uid"])
+        labels.setdefault(f"{prefix}job-name", item["metadata"]["name"])
+    selected = spec.setdefault("selector", {}).setdefault("matchLabels", {})
+    selected.setdefault("batch.kubernetes.io/controller-uid", item["metadata"]["uid"])
 
 
 def _address(item: Object) -> None:
@@ -254,6 +265,9 @@ def _at(item: Any, path: str) -> Any:
 def validate(kind: Kind, item: Object, old: Object | None, subresource: str = "") -> list[Cause]:
     """What is wrong with an object."""
     found: list[Cause] = []
+    if not kind.type:
+        return kind.schema.validator.causes(item, old)  # type: ignore[no-any-return]
+    found += checked(kind.kind, item)
     if old is not None and kind.kind == "StatefulSet":
         allowed = {
             "replicas",
