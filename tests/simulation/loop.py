@@ -14,7 +14,6 @@ import io
 import itertools
 import socket
 import ssl
-import weakref
 from asyncio import base_events
 from collections.abc import Callable
 from typing import Any
@@ -81,7 +80,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.network = Network()
         self.processes: dict[Process, None] = {}
         self.undead: list[asyncio.Task[Any]] = []
-        self._generators: weakref.WeakKeyDictionary[Any, Process] = weakref.WeakKeyDictionary()
+        self._generators: dict[int, Process | None] = {}
         self.failures: list[dict[str, Any]] = []
         self.set_task_factory(lambda loop, coroutine, **options: _Task(coroutine, loop=loop, **options))
         self.set_exception_handler(lambda loop, context: self._failed(context))
@@ -144,12 +143,11 @@ class VirtualLoop(base_events.BaseEventLoop):
     # Generators that nobody iterates any more.
 
     def _asyncgen_firstiter_hook(self, agen: Any) -> None:
-        if (process := processes.CURRENT.get()) is not None:
-            self._generators[agen] = process
+        self._generators[id(agen)] = processes.CURRENT.get()  # nothing refers to it weakly when it is finalized
         super()._asyncgen_firstiter_hook(agen)
 
     def _asyncgen_finalizer_hook(self, agen: Any) -> None:
-        process = self._generators.pop(agen, None)
+        process = self._generators.pop(id(agen), None)
         if process is None:
             super()._asyncgen_finalizer_hook(agen)
         elif process.alive:
