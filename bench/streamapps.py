@@ -32,7 +32,8 @@ from tests.cluster.apiserver import ApiServer, SharedApiServer
 from tests.cluster.background import Background
 from tests.cluster.binaries import BinariesMissing
 from tests.cluster.installing import install_crds
-from tests.operating.process import Operator, grant_rights
+from tests.operating.operators import grant_rights
+from tests.operating.process import OperatorProcess as Operator
 
 _NAMESPACE = "streamapps"
 _CREATORS = 20

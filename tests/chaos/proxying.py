@@ -45,10 +45,8 @@ class Proxy:
         self._open()
         self._resets = False
         self._writers: set[asyncio.StreamWriter] = set()
-        self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", 0))
-        self.port: int = self._socket.getsockname()[1]
+        self.port = 0
+        """Where it listens, once it was started."""
         self._server: asyncio.Server | None = None
 
     def _open(self) -> None:
@@ -56,7 +54,8 @@ class Proxy:
         self._down.set()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, sock=self._socket)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = int(self._server.sockets[0].getsockname()[1])
 
     def stop(self) -> None:
         """In the loop's thread."""
@@ -119,7 +118,8 @@ class Proxy:
 def _reset(writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         # Without lingering, closing sends a reset instead of an orderly end.
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        if (connection := writer.get_extra_info("socket")) is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         writer.transport.abort()
 
 

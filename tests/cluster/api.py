@@ -289,45 +289,49 @@ class AsyncApi:
 
 
 class Api:
-    """`AsyncApi` for tests that wait: each call returns when it is done."""
+    """`AsyncApi` for tests that wait: each call returns when it is done.
+
+    Attributes:
+        inside: the client of the background's loop.
+    """
 
     def __init__(self, background: Background, access: Access, agent: str = "millpond-tests") -> None:
         self.access = access
         self.background = background
-        self._api = AsyncApi(access, agent)
+        self.inside = AsyncApi(access, agent)
 
     def __enter__(self) -> Self:
-        self.background.call(self._api.__aenter__())
+        self.background.call(self.inside.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.background.call(self._api.__aexit__())
+        self.background.call(self.inside.__aexit__())
 
     def request(
         self, method: str, path: str, body: Any = None, *, content: str = "application/json", **q: str
     ) -> Object:
         """See `AsyncApi`, here and below."""
-        return self.background.call(self._api.request(method, path, body, content=content, **q))
+        return self.background.call(self.inside.request(method, path, body, content=content, **q))
 
     def get(self, kind: str, namespace: str | None, name: str) -> Object:
-        return self.background.call(self._api.get(kind, namespace, name))
+        return self.background.call(self.inside.get(kind, namespace, name))
 
     def find(self, kind: str, namespace: str | None, name: str) -> Object | None:
-        return self.background.call(self._api.find(kind, namespace, name))
+        return self.background.call(self.inside.find(kind, namespace, name))
 
     def list(self, kind: str, namespace: str | None = None, labels: str | None = None) -> list[Object]:
-        return self.background.call(self._api.list(kind, namespace, labels))
+        return self.background.call(self.inside.list(kind, namespace, labels))
 
     def create(self, given: Object) -> Object:
-        return self.background.call(self._api.create(given))
+        return self.background.call(self.inside.create(given))
 
     def apply(
         self, given: Object, *, manager: str = "user", subresource: str | None = None, dry_run: bool = False
     ) -> Object:
-        return self.background.call(self._api.apply(given, manager=manager, subresource=subresource, dry_run=dry_run))
+        return self.background.call(self.inside.apply(given, manager=manager, subresource=subresource, dry_run=dry_run))
 
     def replace(self, given: Object, *, subresource: str | None = None) -> Object:
-        return self.background.call(self._api.replace(given, subresource=subresource))
+        return self.background.call(self.inside.replace(given, subresource=subresource))
 
     def patch(
         self,
@@ -340,19 +344,19 @@ class Api:
         dry_run: bool = False,
     ) -> Object:
         return self.background.call(
-            self._api.patch(kind, namespace, name, patch, subresource=subresource, dry_run=dry_run)
+            self.inside.patch(kind, namespace, name, patch, subresource=subresource, dry_run=dry_run)
         )
 
     def delete(self, kind: str, namespace: str | None, name: str, **options: Any) -> None:
-        self.background.call(self._api.delete(kind, namespace, name, **options))
+        self.background.call(self.inside.delete(kind, namespace, name, **options))
 
     def scale(self, kind: str, namespace: str, name: str, replicas: int) -> None:
-        self.background.call(self._api.scale(kind, namespace, name, replicas))
+        self.background.call(self.inside.scale(kind, namespace, name, replicas))
 
     def token(
         self, namespace: str, service_account: str, audience: str | None = None, pod: Object | None = None
     ) -> str:
-        return self.background.call(self._api.token(namespace, service_account, audience, pod))
+        return self.background.call(self.inside.token(namespace, service_account, audience, pod))
 
 
 def _failure(status: int, raw: bytes) -> ApiFailure:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from millpond.protocol import clock
 from tests.cluster.api import AsyncApi, Object
 from tests.cluster.workers import Exit
 
@@ -124,7 +124,7 @@ def _field(pod: Object, path: str) -> str:
 
 
 def now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def conditions(before: Object, *, ready: bool, reason: str = "ContainersNotReady") -> list[Object]:

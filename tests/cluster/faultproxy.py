@@ -15,9 +15,7 @@ import asyncio
 import contextlib
 import json
 import ssl
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Self
@@ -26,6 +24,7 @@ from urllib.parse import urlencode
 import aiohttp
 from aiohttp import web
 
+from millpond.protocol import clock
 from tests.cluster import calls
 from tests.cluster.background import Background
 from tests.cluster.calls import Call, Match, anything, is_write, on
@@ -55,23 +54,26 @@ class FaultProxy:
     Attributes:
         access: for the client.
         calls: all requests that came, oldest first.
-        halted: set when `halt_after` has come to its end.
+        halted: True when `halt_after` has come to its end.
     """
 
     def __init__(self, background: Background, upstream: Access, authority: Authority) -> None:
         self.calls: list[Call] = []
-        self.halted = threading.Event()
+        self.halted = False
         self._background = background
         self._upstream = upstream
-        self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._tls.load_cert_chain(authority.server("proxy", _HOST, "localhost"))
+        self._tls: ssl.SSLContext | None = None
+        if upstream.url.startswith("https:"):
+            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._tls.load_cert_chain(authority.server("proxy", _HOST, "localhost"))
         self._faults: list[Fault] = []
         self._watches: set[Watch] = set()
         self._silence: list[Match] = []
         self._holding = False
         self._down: Down | None = None
         self._writes_left: int | None = None
-        self._then: Callable[[], object] | None = None
+        self._then: Callable[[], Coroutine[Any, Any, object]] | None = None
+        self._halting: asyncio.Task[object] | None = None
         self._counts: Match = anything
         self._one_write = asyncio.Lock()
         self._runner: web.AppRunner | None = None
@@ -101,25 +103,27 @@ class FaultProxy:
         """End all faults. Watches that were silent end: their clients have missed something."""
         self._background.call(self._mend())
 
-    def halt_after(self, writes: int, then: Callable[[], object] | None = None, match: Match = anything) -> None:
+    def halt_after(
+        self, writes: int, then: Callable[[], Coroutine[Any, Any, object]] | None = None, match: Match = anything
+    ) -> None:
         """Let so many writes through from now on and then nothing more, not even the answer to the last one.
 
-        Writes go one by one meanwhile, so that it is the same one each time. `halted` is set then; `resume` ends it.
+        Writes go one by one meanwhile, so that it is the same one each time. `halted` is True then; `resume` ends it.
 
         Args:
             writes: how many, at least one.
-            then: called in a thread, e.g. to kill the client.
+            then: begun in the background, e.g. to kill the client.
             match: writes that count.
         """
         assert writes > 0
-        self.halted.clear()
+        self.halted = False
         self._then, self._counts = then, match
         self._writes_left = writes
 
     def resume(self) -> None:
         """Let everything through again that `halt_after` stopped, or would have."""
         self._writes_left, self._then = None, None
-        self.halted.clear()
+        self.halted = False
 
     def answer(
         self,
@@ -172,7 +176,6 @@ class FaultProxy:
 
         async def act(call: Call, forward: Forward) -> web.StreamResponse:
             held.call = call
-            held.arrived.set()
             await held.go.wait()
             return await forward()
 
@@ -274,7 +277,8 @@ class FaultProxy:
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, _HOST, 0, ssl_context=self._tls).start()
-        self.access = self._upstream.at(f"https://{_HOST}:{self._runner.addresses[0][1]}")
+        scheme = "http" if self._tls is None else "https"
+        self.access = self._upstream.at(f"{scheme}://{_HOST}:{self._runner.addresses[0][1]}")
 
     async def _stop(self) -> None:
         for watch in self._watches:
@@ -295,11 +299,11 @@ class FaultProxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         agent = request.headers.get("User-Agent", "")
-        call = calls.read(request.method, request.path, request.query, body, agent, time.monotonic())
+        call = calls.read(request.method, request.path, request.query, body, agent, clock.monotonic())
         self.calls.append(call)
         if self._down is not None and self._down.hangs:
             await self._down.over.wait()
-        if self._down is not None or self.halted.is_set():
+        if self._down is not None or self.halted:
             raise _Abort
 
         async def forward(as_of: str | None = None) -> web.StreamResponse:
@@ -320,17 +324,17 @@ class FaultProxy:
         return await forward()
 
     async def _counted(self, request: web.Request, call: Call, body: bytes) -> web.StreamResponse:
-        if self.halted.is_set():
+        if self.halted:
             raise _Abort
         response = await self._forward(request, call, body)
         if self._writes_left is not None and call.status < HTTPStatus.BAD_REQUEST:
             self._writes_left -= 1
             if self._writes_left == 0:
-                self.halted.set()
+                self.halted = True
                 for watch in self._watches:
                     watch.finish(WatchEnd.RESET)
                 if self._then is not None:
-                    self._background.loop.run_in_executor(None, self._then)
+                    self._halting = asyncio.create_task(self._then())
                 raise _Abort
         return response
 

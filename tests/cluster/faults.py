@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from aiohttp import web
 
 from tests.cluster.background import Background
 from tests.cluster.calls import Call, Match
+from tests.cluster.waiting import wait_for
 
 __all__ = ("Down", "Fault", "Forward", "Held", "Watch", "WatchEnd", "failure", "relay")
 
@@ -54,15 +54,17 @@ class Held:
     """A request that is on its way and does not arrive, until it is let go.
 
     Attributes:
-        arrived: set when the request came.
         call: the request; None before it came.
     """
 
     def __init__(self, background: Background) -> None:
-        self.arrived = threading.Event()
         self.call: Call | None = None
         self.go = asyncio.Event()
         self._background = background
+
+    def await_arrival(self, seconds: float = 60.0) -> None:
+        """Wait until the request came."""
+        wait_for(lambda: self.call is not None, "a request comes that is to be held", seconds, poll_s=0.02)
 
     def release(self) -> None:
         """Let it go to the API server now."""

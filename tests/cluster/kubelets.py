@@ -65,7 +65,6 @@ class Kubelets:
         nodes: how many.
         default: image behind names that `images` does not know; None for none, so that they cannot be pulled.
         workers: whether workers run in the pods. Without, pods are just ready: for many of them.
-        tick_s: how often a worker looks for news.
 
     Attributes:
         images: by name; may be changed at any time.
@@ -84,7 +83,6 @@ class Kubelets:
         nodes: int = 3,
         default: Image | None = None,
         workers: bool = True,
-        tick_s: float = 0.02,
     ) -> None:
         self.images: dict[str, Image] = {}
         self.nodes: dict[str, Node] = {}
@@ -92,8 +90,6 @@ class Kubelets:
         self.api = AsyncApi(access, agent="kubelets")
         self.network = Network(self.api, operator_namespace, coordinator_port)
         self.workers_run = workers
-        self.tick_s = tick_s
-        self.probe_s = max(tick_s, 0.05)
         self._default = default
         self._background = background
         self._namespace = namespace
@@ -316,6 +312,8 @@ class Kubelets:
             if life.node is node:
                 life.freeze(frozen=False)
         node.up.set()
+        for life in self._lives.values():
+            life.attend()
 
 
 def _storage_class() -> Object:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ("PodLife",)
 
 _RETRY_S = 0.25
+_PROBE_S = 0.05
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.3, 3.0
 _KILLED = Exit(137)
 
@@ -52,6 +53,7 @@ class PodLife:
         self._restarts = 0
         self._last: Object = {}
         self._started_at = ""
+        self._attention = asyncio.Event()
         self._deleting = asyncio.Event()
         self._gone = asyncio.Event()
         self._route: Route | None = None
@@ -71,11 +73,17 @@ class PodLife:
         self.pod = pod
         if "deletionTimestamp" in pod["metadata"]:
             self._deleting.set()
+            self.attend()
 
     def gone(self) -> None:
         """The API server has it no more."""
         self._gone.set()
         self._deleting.set()
+        self.attend()
+
+    def attend(self) -> None:
+        """Something changed that the kubelet may have to write down."""
+        self._attention.set()
 
     def kill(self) -> None:
         """As SIGKILL: the process is gone, the pod is not."""
@@ -210,13 +218,14 @@ class PodLife:
             work = self._clean_up(image, environment)
         elif self._kubelets.workers_run:
             streams = self._kubelets.streams(self.namespace, environment["MILLPOND_APPLICATION_ID"])
-            disk, tick_s = self._kubelets.disk(self.pod), self._kubelets.tick_s
-            self.worker = Worker(self.name, environment, self._files, image, streams, disk, tick_s)
+            disk = self._kubelets.disk(self.pod)
+            self.worker = Worker(self.name, environment, self._files, image, streams, disk, self.attend)
             self.worker.freeze(frozen=self.frozen)
             work = self.worker.run()
         else:
             work = _idle()
         self._process = asyncio.create_task(work)
+        self._process.add_done_callback(lambda _: self.attend())
         self._started_at = containers.now()
         await self._patch(containers.running(), started=True)
         try:
@@ -226,7 +235,9 @@ class PodLife:
                 if ready != shown and self._node_is_up():
                     shown = ready
                     await self._patch(containers.running(), started=True, ready=ready)
-                await asyncio.wait({self._process}, timeout=self._kubelets.probe_s)
+                await self._attention.wait()
+                self._attention.clear()
+                await asyncio.wait({self._process}, timeout=_PROBE_S)
             return await self._ended()
         finally:
             await self._end_process()

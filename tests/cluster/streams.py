@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from millpond.protocol import clock
 
 __all__ = ("Pause", "Streams")
 
@@ -48,6 +50,7 @@ class Streams:
             in order never has that.
         violations: what must never be: one sentence each.
         cleaned_up: how often everything was deleted.
+        listeners: are called when a task gets another owner.
     """
 
     def __init__(self) -> None:
@@ -57,6 +60,7 @@ class Streams:
         self.fenced: list[tuple[str, str]] = []
         self.violations: list[str] = []
         self.cleaned_up = 0
+        self.listeners: dict[Callable[[], None], None] = {}
         self._running: dict[str, _Run] = {}
         self._stopped: dict[str, _Stop] = {}
 
@@ -66,7 +70,7 @@ class Streams:
 
     def standing_still(self) -> dict[str, float]:
         """Tasks that were processed once and are not now: for how long, in seconds."""
-        now = time.monotonic()
+        now = clock.monotonic()
         return {task: now - stop.at for task, stop in list(self._stopped.items())}
 
     def may_resume(self, task: str, worker: str, topology: str) -> bool:
@@ -82,6 +86,8 @@ class Streams:
             if run is not None and run.worker == previous and previous not in {by, owner}:
                 self.fenced.append((task, run.worker))
                 self._stop(task, "fenced")
+            for listener in list(self.listeners):
+                listener()
         return self.owners[task]
 
     def begin(self, task: str, worker: str, incarnation: str, topology: str) -> None:
@@ -102,7 +108,7 @@ class Streams:
         self._running[task] = _Run(worker, incarnation, topology)
         stopped = self._stopped.pop(task, None)
         if stopped is not None:
-            seconds = time.monotonic() - stopped.at
+            seconds = clock.monotonic() - stopped.at
             self.pauses.append(Pause(task, stopped.at, seconds, stopped.why, stopped.worker, worker))
 
     def end(self, task: str, incarnation: str, why: str) -> None:
@@ -122,4 +128,4 @@ class Streams:
 
     def _stop(self, task: str, why: str) -> None:
         run = self._running.pop(task)
-        self._stopped[task] = _Stop(run.worker, time.monotonic(), why)
+        self._stopped[task] = _Stop(run.worker, clock.monotonic(), why)

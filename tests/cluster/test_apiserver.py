@@ -141,7 +141,7 @@ def test_an_api_server_of_ones_own_can_be_frozen(api_server, background):
     starting = ApiServer(controllers=False)
     with starting as server, Api(background, server.admin) as client:
         with starting.frozen():
-            waiting = background.submit(client._api.list("Namespace"))
+            waiting = background.submit(client.inside.list("Namespace"))
             with pytest.raises(TimeoutError):
                 waiting.result(0.3)
         assert waiting.result(30)

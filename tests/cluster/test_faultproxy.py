@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from http import HTTPStatus
 
 import aiohttp
@@ -11,6 +10,7 @@ import pytest
 from tests.cluster.api import Api, ApiFailure, AsyncApi
 from tests.cluster.calls import on
 from tests.cluster.faultproxy import FaultProxy, WatchEnd
+from tests.cluster.waiting import wait_for
 from tests.support.kafka import eventually
 
 
@@ -66,14 +66,18 @@ def test_a_client_with_a_token_is_who_the_token_says(api, proxy, background, api
 
 def test_nothing_gets_through_after_the_write_it_was_told_of(client, proxy, api, namespace):
     """The write is done, its client does not learn of it, and whatever it does then is in vain."""
-    killed = threading.Event()
-    proxy.halt_after(2, killed.set)
+    killed = []
+
+    async def kill():
+        killed.append(True)
+
+    proxy.halt_after(2, kill)
     client.apply(config_map(namespace, "one"))
     for name in ("two", "three"):
         with pytest.raises(aiohttp.ClientError):
             client.apply(config_map(namespace, name))
-    assert proxy.halted.is_set()
-    assert killed.wait(30)
+    assert proxy.halted
+    wait_for(lambda: killed, "it is told")
     assert names(api, namespace) == {"one", "two"}
     proxy.resume()
     client.apply(config_map(namespace, "three"))
@@ -100,8 +104,8 @@ def test_requests_are_answered_with_errors_as_often_as_wanted(client, proxy, api
 def test_a_write_can_be_held_back_while_others_pass(client, proxy, api, background, namespace):
     """As that of a leader that is frozen in the middle of it."""
     held = proxy.hold(on("configmaps", "write"))
-    writing = background.submit(client._api.apply(config_map(namespace, "late")))
-    assert held.arrived.wait(30)
+    writing = background.submit(client.inside.apply(config_map(namespace, "late")))
+    held.await_arrival()
     client.apply(config_map(namespace, "early"))
     assert names(api, namespace) == {"early"}
     held.release()
@@ -126,7 +130,7 @@ def test_lists_and_objects_can_be_as_they_were(client, proxy, api, namespace):
 def test_an_unreachable_api_server_breaks_connections_or_lets_them_hang(hangs, client, proxy, background, namespace):
     """Requests fail, or arrive when it is over."""
     with proxy.unreachable(hangs=hangs):
-        waiting = background.submit(client._api.apply(config_map(namespace)))
+        waiting = background.submit(client.inside.apply(config_map(namespace)))
         with pytest.raises((aiohttp.ClientError, TimeoutError)):
             waiting.result(0.3)
     if hangs:

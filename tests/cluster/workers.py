@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
+import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from millpond.protocol import (
     TaskReport,
     TaskState,
     Trouble,
+    clock,
 )
 from millpond.protocol.client import CoordinatorClient
 from tests.cluster.images import Image
@@ -35,7 +36,8 @@ __all__ = ("Exit", "Worker")
 END = 20_000
 """Records in each task's changelogs."""
 _REPORT_S = 0.5
-_RETRY_S = 0.2
+_TURN_S = 0.005
+_LEAVING_S = 0.2
 _DOOR_S = 2.0
 
 
@@ -65,7 +67,7 @@ class Worker:
         image: what it runs.
         streams: the application in Kafka.
         disk: offsets of the state it has, by task; kept for the next one with this volume.
-        tick_s: how often it looks for news.
+        changed: is called when it may have become ready, or may be so no more.
 
     Attributes:
         incarnation: different for each start.
@@ -82,7 +84,7 @@ class Worker:
         image: Image,
         streams: Streams,
         disk: dict[str, float],
-        tick_s: float = 0.02,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.image = image
@@ -92,13 +94,15 @@ class Worker:
         self.frozen = False
         self._streams = streams
         self._disk = disk
-        self._tick_s = tick_s
+        self._changed = changed
+        self._attention = asyncio.Event()
         self._held: dict[str, _Held] = {}
         self._found: dict[str, str] = {}
         self._ordered: set[tuple[str, str | None, str]] = set()
         self._taking: dict[tuple[str, str | None, str], float] = {}
         self._leaving = False
         self._patience_s = _seconds(environment.get("MILLPOND_SHUTDOWN_TIMEOUT", "20s"))
+        self._crashes_at = float("inf")
         self._reported_at = self._progressed_at = self._look_again_at = 0.0
         self._settled = False
         self._urgent = False
@@ -132,6 +136,7 @@ class Worker:
     def terminate(self) -> None:
         """As SIGTERM: it hands its tasks over, as long as somebody is there to take them, and ends."""
         self._leaving = self._urgent = True
+        self._attention.set()
 
     def freeze(self, *, frozen: bool) -> None:
         """As SIGSTOP and SIGCONT; its connections are its network's business."""
@@ -139,6 +144,17 @@ class Worker:
         self._progressed_at = 0.0
         if frozen:
             self._stop_all("froze")
+        self._attention.set()
+
+    def _look(self) -> None:
+        """Something changed that it may have to follow."""
+        self._look_again_at = 0.0
+        self._attention.set()
+
+    def _heard(self) -> None:
+        """The coordinator was heard of."""
+        self._attention.set()
+        self._changed()
 
     async def run(self) -> Exit:
         """Until it ends; cancelled, it dies without a word."""
@@ -161,7 +177,9 @@ class Worker:
 
     async def _work(self) -> Exit:
         self.started = True
-        began = time.monotonic()
+        if self.image.crash is not None:
+            self._crashes_at = clock.monotonic() + self.image.crash_after
+        self._streams.listeners[self._look] = None
         heartbeats = asyncio.create_task(self._client.run()) if self._client is not None else None
         try:
             # Kafka says so: nobody else has to.
@@ -172,16 +190,16 @@ class Worker:
                     self._hold(task, Role.ACTIVE)
             while not (self._leaving and self._may_leave()):
                 if not self.frozen:
-                    if self.image.crash is not None and time.monotonic() - began >= self.image.crash_after:
+                    if clock.monotonic() >= self._crashes_at:
                         return _crash(self.image)
                     if self.refusal is RefusalCode.REPLACED:
                         return Exit(1, '{"reason": "OwnershipError", "message": "A newer process has this name."}')
                     self._turn()
-                    if self._leaving:
-                        self._patience_s -= self._tick_s
-                await asyncio.sleep(self._tick_s)
+                    self._changed()
+                await self._rest()
             self._stop_all("ended")
         finally:
+            self._streams.listeners.pop(self._look, None)
             if heartbeats is not None:
                 heartbeats.cancel()
                 await asyncio.gather(heartbeats, return_exceptions=True)
@@ -189,6 +207,32 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._client.goodbye(), 1)
         return Exit(0, reason="Completed")
+
+    async def _rest(self) -> None:
+        """Wait until something changed, or until it is time for the next thing."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if self.frozen else max(0.0, self._next_s())):
+                await self._attention.wait()
+        await asyncio.sleep(_TURN_S)  # more may come with it
+        self._attention.clear()
+
+    def _next_s(self) -> float:
+        """Seconds until there is something to do, whatever comes."""
+        now = clock.monotonic()
+        waits = [
+            self._reported_at + _REPORT_S - now,
+            self._crashes_at - now,
+            *(at - now for at in self._taking.values()),
+        ]
+        rate = self._rate()
+        waits += [(END - held.offset) / rate for held in self._held.values() if held.offset < END]
+        if self._leaving:
+            waits.append(min(_LEAVING_S, self._patience_s))
+        return min(waits)
+
+    def _rate(self) -> float:
+        """How many changelog records it restores in a second."""
+        return END / self.image.restores_for if self.image.restores_for else END * 1e6
 
     def _may_resume(self, task: str) -> bool:
         return self._streams.may_resume(task, self.name, self.image.topology.hash)
@@ -199,15 +243,18 @@ class Worker:
             return
         claims = {task: TaskReport(Role.ACTIVE, TaskState.ACQUIRING) for task in mine}
         self._client.report(claims, {task: int(offset) for task, offset in self._disk.items()}, {}, Epoch())
-        until = time.monotonic() + _DOOR_S
-        while not self._client.heard.is_set() and time.monotonic() < until:  # noqa: ASYNC110 - it is a thread's event
-            await asyncio.sleep(self._tick_s)
+        until = clock.monotonic() + _DOOR_S
+        while not self._client.heard.is_set() and clock.monotonic() < until:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(until - clock.monotonic()):
+                    await self._attention.wait()
+            self._attention.clear()
 
     def _may_leave(self) -> bool:
         if self._client is None or self._client.refusal is not None or self._patience_s <= 0:
             return True
         at, answer = self._client.connected_at, self.answer
-        if at is None or answer is None or time.monotonic() - at > answer.session_timeout_ms / 1000:
+        if at is None or answer is None or clock.monotonic() - at > answer.session_timeout_ms / 1000:
             return True
         return answer.may_leave or not any(each.role is Role.ACTIVE for each in self._held.values())
 
@@ -216,13 +263,13 @@ class Worker:
     def _turn(self) -> None:
         before = self._standing()
         answer = self._client.news() if self._client is not None else None
-        now = time.monotonic()
+        now = clock.monotonic()
         if self._shut_out:
             self._withdraw()
         elif answer is not None:
             self.answer = answer
         if self.answer is not None and (answer is not None or now >= self._look_again_at):
-            self._look_again_at = now + _RETRY_S
+            self._look_again_at = float("inf")
             self._follow(self.answer)
         self._take_over()
         self._progress()
@@ -245,7 +292,7 @@ class Worker:
         streams = self._streams
         orders = {(task, order.previous, owner) for order in answer.take_over for task, owner in order.owners.items()}
         for each in orders - self._ordered:  # each is carried out once, however often it is repeated
-            self._taking[each] = time.monotonic() + self.image.takes_over_after
+            self._taking[each] = clock.monotonic() + self.image.takes_over_after
         self._ordered = orders
         for task, owner in answer.release.items():
             held = self._held.get(task)
@@ -268,7 +315,7 @@ class Worker:
                 self._drop(task)
 
     def _take_over(self) -> None:
-        now = time.monotonic()
+        now = clock.monotonic()
         for (task, previous, owner), due in list(self._taking.items()):
             if now >= due:
                 del self._taking[task, previous, owner]
@@ -279,9 +326,11 @@ class Worker:
 
     def _progress(self) -> None:
         """Restore a little, notice who was fenced, and begin with what is complete."""
-        now = time.monotonic()
+        now = clock.monotonic()
         passed, self._progressed_at = now - (self._progressed_at or now), now
-        rate = END / self.image.restores_for if self.image.restores_for else END * 1e6
+        if self._leaving:
+            self._patience_s -= passed
+        rate = self._rate()
         for task, held in list(self._held.items()):
             if held.role is Role.ACTIVE and self._streams.owners.get(task) != self.name:
                 self._found[task] = self._streams.owners.get(task, "")
@@ -351,7 +400,7 @@ class Worker:
         files = {"MILLPOND_COORDINATOR_TOKEN_FILE": "token", "MILLPOND_COORDINATOR_CA_FILE": "ca.crt"}
         token, ca = (self._files / name if variable in self._environment else None for variable, name in files.items())
         trouble = Trouble(*self.image.trouble) if self.image.trouble is not None else None
-        return CoordinatorClient(
+        client = CoordinatorClient(
             self._environment["MILLPOND_COORDINATOR_URL"],
             base,
             self.image.topology if trouble is None else None,
@@ -359,6 +408,20 @@ class Worker:
             ca_file=ca,
             trouble=lambda: trouble,
         )
+        client.heard = _Bell(self._heard)
+        return client
+
+
+class _Bell(threading.Event):
+    """An event that rings each time it is set."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        super().__init__()
+        self._ring = ring
+
+    def set(self) -> None:
+        super().set()
+        self._ring()
 
 
 def _crash(image: Image) -> Exit:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ from millpond.protocol import (
     TaskReport,
     TaskState,
     TopologySummary,
+    clock,
     decode_heartbeat,
     encode,
 )
@@ -47,12 +47,12 @@ def heartbeat(
 
 async def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 20.0) -> Any:
     """Wait until something holds."""
-    deadline = time.monotonic() + timeout_s
+    deadline = clock.monotonic() + timeout_s
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        assert clock.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         await asyncio.sleep(0.005)
 
 

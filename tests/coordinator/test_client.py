@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import logging
 import threading
-import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ from typing import Any
 import pytest
 
 from millpond.errors import ConfigError
-from millpond.protocol import Answer, Epoch, Heartbeat, Refusal, RefusalCode, Role, TaskReport, TopologySummary
+from millpond.protocol import Answer, Epoch, Heartbeat, Refusal, RefusalCode, Role, TaskReport, TopologySummary, clock
 from millpond.protocol.client import CoordinatorClient
 from tests.coordinator.support import Reply, Scripted, answer, client, connected, eventually, http, running
+from tests.simulation.running import simulate
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 60))
+    simulate(scenario)
 
 
 class Good(Scripted):
@@ -72,10 +72,10 @@ def test_an_urgent_report_does_not_wait_for_the_poll_that_is_under_way() -> None
             await eventually(lambda: len(server.heartbeats) >= 2, "a poll that waits")
             for number in range(5):
                 task = f"0_{number}"
-                began = time.monotonic()
+                began = clock.monotonic()
                 worker.report(running(task), {}, {}, Epoch(1, 1), urgent=True)
                 await eventually(lambda task=task: task in server.heartbeats[-1].tasks, "it")
-                assert time.monotonic() - began < 5  # a turn takes 8 s
+                assert clock.monotonic() - began < 5  # a turn takes 8 s
 
     run(scenario())
 
@@ -429,6 +429,6 @@ def test_the_lags_of_a_worker_that_reported_nothing_lately_are_unknown(monkeypat
     tasks = {"0_0": TaskReport(Role.ACTIVE, lag=0), "0_1": TaskReport(Role.STANDBY, lag=3)}
     client.report(tasks, {}, {}, Epoch())
     assert client._heartbeat(0).tasks == tasks
-    later = time.monotonic() + 5
-    monkeypatch.setattr("millpond.protocol.client.time.monotonic", lambda: later)
+    later = clock.monotonic() + 5
+    monkeypatch.setattr("millpond.protocol.clock.monotonic", lambda: later)
     assert {task: report.lag for task, report in client._heartbeat(0).tasks.items()} == {"0_0": 0, "0_1": None}

@@ -44,12 +44,13 @@ from millpond_operator.coordinator import (
 )
 from millpond_operator.coordinator.application import Application
 from tests.coordinator.support import APP, connected, eventually, heartbeat, running, topology
+from tests.simulation.running import simulate
 
 QUICK = EngineOptions(session_timeout=timedelta(seconds=3), gathering=timedelta(milliseconds=1))
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 60))
+    simulate(scenario)
 
 
 class Service:

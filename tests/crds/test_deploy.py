@@ -10,8 +10,8 @@ import yaml
 
 from tests.cluster.api import KINDS, ApiFailure
 from tests.cluster.installing import manifests
+from tests.cluster.waiting import wait_for
 from tests.crds.conftest import REPOSITORY
-from tests.operating.stage import wait_for
 
 DEPLOY = REPOSITORY / "deploy"
 NAMESPACE = "millpond-system"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 import aiohttp
 from aiohttp import web
 
+from millpond.protocol import clock
 from millpond_operator.kubernetes import APP_LABEL, Connection
 from millpond_operator.kubernetes.client import Object
 from millpond_operator.kubernetes.kinds import Kind
@@ -33,9 +33,9 @@ def run(scenario: Coroutine[Any, Any, T], timeout_s: float = _TIMEOUT_S) -> T:
 
 async def until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:
     """Wait until something holds."""
-    deadline = time.monotonic() + timeout_s
+    deadline = clock.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain: {what}"
+        assert clock.monotonic() < deadline, f"waited {timeout_s} s in vain: {what}"
         await asyncio.sleep(_POLL_S)
 
 

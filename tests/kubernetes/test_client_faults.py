@@ -24,7 +24,8 @@ from millpond_operator.kubernetes import (
 )
 from millpond_operator.kubernetes.connection import TokenFile
 from millpond_operator.kubernetes.kinds import CONFIG_MAP
-from tests.kubernetes.support import an_object, run, serving
+from tests.kubernetes.support import an_object, serving
+from tests.simulation.running import simulate
 
 Answer = Callable[[], web.Response]
 
@@ -81,7 +82,7 @@ def test_reading_is_tried_again(code: int) -> None:
             assert (await client.get(CONFIG_MAP, "ns", "a"))["metadata"]["name"] == "a"
         assert len(server.requests) == 3
 
-    run(scenario())
+    simulate(scenario())
 
 
 @pytest.mark.usefixtures("quick", "impatient")
@@ -95,7 +96,7 @@ def test_reading_gives_up() -> None:
                 await client.get(CONFIG_MAP, "ns", "a")
         assert len(server.requests) > 3
 
-    run(scenario())
+    simulate(scenario())
 
 
 @pytest.mark.parametrize(("code", "expected"), [(429, TooManyRequests), (500, Unavailable), (418, ApiError)])
@@ -115,7 +116,7 @@ def test_writing_is_never_tried_again(code: int, expected: type[ApiError]) -> No
                 assert (caught.value.status, caught.value.retry_after) == (code, 7.0)
         assert len(server.requests) == 3
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_a_wish_for_a_pause_is_respected() -> None:
@@ -132,7 +133,7 @@ def test_a_wish_for_a_pause_is_respected() -> None:
             with pytest.raises(TooManyRequests):
                 await client.get(CONFIG_MAP, "ns", "a")
 
-    run(scenario())
+    simulate(scenario())
 
 
 @pytest.mark.usefixtures("quick", "impatient")
@@ -151,7 +152,7 @@ def test_silence_ends() -> None:
             with pytest.raises(Unavailable, match="did not answer GET"):
                 await client.get(CONFIG_MAP, "ns", "a")
 
-    run(scenario())
+    simulate(scenario())
 
 
 @pytest.mark.usefixtures("quick")
@@ -167,7 +168,7 @@ def test_an_api_server_that_is_away_is_said() -> None:
                 await client.apply(CONFIG_MAP, an_object(CONFIG_MAP, "a"))
         assert b'rest_client_requests_total{code="<error>",method="PATCH"} 1.0' in metrics.exposed()
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_a_list_that_expires_is_read_from_the_start() -> None:
@@ -184,7 +185,7 @@ def test_a_list_that_expires_is_read_from_the_start() -> None:
         assert "continue" not in server.requests[2].query
         assert server.requests[3].query["continue"] == "more"
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_a_replaced_token_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +208,7 @@ def test_a_replaced_token_is_read_again(tmp_path: Path, monkeypatch: pytest.Monk
             file.unlink()
             assert client.connection.bearer() == "third"
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_an_answer_that_is_no_status_is_shown() -> None:
@@ -219,7 +220,7 @@ def test_an_answer_that_is_no_status_is_shown() -> None:
             with pytest.raises(NotFound, match="with 404: no such host"):
                 await client.get(CONFIG_MAP, "ns", "a")
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_warnings_are_passed_on_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -234,7 +235,7 @@ def test_warnings_are_passed_on_once(caplog: pytest.LogCaptureFixture) -> None:
             await client.get(CONFIG_MAP, "ns", "a")
 
     with caplog.at_level(logging.WARNING):
-        run(scenario())
+        simulate(scenario())
     assert len([record for record in caplog.records if "old version" in record.message]) == 1
 
 
@@ -260,4 +261,4 @@ def test_more_requests_than_allowed_wait() -> None:
             await asyncio.gather(*(client.get(CONFIG_MAP, "ns", "a") for _ in range(20)))
         assert most == 3
 
-    run(scenario())
+    simulate(scenario())

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from millpond.protocol import clock
 from millpond_operator.kubernetes import (
     Client,
     Forbidden,
@@ -18,7 +19,6 @@ from millpond_operator.kubernetes import (
     Lease,
     LeaseOptions,
     Unavailable,
-    boottime,
 )
 from millpond_operator.kubernetes.client import Object
 from millpond_operator.kubernetes.kinds import LEASE, Kind
@@ -38,7 +38,7 @@ class Clock:
         self.ahead = 0.0
 
     def __call__(self) -> float:
-        return boottime() + self.ahead
+        return clock.boottime() + self.ahead
 
 
 class Cut(Client):

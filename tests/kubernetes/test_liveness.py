@@ -13,7 +13,8 @@ import pytest
 from millpond_operator.controllers.liveness import Check, HealthServer, stuck
 from millpond_operator.controllers.metrics import OperatorMetrics
 from millpond_operator.controllers.queue import WorkQueue
-from tests.kubernetes.support import fetched, run
+from tests.kubernetes.support import fetched
+from tests.simulation.running import simulate
 
 
 @asynccontextmanager
@@ -41,7 +42,7 @@ def test_probes_say_what_is_wrong() -> None:
             server.also_alive(broken)
             assert await fetched(f"{url}/healthz") == (503, "One.\nbroken failed: KeyError('x').\n")
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_a_reconciliation_that_hangs_is_found() -> None:
@@ -61,7 +62,7 @@ def test_a_reconciliation_that_hangs_is_found() -> None:
         queue.done("ns/app")
         assert check() is None
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_figures_are_exposed() -> None:
@@ -99,4 +100,4 @@ def test_figures_are_exposed() -> None:
         ):
             assert line in text
 
-    run(scenario())
+    simulate(scenario())

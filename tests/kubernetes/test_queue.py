@@ -12,7 +12,8 @@ import pytest
 from millpond_operator.controllers.metrics import OperatorMetrics
 from millpond_operator.controllers.queue import WorkQueue
 from millpond_operator.kubernetes import LeadershipLost, TooManyRequests
-from tests.kubernetes.support import run, until
+from tests.kubernetes.support import until
+from tests.simulation.running import simulate
 
 SHORT = timedelta(milliseconds=5)
 LONG = timedelta(minutes=10)
@@ -28,7 +29,7 @@ def test_keys_come_in_order_and_once() -> None:
         assert len(queue) == 3
         assert [await queue.get() for _ in range(3)] == ["a", "b", "c"]
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_a_key_that_is_worked_on_comes_again_after_that() -> None:
@@ -47,7 +48,7 @@ def test_a_key_that_is_worked_on_comes_again_after_that() -> None:
         queue.done("a")
         assert queue.idle
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_a_key_for_later_comes_when_it_is_due() -> None:
@@ -63,7 +64,7 @@ def test_a_key_for_later_comes_when_it_is_due() -> None:
         assert [await queue.get(), await queue.get()] == ["b", "a"]
         assert queue.waiting == 0
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_failures_wait_longer_each_time() -> None:
@@ -81,7 +82,7 @@ def test_failures_wait_longer_each_time() -> None:
         assert queue.add_rate_limited("a").total_seconds() <= 1
         assert queue.add_rate_limited("a", timedelta(seconds=30)).total_seconds() == 30
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_workers_share_the_keys() -> None:
@@ -115,7 +116,7 @@ def test_workers_share_the_keys() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_a_failed_key_comes_again_and_others_go_on() -> None:
@@ -142,7 +143,7 @@ def test_a_failed_key_comes_again_and_others_go_on() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_the_api_servers_wish_is_respected() -> None:
@@ -163,7 +164,7 @@ def test_the_api_servers_wish_is_respected() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_a_handler_may_ask_to_be_called_again() -> None:
@@ -186,7 +187,7 @@ def test_a_handler_may_ask_to_be_called_again() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_lost_leadership_ends_the_work() -> None:
@@ -205,7 +206,7 @@ def test_lost_leadership_ends_the_work() -> None:
         with pytest.raises(LeadershipLost):
             await queue.run(handle, workers=2)
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_a_cancelled_taker_passes_its_turn_on() -> None:
@@ -221,7 +222,7 @@ def test_a_cancelled_taker_passes_its_turn_on() -> None:
         with pytest.raises(asyncio.CancelledError):
             await first
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_figures_tell_depth_and_waits() -> None:
@@ -252,4 +253,4 @@ def test_figures_tell_depth_and_waits() -> None:
         assert 'workqueue_work_duration_seconds_sum{name="streamapp"} 2.0' in text
         assert 'workqueue_retries_total{name="streamapp"} 1.0' in text
 
-    run(scenario())
+    simulate(scenario())

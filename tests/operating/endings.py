@@ -84,7 +84,7 @@ def difference(wanted: Any, found: Any, path: str = "") -> list[str]:
 
 
 async def _look(api: Api, namespace: str, name: str) -> list[Any]:
-    inside = api._api
+    inside = api.inside
     return await asyncio.gather(
         inside.find("StreamApp", namespace, name),
         *(inside.list(kind, namespace, f"{_LABEL}={name}") for kind in _KINDS),

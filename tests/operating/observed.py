@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cluster.api import Object
+from tests.cluster.waiting import unchanged
 from tests.operating.scene import Scene
-from tests.operating.stage import unchanged
 
 __all__ = ("at_rest", "observed")
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.api import Api, ApiFailure, Object
-from tests.cluster.apiserver import SharedApiServer
-from tests.cluster.background import Background
 from tests.cluster.faultproxy import FaultProxy
 from tests.cluster.kubelets import Kubelets
-from tests.operating.process import PATIENCE_S, Operator
-from tests.operating.stage import POLL_S, Stage, wait_for
+from tests.cluster.waiting import PATIENCE_S, POLL_S, wait_for
+from tests.operating.operators import Operator
+from tests.operating.stage import Stage
+from tests.operating.world import World
 
 __all__ = ("BASE", "TASKS", "Scene", "merged", "scene_of")
 
@@ -178,21 +177,17 @@ def condition_in(status: Object, type: str) -> Object:
 
 
 @contextlib.contextmanager
-def scene_of(
-    api: Api, server: SharedApiServer, background: Background, directory: Path, name: str, **settings: str
-) -> Iterator[Scene]:
+def scene_of(world: World, directory: Path, name: str, **settings: str) -> Iterator[Scene]:
     """Set it up, and take it down; afterwards nothing must have been that must never be."""
-    namespace = f"{name}-{uuid.uuid4().hex[:8]}"
-    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    namespace = world.namespace(name)
     try:
-        with Stage(api, background, server, namespace, directory, _CALM | settings, TASKS, tick_s=0.05) as stage:
+        with Stage(world, namespace, directory, _CALM | settings, TASKS) as stage:
             stage.kubelets.images["delays:3"] = stage.kubelets.images["delays:2"]
             stage.start()
-            process = stage.operator.process
-            yield Scene(api, namespace, stage.kubelets, stage.operator, stage.proxy)
-            log = stage.operator.log.read_text()
-            assert stage.operator.process is process and stage.operator.alive, f"the operator ended:\n{log[-8000:]}"
+            yield Scene(world.api, namespace, stage.kubelets, stage.operator, stage.proxy)
+            log = stage.operator.tail(1_000_000)
+            assert stage.operator.starts == 1 and stage.operator.alive, f"the operator ended:\n{log[-8000:]}"
             assert "Traceback" not in log, log[log.index("Traceback") :][:8000]
             assert not stage.violations()
     finally:
-        api.delete("Namespace", None, namespace)
+        world.api.delete("Namespace", None, namespace)

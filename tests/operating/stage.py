@@ -1,6 +1,6 @@
 """A cluster of one namespace with nodes, an operator behind a proxy that makes trouble, and users of StreamApps.
 
-with Stage(api, background, api_server, namespace, tmp_path) as stage:
+with Stage(world, namespace, tmp_path) as stage:
     stage.start()
     app = stage.app("delays")
     app.apply(replicas=2)
@@ -9,70 +9,59 @@ with Stage(api, background, api_server, namespace, tmp_path) as stage:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from tests.cluster.api import Api, Object
-from tests.cluster.apiserver import SharedApiServer
-from tests.cluster.background import Background
+from tests.cluster.api import Object
 from tests.cluster.calls import Call, Match
 from tests.cluster.faultproxy import FaultProxy
 from tests.cluster.images import Image, topology
 from tests.cluster.kubelets import Kubelets
 from tests.cluster.streams import Streams
+from tests.cluster.waiting import unchanged, wait_for
 from tests.operating.endings import difference, ending
-from tests.operating.process import PATIENCE_S, Operator, grant_rights
+from tests.operating.operators import Operator, grant_rights
+from tests.operating.world import World
 
-__all__ = ("App", "Stage", "about", "unchanged", "wait_for")
+__all__ = ("LEASE", "App", "Stage", "about")
 
 LEASE = "millpond-operator"
-POLL_S = 0.2
-T = TypeVar("T")
-#: What has not changed for so long has come to rest: controllers pause between two steps.
-_REST_S = 3.0
+_DEPLOYMENT_S = 0.05
 
 
 class Stage:
     """The namespace and all that works in it.
 
     Args:
-        api: a user's, with all rights.
-        background: for what serves and simulates.
-        api_server: the real one.
+        world: that it is in.
         namespace: the operator's and the applications'.
         directory: for kubeconfig and log.
         settings: of the operator, without their prefix.
         tasks: of each application.
-        tick_s: how often a worker looks for news.
 
     Attributes:
-        crashed: set when `crash` has come to its end.
+        crashed: whether `crash` has come to its end since this was last set to False.
     """
 
     def __init__(
         self,
-        api: Api,
-        background: Background,
-        api_server: SharedApiServer,
+        world: World,
         namespace: str,
         directory: Path,
         settings: dict[str, str] | None = None,
         tasks: int = 4,
-        tick_s: float = 0.02,
     ) -> None:
-        self.api = api
+        self.api = world.api
         self.namespace = namespace
-        self._background = background
-        self._server = api_server
+        self.world = world
         self._directory = directory
         self._settings = settings
         self.tasks = tasks
-        self.crashed = threading.Event()
-        self.kubelets = Kubelets(background, api_server.admin, namespace, operator_namespace=namespace, tick_s=tick_s)
+        self.crashed = False
+        self.kubelets = Kubelets(world.background, world.server.admin, namespace, operator_namespace=namespace)
         for tag in ("1", "2"):
             self.kubelets.images[f"delays:{tag}"] = Image(topology(tasks))
         self.kubelets.images["delays:bad"] = Image(topology(tasks, hash="h2", store="others"))
@@ -87,7 +76,7 @@ class Stage:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for operator in self.operators:
-            operator.kill()
+            operator.__exit__()
             if kind is not None:
                 print(f"\n{operator.log}:\n{operator.tail(100)}")
         for proxy in self.proxies:
@@ -96,10 +85,10 @@ class Stage:
 
     def add_operator(self) -> Operator:
         """Have one more operator, which is not started, behind a proxy of its own."""
-        proxy = FaultProxy(self._background, self._server.admin, self._server.authority).__enter__()
+        proxy = FaultProxy(self.world.background, self.world.server.admin, self.world.server.authority).__enter__()
         self.proxies.append(proxy)
         name = f"operator-{len(self.operators)}"
-        operator = Operator(self.api, proxy.access, self.namespace, self._directory, self._settings, name)
+        operator = self.world.operator(self.api, proxy.access, self.namespace, self._directory, self._settings, name)
         self.operators.append(operator)
         return operator
 
@@ -118,31 +107,29 @@ class Stage:
         self.operator.start()
         self.operator.await_leading()
 
-    def crash(self) -> None:
+    async def crash(self) -> None:
         """Kill the operator, and start it again; the lease of the dead is not waited for."""
-        self.operator.kill()
-        self.api.delete("Lease", self.namespace, LEASE)
+        await asyncio.to_thread(self.operator.kill)
+        await self.api.inside.delete("Lease", self.namespace, LEASE)
         self.proxy.resume()
-        self.operator.start()
-        self.crashed.set()
+        await asyncio.to_thread(self.operator.start)
+        self.crashed = True
 
     @contextlib.contextmanager
     def kept_running(self) -> Iterator[None]:
         """As a Deployment does: an operator that ended starts again."""
-        over = threading.Event()
 
-        def keep() -> None:
-            while not over.wait(0.05):
+        async def keep() -> None:
+            while True:
+                await asyncio.sleep(_DEPLOYMENT_S)
                 if not self.operator.alive:
-                    self.operator.start()
+                    await asyncio.to_thread(self.operator.start)
 
-        keeper = threading.Thread(target=keep, name="deployment")
-        keeper.start()
+        keeping = self.world.background.submit(keep())
         try:
             yield
         finally:
-            over.set()
-            keeper.join()
+            keeping.cancel()
 
     def app(self, name: str) -> App:
         """One that does not exist yet."""
@@ -252,50 +239,3 @@ def about(app: App) -> Match:
         return call.name == app.name or call.name.startswith((f"{app.name}-", f"{app.name}."))
 
     return match
-
-
-def unchanged(look: Callable[[], T], what: str) -> T:
-    """Wait until something has not changed for a while.
-
-    Args:
-        look: asks for it.
-        what: in words.
-
-    Returns:
-        What it is.
-
-    Raises:
-        AssertionError: it does not come to that.
-    """
-    found, since, deadline = look(), time.monotonic(), time.monotonic() + PATIENCE_S
-    while time.monotonic() - since < _REST_S:
-        assert time.monotonic() < deadline, f"{what} does not come to rest"
-        time.sleep(POLL_S)
-        if (now := look()) != found:
-            found, since = now, time.monotonic()
-    return found
-
-
-def wait_for(
-    condition: Callable[[], object],
-    what: str,
-    seconds: float = PATIENCE_S,
-    otherwise: Callable[[], object] = lambda: "",
-    poll_s: float = POLL_S,
-) -> None:
-    """Wait until a condition holds that takes requests to find out.
-
-    Args:
-        condition: what.
-        what: in words.
-        seconds: how long.
-        otherwise: what there is instead.
-        poll_s: how often it is looked at; what is only passing wants more than others.
-
-    Raises:
-        AssertionError: it does not.
-    """
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}\n{otherwise()}"
-        time.sleep(poll_s)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
+from millpond.protocol import clock
 from tests.cluster.api import Object
 from tests.cluster.calls import Call, is_write
 from tests.cluster.faultproxy import FaultProxy, WatchEnd, on
-from tests.operating.stage import LEASE, App, Stage, wait_for
+from tests.cluster.waiting import wait_for
+from tests.operating.stage import LEASE, App, Stage
 
 SETTINGS = {
     "RESYNC_INTERVAL": "1s",
@@ -28,13 +29,12 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def stage(api, background, api_server, crds, tmp_path_factory):
-    namespace = f"api-faults-{uuid.uuid4().hex[:8]}"
-    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    with Stage(api, background, api_server, namespace, tmp_path_factory.mktemp("operator"), SETTINGS) as stage:
+def stage(world, tmp_path_factory):
+    namespace = world.namespace("api-faults")
+    with Stage(world, namespace, tmp_path_factory.mktemp("operator"), SETTINGS) as stage:
         stage.start()
         yield stage
-    api.delete("Namespace", None, namespace)
+    world.api.delete("Namespace", None, namespace)
 
 
 @pytest.fixture
@@ -149,8 +149,8 @@ def test_workers_process_while_the_api_server_is_away(seconds, hangs, stage, app
     app.streams.pauses.clear()
     with stage.kept_running():
         with stage.proxy.unreachable(hangs=hangs):
-            until = time.monotonic() + seconds
-            wait_for(lambda: time.monotonic() > until or still(app), "", poll_s=0.05)
+            until = clock.monotonic() + seconds
+            wait_for(lambda: clock.monotonic() > until or still(app), "", poll_s=0.05)
             assert not still(app)
             app.apply(image="delays:2")
         app.runs()
@@ -214,7 +214,7 @@ def still(app: App) -> bool:
 def quiet(stage: Stage) -> bool:
     """Whether the operator has written nothing for a while."""
     last = max((call.at for call in stage.proxy.calls if is_write(call)), default=0.0)
-    return time.monotonic() - last > 3.0
+    return clock.monotonic() - last > 3.0
 
 
 def pods_of(app: App) -> dict[str, str]:

@@ -5,16 +5,17 @@ All of it goes wrong at once, in one namespace with one operator, so that a test
 
 from __future__ import annotations
 
-import time
+import functools
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
 
+from millpond.protocol import clock
 from tests.cluster.api import Object
 from tests.cluster.calls import Call
 from tests.cluster.images import Image, topology
+from tests.cluster.waiting import together
 from tests.operating.scene import BASE, TASKS, Scene, condition_in, merged, scene_of
 
 _GOOD = Image(topology(partitions=TASKS))
@@ -22,8 +23,8 @@ _QUIET_S = 4.0
 
 
 @pytest.fixture(scope="module")
-def scene(api, api_server, background, crds, tmp_path_factory) -> Iterator[Scene]:
-    with scene_of(api, api_server, background, tmp_path_factory.mktemp("bad-input"), "bad-input") as made:
+def scene(world, tmp_path_factory) -> Iterator[Scene]:
+    with scene_of(world, tmp_path_factory.mktemp("bad-input"), "bad-input") as made:
         yield made
 
 
@@ -232,13 +233,8 @@ MISTAKES = {
 @pytest.mark.timeout(600)
 def test_each_mistake_becomes_one_condition_with_the_cure_and_is_over_when_it_is_cured(scene: Scene) -> None:
     """Degraded says what is wrong and what to do, once; nothing is written while it lasts; then the application runs."""
-    with ThreadPoolExecutor(len(MISTAKES)) as each:
-        for act in (_make, _see, _await_quiet, _cure):
-            errors = [
-                error for done in [each.submit(act, scene, name) for name in MISTAKES] if (error := done.exception())
-            ]
-            if errors:
-                raise ExceptionGroup(act.__name__, errors)
+    for act in (_make, _see, _await_quiet, _cure):
+        together([functools.partial(act, scene, name) for name in MISTAKES], act.__name__)
 
 
 def _make(scene: Scene, name: str) -> None:
@@ -258,9 +254,9 @@ def _see(scene: Scene, name: str) -> None:
 
 def _await_quiet(scene: Scene, name: str) -> None:
     """It goes on being wrong, and nothing is written of that: neither status nor anything else."""
-    began = time.monotonic()
+    began = clock.monotonic()
     scene.eventually(
-        lambda: time.monotonic() - max([began, *(call.at for call in _writes(scene, name))]) > _QUIET_S,
+        lambda: clock.monotonic() - max([began, *(call.at for call in _writes(scene, name))]) > _QUIET_S,
         lambda: f"{name} is written no more: {[str(call) for call in _writes(scene, name)]}",
     )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from tests.cluster.api import ApiFailure
 from tests.cluster.images import Image, topology
+from tests.cluster.waiting import together
 from tests.operating.endings import difference
 from tests.operating.leaves import CASES, Case, Look, leaves, prepare
 from tests.operating.observed import at_rest, observed
@@ -24,8 +24,8 @@ LANES = 6
 
 
 @pytest.fixture(scope="module")
-def scene(api, api_server, background, crds, tmp_path_factory) -> Iterator[Scene]:
-    with scene_of(api, api_server, background, tmp_path_factory.mktemp("leaves"), "leaves") as made:
+def scene(world, tmp_path_factory) -> Iterator[Scene]:
+    with scene_of(world, tmp_path_factory.mktemp("leaves"), "leaves") as made:
         prepare(made)
         yield made
 
@@ -323,7 +323,7 @@ def test_what_a_worker_is_made_of_follows_each_leaf_and_comes_back(scene: Scene)
                 failures.append(f"{case.leaf}: {error}")
                 return  # who knows what it left behind
 
-    _all_at_once([lambda number=number: lane(number) for number in range(LANES)])
+    together([lambda number=number: lane(number) for number in range(LANES)], "lanes")
     assert not failures, "\n".join(failures)
 
 
@@ -331,7 +331,8 @@ def test_what_a_worker_is_made_of_follows_each_leaf_and_comes_back(scene: Scene)
 @pytest.mark.timeout(900)
 def test_how_an_application_lives_follows_each_leaf_and_comes_back(scene: Scene) -> None:
     """Leaves that show in what happens, and leaves that rules protect."""
-    _all_at_once([lambda act=act: act(scene, act.__name__.strip("_").replace("_", "-")) for act in _MORE.values()])
+    acts = [lambda act=act: act(scene, act.__name__.strip("_").replace("_", "-")) for act in _MORE.values()]
+    together(acts, "leaves")
 
 
 def test_no_leaf_that_is_required_can_be_removed(scene: Scene) -> None:
@@ -341,11 +342,3 @@ def test_no_leaf_that_is_required_can_be_removed(scene: Scene) -> None:
         for part in reversed(leaf.split(".")):
             change = {part: change}
         assert f"spec.{leaf}: Required value" in scene.refusal("required", merged(BASE, change))
-
-
-def _all_at_once(acts: list[Callable[[], None]]) -> None:
-    with ThreadPoolExecutor(len(acts)) as lanes:
-        done = [lanes.submit(act) for act in acts]
-    errors = [error for each in done if (error := each.exception()) is not None]
-    if errors:
-        raise ExceptionGroup("not all went well", errors)

@@ -14,8 +14,9 @@ from millpond_operator.controllers.hosting import Hosting
 from millpond_operator.coordinator import StoreError
 from millpond_operator.kubernetes import Cache, Object, Unavailable, kinds
 from millpond_operator.resources import StreamApp, view_of
-from tests.kubernetes.support import run, until
+from tests.kubernetes.support import until
 from tests.resources.examples import stream_app
+from tests.simulation.running import simulate
 
 EPOCH = 1_700_000_000
 KEY = ("shop", "delays")
@@ -82,7 +83,7 @@ def served(scenario: Callable[[Hosted], Any], **spec: Any) -> None:
         async with Hosted(**spec) as hosted:
             await scenario(hosted)
 
-    run(with_hosted())
+    simulate(with_hosted())
 
 
 def test_a_worker_that_knows_a_later_coordinator_is_served_in_a_later_term() -> None:

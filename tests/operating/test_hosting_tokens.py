@@ -14,7 +14,8 @@ import pytest
 from millpond_operator.controllers.tokens import AUDIENCE, TokenReviewer
 from millpond_operator.coordinator import Identity
 from millpond_operator.kubernetes import Unavailable
-from tests.kubernetes.support import run, until
+from tests.kubernetes.support import until
+from tests.simulation.running import simulate
 
 WORKER = Identity("pay-0", "pay", "shop")
 GOOD = {
@@ -100,7 +101,7 @@ def test_a_worker_that_is_known_is_answered_at_once_while_reviews_fail(how: str)
         with pytest.raises(Unavailable):
             await clocked.reviewer(mine)
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_a_token_that_is_good_no_more_is_refused_after_the_next_review() -> None:
@@ -119,7 +120,7 @@ def test_a_token_that_is_good_no_more_is_refused_after_the_next_review() -> None
         assert await clocked.reviewer(mine) is None
         assert clocked.reviews.asked == 3
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_a_token_is_not_good_for_longer_than_it_says() -> None:
@@ -138,7 +139,7 @@ def test_a_token_is_not_good_for_longer_than_it_says() -> None:
         with pytest.raises(Unavailable):
             await clocked.reviewer(long)
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_a_review_that_failed_is_not_asked_for_again_at_once() -> None:
@@ -155,7 +156,7 @@ def test_a_review_that_failed_is_not_asked_for_again_at_once() -> None:
         clocked.now += 7
         assert await clocked.reviewer(mine) == WORKER
 
-    run(scenario())
+    simulate(scenario())
 
 
 def test_reviews_are_few_at_once_and_their_answers_count_even_when_nobody_waits_any_more() -> None:
@@ -175,4 +176,4 @@ def test_reviews_are_few_at_once_and_their_answers_count_even_when_nobody_waits_
         assert {await clocked.at_once(each) for each in tokens} == {WORKER}
         assert clocked.reviews.asked == 1_000
 
-    run(scenario())
+    simulate(scenario())

@@ -10,7 +10,7 @@ import pytest
 from millpond_operator.controllers.certificates import Certificates, issued
 from millpond_operator.controllers.trust import Kept, Trust, looked_after
 from millpond_operator.kubernetes import AlreadyExists, Conflict, NotFound, Object
-from tests.kubernetes.support import run
+from tests.simulation.running import simulate
 
 HOSTS = ("millpond-coordinator.millpond-system.svc", "millpond-coordinator.millpond-system")
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -182,7 +182,7 @@ def test_another_authority_waits_for_whoever_does_not_know_it(ours: Kept, theirs
         await scene.trust.look()
         assert secrets.writes == writes
 
-    run(scenario())
+    simulate(scenario())
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -199,4 +199,4 @@ def test_of_two_operators_that_make_an_authority_one_goes_on_with_the_others(the
         assert Kept.of(await secrets.get()) == ours
         assert scene.trust.bundle == ours.bundle
 
-    run(scenario())
+    simulate(scenario())

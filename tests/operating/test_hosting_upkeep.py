@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 import pytest
 
 from millpond_operator.controllers.certificates import issued
-from tests.operating.process import Operator, grant_rights
-from tests.operating.stage import wait_for
+from tests.cluster.waiting import wait_for
+from tests.operating.operators import grant_rights
+from tests.operating.process import OperatorProcess
 
 COORDINATOR, SECRET = "millpond-coordinator", "millpond-coordinator-tls"
 SETTINGS = {"UPKEEP_INTERVAL": "300ms", "TRUST_DELAY": "8s"}
@@ -20,7 +21,7 @@ SETTINGS = {"UPKEEP_INTERVAL": "300ms", "TRUST_DELAY": "8s"}
 @pytest.fixture
 def operator(api, api_server, crds, namespace, tmp_path):
     grant_rights(api, namespace)
-    with Operator(api, api_server.admin, namespace, tmp_path, SETTINGS) as operator:
+    with OperatorProcess(api, api_server.admin, namespace, tmp_path, SETTINGS) as operator:
         operator.await_leading()
         wait_for(lambda: api.find("EndpointSlice", namespace, COORDINATOR), "workers are sent here")
         yield operator

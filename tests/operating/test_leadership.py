@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import time
-
 import pytest
 
+from millpond.protocol import clock
 from tests.cluster.calls import is_write
 from tests.cluster.faultproxy import on
-from tests.operating.stage import LEASE, Stage, about, wait_for
+from tests.cluster.waiting import wait_for
+from tests.operating.stage import LEASE, Stage, about
 
 #: Short enough to be waited for, long enough for a machine that is busy.
 SETTINGS = {"LEASE_DURATION": "10s", "LEASE_RENEW_DEADLINE": "8s", "LEASE_RETRY_PERIOD": "300ms"}
@@ -21,9 +20,9 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
-def stage(request, api, background, api_server, crds, namespace, tmp_path):
-    settings = getattr(request, "param", SETTINGS)
-    with Stage(api, background, api_server, namespace, tmp_path, settings) as stage:
+def stage(request, world, tmp_path):
+    settings, namespace = getattr(request, "param", SETTINGS), world.namespace("leadership")
+    with Stage(world, namespace, tmp_path, settings) as stage:
         stage.start()
         stage.add_operator().start()
         app = stage.app("delays")
@@ -55,7 +54,7 @@ def under_way(app):
     """Whether a new worker is to be watched before the next one's turn, and everything until then is written."""
     last = max(call.at for call in app.stage.proxy.calls if is_write(call))
     rollout = app.status().get("rollout") or {}
-    return bool(rollout.get("restarting")) and app.status()["readyReplicas"] == 2 and time.monotonic() - last > 0.5
+    return bool(rollout.get("restarting")) and app.status()["readyReplicas"] == 2 and clock.monotonic() - last > 0.5
 
 
 def lease(stage):
@@ -81,14 +80,14 @@ def test_a_leader_that_was_frozen_past_its_lease_writes_nothing_and_ends(stage, 
     first, second = stage.operators
     app.apply(image="delays:2", rollout={"minReady": "4s"})
     wait_for(lambda: under_way(app), "a worker is on trial, and nothing on its way", otherwise=app.status, poll_s=0.05)
-    first.signal(signal.SIGSTOP)
+    first.freeze()
     second.await_leading()
     app.runs()
     ending = app.rest()
     stage.proxies[0].forget()
     app.apply(replicas=3)  # a reason to write
-    first.signal(signal.SIGCONT)
-    assert first.process.wait(60) != 0
+    first.thaw()
+    assert first.ended(60) != 0
     assert not asked(stage, 0)
     app.apply(replicas=2)
     app.runs()
@@ -113,15 +112,15 @@ def test_a_write_that_arrives_when_another_one_leads_changes_nothing(match, stag
     first, second = stage.operators
     held = stage.proxies[0].hold(lambda call: match(call) and about(app)(call))
     app.apply(image="delays:2")
-    assert held.arrived.wait(60)
-    first.signal(signal.SIGSTOP)
+    held.await_arrival()
+    first.freeze()
     second.await_leading()
     app.runs()
     ending, pods = app.rest(), uids(app)
     held.release()
     wait_for(lambda: held.call.status != 0, "the write arrived")
-    first.signal(signal.SIGCONT)
-    assert first.process.wait(60) != 0
+    first.thaw()
+    assert first.ended(60) != 0
     second.await_reconciling()
     app.ends_like(ending)
     assert uids(app) == pods
@@ -135,10 +134,10 @@ def test_a_leader_that_is_asked_to_end_is_followed_at_once(stage, app):
     first, second = stage.operators
     app.streams.pauses.clear()
     stage.proxies[1].forget()
-    began = time.monotonic()
+    began = clock.monotonic()
     assert first.stop() == 0
     second.await_leading()
-    took = time.monotonic() - began
+    took = clock.monotonic() - began
     app.apply(image="delays:2")
     app.runs()
     assert took < 30, f"it took {took:.1f} s, as if the end of the lease were waited for"
@@ -172,7 +171,7 @@ def test_a_leader_that_cannot_reach_the_api_server_stops_leading(hangs, stage, a
     stage.proxies[0].forget()
     with stage.proxies[0].unreachable(hangs=hangs):
         app.apply(image="delays:2")
-        assert first.process.wait(60) != 0
+        assert first.ended(60) != 0
         second.await_leading()
         app.runs()
         ending = app.rest()

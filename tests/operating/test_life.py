@@ -20,8 +20,8 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def scene(api, api_server, background, crds, tmp_path_factory) -> Iterator[Scene]:
-    with scene_of(api, api_server, background, tmp_path_factory.mktemp("life"), "life") as made:
+def scene(world, tmp_path_factory) -> Iterator[Scene]:
+    with scene_of(world, tmp_path_factory.mktemp("life"), "life") as made:
         yield made
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from millpond.errors import MillpondError
+from millpond.protocol import clock
 from millpond_operator.kubernetes import (
     ApiError,
     Cache,
@@ -110,7 +110,7 @@ class Applier:
     """
 
     def __init__(
-        self, client: Client, cache: Cache, surroundings: Surroundings, clock: Callable[[], float] = time.monotonic
+        self, client: Client, cache: Cache, surroundings: Surroundings, clock: Callable[[], float] = clock.monotonic
     ) -> None:
         self._client = client
         self._cache = cache

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import OrderedDict
-from datetime import UTC, datetime
 
+from millpond.protocol import clock
 from millpond_operator.kubernetes import AlreadyExists, ApiError, Client, NotFound, Object, kinds
 from millpond_operator.resources import StreamApp
 
@@ -52,7 +52,7 @@ class EventRecorder:
         self._said[digest] = count
         if len(self._said) > _MOST_REMEMBERED:
             self._said.popitem(last=False)
-        name, now = f"{app.name}.{digest}", timestamp(datetime.now(UTC))
+        name, now = f"{app.name}.{digest}", timestamp(clock.now())
         try:
             if count > 1 and await self._again(app, name, now, count):
                 return

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.registry import Collector
+
+from millpond.protocol import clock
 
 from .queue import WorkQueue
 
@@ -88,7 +89,7 @@ class OperatorMetrics:
         seconds, active = self._reconcile_seconds.labels(controller), self._active.labels(controller)
 
         async def measured(key: K) -> timedelta | None:
-            began = time.monotonic()
+            began = clock.monotonic()
             active.inc()
             result = "error"
             try:
@@ -98,7 +99,7 @@ class OperatorMetrics:
             finally:
                 active.dec()
                 counts[result].inc()
-                seconds.observe(time.monotonic() - began)
+                seconds.observe(clock.monotonic() - began)
 
         return measured
 

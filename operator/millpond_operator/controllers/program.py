@@ -9,11 +9,11 @@ import logging
 import secrets
 import signal
 import ssl
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 from millpond.errors import MillpondError
+from millpond.protocol import clock
 from millpond_operator.kubernetes import Cache, Client, Connection, LeadershipLost, kinds
 from millpond_operator.kubernetes.lease import Lease, LeaseOptions
 from millpond_operator.kubernetes.watching import Watching, WatchOptions
@@ -47,8 +47,12 @@ class Stopped(Exception):
     """Somebody asked the process to end."""
 
 
-async def operate(settings: Settings) -> None:
+async def operate(settings: Settings, stopped: asyncio.Event | None = None) -> None:
     """Run until SIGTERM or SIGINT.
+
+    Args:
+        settings: how.
+        stopped: ends it when it is set, in place of signals.
 
     Raises:
         LeadershipLost: another operator leads now, or may; the process should end and start anew.
@@ -70,7 +74,7 @@ async def operate(settings: Settings) -> None:
         operator = _Operator(settings, connection, metrics, lease)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(_until_stopped(), name="signals")
+                group.create_task(_until_stopped(stopped or _signals()), name="signals")
                 group.create_task(operator.run(), name="operator")
         except* Stopped:
             log.info("Ending in order.")
@@ -102,7 +106,7 @@ class _Operator:
         log.info("/healthz, /readyz and /metrics are at port %d.", self._health.port)
         try:
             await self._lease.acquire()
-            self._leading_since = time.monotonic()
+            self._leading_since = clock.monotonic()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._lease.hold(), name="lease")
                 group.create_task(self._lead(), name="leading")
@@ -232,10 +236,15 @@ def _lacking(cache: Cache, authority: str) -> list[str]:
     ]
 
 
-async def _until_stopped() -> None:
+def _signals() -> asyncio.Event:
+    """An event that SIGTERM or SIGINT sets."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stopped.set)
+    return stopped
+
+
+async def _until_stopped(stopped: asyncio.Event) -> None:
     await stopped.wait()
     raise Stopped
 

@@ -12,13 +12,13 @@ import heapq
 import itertools
 import logging
 import random
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
 from millpond.errors import MillpondError
+from millpond.protocol import clock
 from millpond_operator.kubernetes.errors import ApiError, LeadershipLost
 
 __all__ = ("QueueMetrics", "WorkQueue")
@@ -74,7 +74,7 @@ class WorkQueue(Generic[K]):
         metrics: QueueMetrics | None = None,
         first_backoff: timedelta = _FIRST_BACKOFF,
         longest_backoff: timedelta = _LONGEST_BACKOFF,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self.name = name
         self._metrics = metrics or _NoMetrics()

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
+from millpond.protocol import clock
 from millpond_operator.kubernetes import (
     ApiError,
     Cache,
@@ -81,7 +82,7 @@ class Reconciler:
         hosting: Hosting,
         surroundings: Surroundings,
         enqueue: Callable[[Key], None],
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = clock.now,
         instance: str = "millpond-operator",
     ) -> None:
         self._client = client

@@ -11,7 +11,6 @@ import base64
 import hashlib
 import logging
 import random
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from millpond.protocol import clock
 from millpond_operator.coordinator import Identity
 from millpond_operator.kubernetes import ApiError, Object
 from millpond_operator.kubernetes.errors import Unavailable
@@ -84,7 +84,7 @@ class TokenReviewer:
         reviews: Reviews,
         application_of: Callable[[str, str], str | None],
         timeout: timedelta = REVIEW_TIMEOUT,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._reviews = reviews
         self._application_of = application_of
@@ -197,7 +197,7 @@ def _lasts_s(token: str) -> float:
     except (ValueError, msgspec.DecodeError):
         return _AGAIN_S  # nobody knows
     # It is good by the API server's clock, whatever this one says.
-    return min(max(claims.exp - time.time(), _BAD_S), _LONGEST_S) if claims.exp else _AGAIN_S
+    return min(max(claims.exp - clock.unix_time(), _BAD_S), _LONGEST_S) if claims.exp else _AGAIN_S
 
 
 def _make_room(remembered: dict[bytes, Any], most: int) -> None:

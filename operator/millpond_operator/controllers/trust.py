@@ -12,8 +12,9 @@ import logging
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
+from millpond.protocol import clock
 from millpond_operator.kubernetes import Client, Conflict, NotFound, Object, kinds
 
 from .certificates import Certificates, issued, load
@@ -125,7 +126,7 @@ class Trust:
         spread: timedelta,
         lacking: Callable[[str], Sequence[str]],
         on_change: Callable[[str], None],
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = clock.now,
     ) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterable
 
-from millpond.protocol import Answer, Heartbeat, Member, Refusal, View
+from millpond.protocol import Answer, Heartbeat, Member, Refusal, View, clock
 
 from .admission import Refused
 from .engine import Engine
@@ -99,7 +98,7 @@ class Application:
     async def heartbeat(self, heartbeat: Heartbeat) -> Answer | Refusal:
         """Take in a heartbeat and wait, as long as it may, until there is news for its worker."""
         worker = heartbeat.worker
-        refusal = self.engine.heartbeat(heartbeat, _now_ms(), time.time_ns() // 1_000_000)
+        refusal = self.engine.heartbeat(heartbeat, _now_ms(), int(clock.unix_time() * 1000))
         self._after_change()
         if refusal is not None:
             return refusal
@@ -194,17 +193,17 @@ class Application:
                 self._on_superseded()
             return
         if engine.changes != self._told_changes and self._telling is None:
-            delay = self._told_at + _TELLING_S - time.monotonic()
+            delay = self._told_at + _TELLING_S - clock.monotonic()
             self._telling = asyncio.get_running_loop().call_later(max(delay, 0), self._tell)
         if engine.regrant_due and self._regrant is None:
             # Soon, not now: more may come in the same turn of the loop. And never for more than half of the time.
-            delay = self._regranted_at + self._regrant_seconds - time.monotonic()
+            delay = self._regranted_at + self._regrant_seconds - clock.monotonic()
             self._regrant = asyncio.get_running_loop().call_later(max(delay, 0), self._regrant_now)
         if engine.plan_due:
             self._due.set()
 
     def _regrant_now(self) -> None:
-        began = time.monotonic()
+        began = clock.monotonic()
         self._regrant = None
         try:
             self._wake(self.engine.regrant())
@@ -212,12 +211,12 @@ class Application:
             log.exception("%s: orders could not be worked out; the assignment is made anew", self.engine.application)
             self.engine.failed()
             self._due.set()
-        self._regranted_at = time.monotonic()
+        self._regranted_at = clock.monotonic()
         self._regrant_seconds = self._regranted_at - began
 
     def _tell(self) -> None:
         self._telling = None
-        self._told_at = time.monotonic()
+        self._told_at = clock.monotonic()
         self._told_changes = self.engine.changes
         self._on_change()
 
@@ -227,7 +226,7 @@ class Application:
         while True:
             await self._due.wait()
             self._due.clear()
-            began = time.monotonic()
+            began = clock.monotonic()
             try:
                 await self._plan_once()
                 retry_s = _FIRST_RETRY_S
@@ -243,25 +242,25 @@ class Application:
                 retry_s = min(retry_s * 2, _LAST_RETRY_S)
             else:
                 # Big assignments take their time; heartbeats get at least as much of it.
-                took = time.monotonic() - began
+                took = clock.monotonic() - began
                 if took > 0.1:
                     await asyncio.sleep(took)
 
     async def _plan_once(self) -> None:
         engine = self.engine
-        began = time.monotonic()
+        began = clock.monotonic()
         job = engine.job(_now_ms())
         if job is None:
             return
         size = len(job.situation.tasks) + len(job.situation.workers)
         plan = job.run() if size <= _SMALL else await asyncio.to_thread(job.run)
         self.plans += 1
-        self.plan_seconds += time.monotonic() - began
+        self.plan_seconds += clock.monotonic() - began
         view = engine.adopt(plan)
         if view is not None and self._store is not None:
-            began = time.monotonic()
+            began = clock.monotonic()
             await self._store.save(view)
-            self.save_seconds += time.monotonic() - began
+            self.save_seconds += clock.monotonic() - began
         changed = engine.publish()
         if changed:
             log.info("%s: epoch %d.%d has news for %s.", engine.application, *engine.epoch, _workers(len(changed)))
@@ -279,4 +278,4 @@ def _resolve(news: asyncio.Future[None]) -> None:
 
 
 def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+    return int(clock.monotonic() * 1000)

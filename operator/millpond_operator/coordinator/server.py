@@ -20,14 +20,13 @@ import contextlib
 import logging
 import secrets
 import ssl
-import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
 from aiohttp import web
 
 from millpond.errors import MillpondError
-from millpond.protocol import PROTOCOL_VERSION, Refusal, RefusalCode, decode_heartbeat, encode
+from millpond.protocol import PROTOCOL_VERSION, Refusal, RefusalCode, clock, decode_heartbeat, encode
 
 from .application import Application
 from .auth import Authenticator, Identity
@@ -107,7 +106,7 @@ class Coordinator:
         on_change: Callable[[str, str], None] | None = None,
         shows_metrics: bool = True,
     ) -> None:
-        self.id = id if id is not None else f"{time.time_ns() // 1_000_000:011x}-{secrets.token_hex(3)}"
+        self.id = id if id is not None else f"{int(clock.unix_time() * 1000):011x}-{secrets.token_hex(3)}"
         self.port = 0
         self.url = ""
         self._authenticator = authenticator

@@ -17,7 +17,7 @@ from .errors import (
     Unavailable,
 )
 from .kinds import Kind
-from .lease import Lease, LeaseOptions, boottime
+from .lease import Lease, LeaseOptions
 
 __all__ = (
     "APP_LABEL",
@@ -42,7 +42,6 @@ __all__ = (
     "TooManyRequests",
     "Unauthorized",
     "Unavailable",
-    "boottime",
     "key_of",
     "version_of",
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +19,8 @@ from urllib.parse import urlencode
 import aiohttp
 import msgspec
 from yarl import URL
+
+from millpond.protocol import clock
 
 from .connection import Connection
 from .errors import Expired, NotFound, TooManyRequests, Unauthorized, Unavailable, error_of
@@ -321,14 +322,14 @@ class Client:
     async def _read(
         self, verb: str, path: str, method: str = "GET", body: bytes | None = None, patience: int = 1
     ) -> bytes:
-        give_up = time.monotonic() + _READS_GIVE_UP_AFTER_S
+        give_up = clock.monotonic() + _READS_GIVE_UP_AFTER_S
         pause = _FIRST_PAUSE_S
         while True:
             try:
                 return await self._request(verb, method, path, body, _JSON, patience)
             except (Unavailable, TooManyRequests) as error:
                 wait = error.retry_after or pause * random.uniform(0.5, 1.0)
-                if time.monotonic() + wait >= give_up:
+                if clock.monotonic() + wait >= give_up:
                     raise
                 await asyncio.sleep(wait)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -373,7 +374,7 @@ class Client:
         headers = {} if body is None else {"Content-Type": content_type}
         async with self._free:
             guard()  # as late as can be: a request may have waited for its turn
-            began = time.monotonic()
+            began = clock.monotonic()
             code = "<error>"
             try:
                 async with self._session.request(
@@ -400,7 +401,7 @@ class Client:
                 ) from error
             finally:
                 if self._metrics is not None:
-                    self._metrics.requested(method, verb, code, time.monotonic() - began)
+                    self._metrics.requested(method, verb, code, clock.monotonic() - began)
         if response.status >= 300:
             raise error_of(method, _bare(path), response.status, answer, response.headers.get("Retry-After"))
         return answer

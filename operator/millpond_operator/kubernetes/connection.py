@@ -8,7 +8,6 @@ import binascii
 import os
 import ssl
 import tempfile
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import yaml
 from aiohttp.tracing import Trace
 
 from millpond.errors import ConfigError
+from millpond.protocol import clock
 
 __all__ = ("Connection",)
 
@@ -41,7 +41,7 @@ class TokenFile:
 
     def __call__(self) -> str:
         """The token of now, or the last that could be read."""
-        now = time.monotonic()
+        now = clock.monotonic()
         if now - self._read_at >= _TOKEN_AGE_S or not self._token:
             try:
                 self._token = self._path.read_text(encoding="ascii").strip()

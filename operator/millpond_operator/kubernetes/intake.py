@@ -6,10 +6,11 @@ is newer than all that is known, the watch has to deliver it too, within a while
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+
+from millpond.protocol import clock
 
 from .cache import APP_LABEL, Cache, Key, key_of, version_of
 from .client import Object
@@ -40,7 +41,7 @@ class Intake:
     """
 
     def __init__(
-        self, cache: Cache, on_change: Callable[[str, str], None], clock: Callable[[], float] = time.monotonic
+        self, cache: Cache, on_change: Callable[[str, str], None], clock: Callable[[], float] = clock.monotonic
     ) -> None:
         self.cache = cache
         self._on_change = on_change

@@ -11,28 +11,23 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
+
+from millpond.protocol import clock
 
 from .client import Client, Object
 from .errors import AlreadyExists, ApiError, Conflict, Forbidden, LeadershipLost, NotFound
 from .kinds import LEASE
 
-__all__ = ("EPOCH_ANNOTATION", "Lease", "LeaseOptions", "boottime")
+__all__ = ("EPOCH_ANNOTATION", "Lease", "LeaseOptions")
 
 log = logging.getLogger(__name__)
 
 EPOCH_ANNOTATION = "millpond.dev/leader-epoch"
 _MOST_TRANSITIONS = 2**31 - 1
-
-
-def boottime() -> float:
-    """Seconds on a clock that never goes back and does not stop while the machine sleeps."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class Lease:
         name: str = "millpond-operator",
         options: LeaseOptions | None = None,
         on_change: Callable[[bool], None] = lambda _leads: None,
-        clock: Callable[[], float] = boottime,
+        clock: Callable[[], float] = clock.boottime,
     ) -> None:
         self.epoch = 0
         self.identity = identity
@@ -190,7 +185,7 @@ class Lease:
             found = await self._client.get(LEASE, self._namespace, self._name)
         except NotFound:
             began = self._clock()
-            epoch = max(int(time.time()), floor + 1)
+            epoch = max(int(clock.unix_time()), floor + 1)
             self._took(await self._client.create(LEASE, self._lease(epoch, transitions=0)), began)
             return True
         if self._seen is None or _version(found) != _version(self._seen):
@@ -200,7 +195,7 @@ class Lease:
         if spec.get("holderIdentity") and not expired:
             return False
         # Epochs follow the time too: a lease that is deleted and made anew does not begin before where it was.
-        epoch = max(_epoch(found) + 1, int(time.time()), floor + 1)
+        epoch = max(_epoch(found) + 1, int(clock.unix_time()), floor + 1)
         transitions = min(int(spec.get("leaseTransitions") or 0) + 1, _MOST_TRANSITIONS)
         wanted = self._lease(epoch, transitions)
         wanted["metadata"]["resourceVersion"] = _version(found)
@@ -295,4 +290,4 @@ def _epoch(lease: Object) -> int:
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +17,7 @@ import aiohttp
 import kopf
 
 from millpond.errors import MillpondError
+from millpond.protocol import clock
 
 from .cache import APP_LABEL
 from .client import Object
@@ -164,10 +164,10 @@ class Shell:
     async def _pause(self, path: str) -> None:
         """A watch that ends is begun anew by kopf at once; one that ends as soon as it begins has to wait."""
         began, pause = self._begun.get(path, (-_SHORT_LIFE_S, 0.0))
-        lived = time.monotonic() - began
+        lived = clock.monotonic() - began
         pause = 0.0 if lived >= _SHORT_LIFE_S else min(max(2 * pause, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
         await asyncio.sleep(pause)
-        self._begun[path] = (time.monotonic(), pause)
+        self._begun[path] = (clock.monotonic(), pause)
 
     def _register(self, registry: kopf.OperatorRegistry, kind: Kind) -> None:
         async def heard(event: Any, **_: Any) -> None:
@@ -248,4 +248,4 @@ def _signals_are_ours() -> Iterator[None]:
     try:
         yield
     finally:
-        del loop.add_signal_handler
+        vars(loop).pop("add_signal_handler", None)

@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 import msgspec
+
+from millpond.protocol import clock
 
 from .cache import Cache, Key
 from .client import Client, decoded
@@ -169,18 +170,18 @@ class Watching:
 
     async def _keep_listing(self) -> None:
         interval = self._options.resync_interval.total_seconds()
-        next_list = time.monotonic() + interval * random.uniform(0.8, 1.2)
+        next_list = clock.monotonic() + interval * random.uniform(0.8, 1.2)
         look = min(interval, self._options.patience.total_seconds()) / 4
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, min(look, next_list - time.monotonic()))):
+                async with asyncio.timeout(max(0.0, min(look, next_list - clock.monotonic()))):
                     await self._wake.wait()
             self._wake.clear()
             if late := self._intake.overdue(self._options.patience):
                 log.error("The watch did not deliver %s: it is begun anew.", late[0])
                 self._dead.set()
-            if time.monotonic() >= next_list:
-                next_list = time.monotonic() + interval * random.uniform(0.8, 1.2)
+            if clock.monotonic() >= next_list:
+                next_list = clock.monotonic() + interval * random.uniform(0.8, 1.2)
                 self._to_list.update(self._watched)
             try:
                 while self._to_list:
@@ -232,7 +233,7 @@ class Watching:
         lives = 3 * (self._options.resync_interval + self._options.patience).total_seconds()
         restarts = 0
         while True:
-            began = time.monotonic()
+            began = clock.monotonic()
             self._dead.clear()
             self._intake.await_nothing()
             shell = Shell(
@@ -248,7 +249,7 @@ class Watching:
                 reason = await shell.ended(self._dead)
             finally:
                 await shell.stop(self._options.stop)
-            if time.monotonic() - began > lives:
+            if clock.monotonic() - began > lives:
                 restarts = self._deaths = 0
             restarts += 1
             self._deaths = self._deaths + 1 if reason == DEAD else 0

@@ -15,7 +15,6 @@ import logging
 import random
 import ssl
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +25,7 @@ import msgspec
 
 from millpond.errors import ConfigError
 
+from . import clock
 from .messages import (
     PROTOCOL_VERSION,
     Answer,
@@ -126,7 +126,7 @@ class CoordinatorClient:
         # Shared between threads, under the lock.
         self._lock = threading.Lock()
         self._tasks: Mapping[str, TaskReport] = MappingProxyType({})
-        self._reported_at = time.monotonic()
+        self._reported_at = clock.monotonic()
         self._on_disk: Mapping[str, int] = MappingProxyType({})
         self._epoch = Epoch()
         self._leaving = False
@@ -170,7 +170,7 @@ class CoordinatorClient:
         """
         with self._lock:
             self._tasks, self._on_disk, self._epoch, self._leaving = tasks, on_disk, epoch, leaving
-            self._reported_at = time.monotonic()
+            self._reported_at = clock.monotonic()
             for task, owner in taken_over.items():
                 self._taken_over[task] = (owner, 0)
             loop, event = self._loop, self._urgent
@@ -258,7 +258,7 @@ class CoordinatorClient:
         Returns:
             Seconds to let pass before the next one.
         """
-        began = time.monotonic()
+        began = clock.monotonic()
         # Never twice the same: workers that were answered together do not come back together for ever.
         wait_ms = int(self._session_ms / 3 * random.uniform(0.8, 0.95))
         heartbeat = self._heartbeat(wait_ms)
@@ -274,7 +274,7 @@ class CoordinatorClient:
             return pauses.after_trouble()
         self._well()
         return pauses.after_answer(
-            early=time.monotonic() - began < wait_ms / 1000 * 0.9,
+            early=clock.monotonic() - began < wait_ms / 1000 * 0.9,
             news=outcome.revision != heartbeat.known_revision or outcome.coordinator != heartbeat.coordinator,
             interval_s=self._session_ms / 3000,
         )
@@ -300,7 +300,7 @@ class CoordinatorClient:
                 taken_over={task: owner for task, (owner, _) in self._taken_over.items()},
                 leaving=self._leaving,
                 trouble=self._waits_for(),
-                clock_ms=time.time_ns() // 1_000_000,
+                clock_ms=int(clock.unix_time() * 1000),
                 wait_ms=wait_ms,
             )
 
@@ -309,7 +309,7 @@ class CoordinatorClient:
 
         A process that was frozen, or a loop that hangs, says nothing of how far its copies are by now.
         """
-        if time.monotonic() - self._reported_at < _LAGS_LAST_S:
+        if clock.monotonic() - self._reported_at < _LAGS_LAST_S:
             return dict(self._tasks)
         return without_lags(self._tasks)
 
@@ -369,7 +369,7 @@ class CoordinatorClient:
                 f"more: its answers are ignored, since {self._leader[1]} (term {self._leader[0]}) answered later.",
             )
             return False
-        self.connected_at = time.monotonic()
+        self.connected_at = clock.monotonic()
         self.refusal, self.shut_out = None, False
         known = self._answer
         overtaken = known is not None and (answer.epoch, answer.sequence) < (known.epoch, known.sequence)

@@ -1,0 +1,12 @@
+"""A Kubernetes API server in memory, with the real one's rules, for tests that need many of them or much time.
+
+    with MemoryApiServer(background) as server:
+        ...  # server.admin is access with all rights, Api(background, server.admin) a client
+
+It serves plain HTTP from the background's event loop and does nothing in threads. Durations are the loop's, time stamps are
+those of `now`.
+"""
+
+from tests.cluster.memory.server import MemoryApiServer, SharedMemoryApiServer
+
+__all__ = ("MemoryApiServer", "SharedMemoryApiServer")

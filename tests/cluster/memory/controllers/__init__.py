@@ -1,0 +1,1 @@
+"""The controllers that the tests' clusters have."""

@@ -1,0 +1,98 @@
+"""Validation rules in CEL, as custom resources' schemas have them.
+
+cel-python evaluates them; what Kubernetes adds to the language is added here as far as the project's rules use it. What a
+rule said of a value is remembered: the same values come again and again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from typing import Any
+
+import celpy
+from celpy import celtypes
+from celpy.evaluation import CELEvalError
+
+from tests.cluster.memory.quantities import canonical, value_of
+from tests.cluster.memory.store import encode
+
+__all__ = ("Rule",)
+
+_MOST_REMEMBERED = 4096
+
+
+class _Quantity:
+    """A quantity, as CEL has it."""
+
+    def __init__(self, text: Any) -> None:
+        canonical(str(text))
+        self.value = value_of(str(text))
+
+
+def _is_quantity(text: Any) -> celtypes.BoolType:
+    try:
+        canonical(str(text))
+    except ValueError:
+        return celtypes.BoolType(False)
+    return celtypes.BoolType(True)
+
+
+def _compare(one: _Quantity, other: _Quantity) -> celtypes.IntType:
+    return celtypes.IntType((one.value > other.value) - (one.value < other.value))
+
+
+_FUNCTIONS: dict[str, Any] = {
+    "isQuantity": _is_quantity,
+    "quantity": _Quantity,
+    "compareTo": _compare,
+    "isGreaterThan": lambda one, other: celtypes.BoolType(one.value > other.value),
+    "isLessThan": lambda one, other: celtypes.BoolType(one.value < other.value),
+    "asApproximateFloat": lambda one: celtypes.DoubleType(float(one.value)),
+    "lowerAscii": lambda text: celtypes.StringType(str(text).lower()),
+}
+
+
+@functools.cache
+def _environment() -> celpy.Environment:
+    return celpy.Environment()
+
+
+class Rule:
+    """One rule.
+
+    Attributes:
+        message: what is said when it is broken.
+        field: the path below the value that it is about; empty for the value itself.
+        transition: it compares with what was before.
+    """
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._text = given["rule"]
+        self.message: str = given.get("message") or f"failed rule: {self._text}"
+        self.reason: str = given.get("reason") or "FieldValueInvalid"
+        self.field: str = given.get("fieldPath", "").lstrip(".")
+        self.transition = "oldSelf" in self._text
+        self._known: OrderedDict[bytes, bool] = OrderedDict()
+
+    @functools.cached_property
+    def _program(self) -> celpy.Runner:
+        environment = _environment()
+        return environment.program(environment.compile(self._text), functions=_FUNCTIONS)
+
+    def holds(self, value: Any, before: Any) -> bool:
+        """Whether a value keeps it; `before` is None where there was none."""
+        key = encode([value, before] if self.transition else value)
+        found = self._known.get(key)
+        if found is None:
+            given = {"self": celpy.json_to_cel(value)}
+            if self.transition:
+                given["oldSelf"] = celpy.json_to_cel(before)
+            try:
+                found = bool(self._program.evaluate(given))
+            except CELEvalError:
+                found = False
+            self._known[key] = found
+            if len(self._known) > _MOST_REMEMBERED:
+                self._known.popitem(last=False)
+        return found

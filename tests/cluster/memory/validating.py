@@ -1,0 +1,217 @@
+"""What is wrong with a custom resource, by its schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+from tests.cluster.memory.failures import Cause
+from tests.cluster.memory.rules import Rule
+
+__all__ = ("Validator",)
+
+Object = dict[str, Any]
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+}
+_RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_NONE: Any = object()
+
+
+class Validator:
+    """A schema, or a part of one."""
+
+    def __init__(self, given: Object) -> None:
+        self._given = given
+        self._type: str = given.get("type", "")
+        self._properties = {key: Validator(each) for key, each in (given.get("properties") or {}).items()}
+        additional = given.get("additionalProperties")
+        self._additional = Validator(additional) if isinstance(additional, dict) else None
+        self._items = Validator(given["items"]) if isinstance(given.get("items"), dict) else None
+        self._rules = [Rule(each) for each in given.get("x-kubernetes-validations") or ()]
+        self._pattern = re.compile(given["pattern"]) if "pattern" in given else None
+        self._keys: list[str] = list(given.get("x-kubernetes-list-map-keys") or ())
+
+    def causes(self, item: Object, before: Object | None) -> list[Cause]:
+        """What is wrong with an object; what was wrong before and is the same may stay so."""
+        found: list[Cause] = []
+        self._check(item, "", found, before if before is not None else _NONE)
+        if not found:
+            self._rule(item, "", found, before if before is not None else _NONE)
+        return found
+
+    def _check(self, value: Any, path: str, found: list[Cause], before: Any) -> None:
+        """Types and bounds."""
+        if value == before and type(value) is type(before):
+            return
+        given = self._given
+        if value is None and given.get("nullable"):
+            return
+        if given.get("x-kubernetes-int-or-string"):
+            if not isinstance(value, (int, str)) or isinstance(value, bool):
+                found.append(_wrong_type(value, path, "integer,string"))
+                return
+        elif self._type and not _is(value, self._type):
+            found.append(_wrong_type(value, path, self._type))
+            return
+        if "enum" in given and value not in given["enum"]:
+            supported = ", ".join(f'"{each}"' for each in given["enum"])
+            found.append(
+                ("FieldValueNotSupported", path, f"Unsupported value: {_shown(value)}: supported values: {supported}")
+            )
+        if isinstance(value, str):
+            self._check_text(value, path, found)
+        elif isinstance(value, dict):
+            self._check_object(value, path, found, before)
+        elif isinstance(value, list):
+            self._check_list(value, path, found, before)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            self._check_number(value, path, found)
+
+    def _check_text(self, value: str, path: str, found: list[Cause]) -> None:
+        given = self._given
+        if len(value) > given.get("maxLength", len(value)):
+            told = f"Too long: may not be more than {given['maxLength']} bytes"
+            found.append(("FieldValueTooLong", path, told))
+        if len(value) < given.get("minLength", 0):
+            told = f"{path} in body should be at least {given['minLength']} chars long"
+            found.append(("FieldValueInvalid", path, f"Invalid value: {_shown(value)}: {told}"))
+        if self._pattern is not None and not self._pattern.search(value):
+            told = f"{path} in body should match '{given['pattern']}'"
+            found.append(("FieldValueInvalid", path, f"Invalid value: {_shown(value)}: {told}"))
+        if given.get("format") == "date-time":
+            try:
+                if "T" not in value.upper() or datetime.fromisoformat(value).tzinfo is None:
+                    raise ValueError(value)
+            except ValueError:
+                found.append(_wrong_type(value, path, "date-time"))
+
+    def _check_number(self, value: float, path: str, found: list[Cause]) -> None:
+        given = self._given
+        low, high = _RANGES.get(given.get("format", ""), (value, value))
+        if not low <= value <= high:
+            told = f"{path} in body must be of type {given['format']}: {_shown(value)}"
+            found.append(("FieldValueTypeInvalid", path, f"Invalid value: {_shown(value)}: {told}"))
+        if value < given.get("minimum", value):
+            told = f"{path} in body should be greater than or equal to {given['minimum']}"
+            found.append(("FieldValueInvalid", path, f"Invalid value: {value}: {told}"))
+        if value > given.get("maximum", value):
+            told = f"{path} in body should be less than or equal to {given['maximum']}"
+            found.append(("FieldValueInvalid", path, f"Invalid value: {value}: {told}"))
+
+    def _check_object(self, value: Object, path: str, found: list[Cause], before: Any) -> None:
+        given = self._given
+        missing = (name for name in given.get("required") or () if name not in value)
+        found.extend(("FieldValueRequired", _below(path, name), "Required value") for name in missing)
+        if len(value) > given.get("maxProperties", len(value)):
+            told = f"Too many: {len(value)}: must have at most {given['maxProperties']} items"
+            found.append(("FieldValueTooMany", path, told))
+        old = before if isinstance(before, dict) else {}
+        for key, each in value.items():
+            below = self._properties.get(key, self._additional)
+            if below is not None and (path or key not in {"metadata", "apiVersion", "kind"}):
+                below._check(each, _below(path, key), found, old.get(key, _NONE))
+
+    def _check_list(self, value: list[Any], path: str, found: list[Cause], before: Any) -> None:
+        given = self._given
+        if len(value) > given.get("maxItems", len(value)):
+            told = f"Too many: {len(value)}: must have at most {given['maxItems']} items"
+            found.append(("FieldValueTooMany", path, told))
+        if len(value) < given.get("minItems", 0):
+            told = f"{path} in body should have at least {given['minItems']} items"
+            found.append(("FieldValueInvalid", path, f"Invalid value: {len(value)}: {told}"))
+        seen: list[Any] = []
+        old = self._old_items(before)
+        for number, each in enumerate(value):
+            at = f"{path}[{number}]"
+            key = self._key(each)
+            if key is not None:
+                if key in seen:
+                    told = json.dumps(dict(zip(self._keys, key, strict=True))) if self._keys else _shown(each)
+                    found.append(("FieldValueDuplicate", at, f"Duplicate value: {told}"))
+                seen.append(key)
+            if self._items is not None:
+                self._items._check(each, at, found, old(key, number))
+
+    def _key(self, item: Any) -> Any:
+        kind = self._given.get("x-kubernetes-list-type")
+        if kind == "set":
+            return item
+        if kind == "map" and isinstance(item, dict):
+            return tuple(item.get(key) for key in self._keys)
+        return None
+
+    def _old_items(self, before: Any) -> Any:
+        """Finds what an item was before; items of lists that are set as a whole were nothing."""
+        if not isinstance(before, list) or self._given.get("x-kubernetes-list-type") != "map":
+            return lambda key, number: _NONE
+        keyed = {self._key(each): each for each in before}
+        return lambda key, number: keyed.get(key, _NONE)
+
+    def _rule(self, value: Any, path: str, found: list[Cause], before: Any) -> None:
+        """Rules, here and below."""
+        if value is None:
+            return
+        same = before is not _NONE and value == before
+        for rule in self._rules:
+            if rule.transition and before is _NONE:
+                continue
+            if same and not rule.transition:
+                continue
+            told = _head(value) if not path else value
+            was = None if before is _NONE else _head(before) if not path else before
+            if not rule.holds(told, was):
+                at = _below(path, rule.field) if rule.field else path
+                shown = (
+                    _shown(value)
+                    if not isinstance(value, (dict, list))
+                    else '"object"'
+                    if isinstance(value, dict)
+                    else '"array"'
+                )
+                found.append((rule.reason, at or "<nil>", f"Invalid value: {shown}: {rule.message}"))
+        if isinstance(value, dict):
+            old = before if isinstance(before, dict) else {}
+            for key, each in value.items():
+                below = self._properties.get(key, self._additional)
+                if below is not None:
+                    below._rule(each, _below(path, key), found, old.get(key, _NONE))
+        elif isinstance(value, list) and self._items is not None:
+            find = self._old_items(before)
+            for number, each in enumerate(value):
+                self._items._rule(each, f"{path}[{number}]", found, find(self._key(each), number))
+
+
+def _head(item: Object) -> Object:
+    """What rules of a whole object may see of its metadata."""
+    metadata = item.get("metadata", {})
+    return {**item, "metadata": {key: metadata[key] for key in ("name", "generateName") if key in metadata}}
+
+
+def _is(value: Any, type: str) -> bool:
+    if type in {"integer", "number"}:
+        if isinstance(value, float) and type == "integer":
+            return value.is_integer()
+        return isinstance(value, _TYPES[type]) and not isinstance(value, bool)
+    return isinstance(value, _TYPES[type])
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value)
+
+
+def _wrong_type(value: Any, path: str, type: str) -> Cause:
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+    told = names.get(value.__class__, "null")
+    return "FieldValueTypeInvalid", path, f'Invalid value: "{told}": {path} in body must be of type {type}: "{told}"'

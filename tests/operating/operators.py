@@ -1,0 +1,185 @@
+"""An operator under test, with the rights that its manifests give it: a process of its own, or a simulated one."""
+
+from __future__ import annotations
+
+import abc
+from pathlib import Path
+from typing import ClassVar, Self
+
+import yaml
+
+from tests.cluster.api import Api
+from tests.cluster.certificates import Access
+from tests.cluster.installing import manifests
+from tests.cluster.waiting import PATIENCE_S, wait_for
+
+__all__ = ("Operator", "grant_rights")
+
+ROOT = Path(__file__).parents[2]
+
+
+def grant_rights(api: Api, namespace: str) -> None:
+    """Give the operator's service account in a namespace what its manifests say."""
+    for manifest in manifests(ROOT / "deploy"):
+        kind, name = manifest["kind"], manifest.get("metadata", {}).get("name", "")
+        if kind in {"ServiceAccount", "Role", "RoleBinding"}:
+            manifest["metadata"]["namespace"] = namespace
+        elif kind == "ClusterRoleBinding":
+            manifest["metadata"]["name"] = f"{name}-{namespace}"
+        elif kind != "ClusterRole":
+            continue
+        for subject in manifest.get("subjects", ()):
+            subject["namespace"] = namespace
+        api.apply(manifest)
+
+
+class Operator(abc.ABC):
+    """One operator, started and ended as often as a test likes.
+
+    Args:
+        api: to make its token with.
+        access: how it reaches the API server: straight, or through a proxy.
+        namespace: its own, and the one it watches.
+        directory: for its kubeconfig and log.
+        settings: environment variables without their prefix.
+        name: of its pod.
+        watch: the namespaces that it watches, if not its own.
+
+    Attributes:
+        name: of its pod.
+        log: the file that it logs to.
+        starts: how often it was started.
+    """
+
+    defaults: ClassVar[dict[str, str]] = {}
+    """Settings that others override."""
+
+    def __init__(
+        self,
+        api: Api,
+        access: Access,
+        namespace: str,
+        directory: Path,
+        settings: dict[str, str] | None = None,
+        name: str = "operator-0",
+        watch: str | None = None,
+    ) -> None:
+        self.namespace = namespace
+        self.api = api
+        self.http_port = self._free_port()
+        self.coordinator_port = self._free_port()
+        self.log = directory / f"{name}.log"
+        self.name = name
+        self.starts = 0
+        token = api.token(namespace, "millpond-operator")
+        config = Access(access.url, access.ca_file, token=token).kubeconfig()
+        self._kubeconfig = directory / f"{name}.kubeconfig"
+        self._kubeconfig.write_text(yaml.safe_dump(config))
+        self._settings = self.defaults | {"WATCH_NAMESPACES": namespace if watch is None else watch} | (settings or {})
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def environment(self) -> dict[str, str]:
+        """The environment variables that it is set up with."""
+        settings = {
+            "KUBECONFIG": str(self._kubeconfig),
+            "NAMESPACE": self.namespace,
+            "POD_NAME": self.name,
+            "POD_IP": "192.0.2.1",
+            "HTTP_HOST": "127.0.0.1",
+            "HTTP_PORT": str(self.http_port),
+            "COORDINATOR_PORT": str(self.coordinator_port),
+        } | self._settings
+        return {f"MILLPOND_OPERATOR_{key}": value for key, value in settings.items()}
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Start it; it may not lead yet."""
+
+    @abc.abstractmethod
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+
+    @abc.abstractmethod
+    def stop(self) -> int:
+        """SIGTERM, and wait for its end.
+
+        Returns:
+            Its status.
+        """
+
+    @abc.abstractmethod
+    def freeze(self) -> None:
+        """SIGSTOP."""
+
+    @abc.abstractmethod
+    def thaw(self) -> None:
+        """SIGCONT."""
+
+    @abc.abstractmethod
+    def ended(self, seconds: float = PATIENCE_S) -> int:
+        """Wait until it has ended by itself.
+
+        Returns:
+            Its status.
+        """
+
+    @property
+    @abc.abstractmethod
+    def alive(self) -> bool:
+        """Whether the process runs."""
+
+    @abc.abstractmethod
+    def tail(self, lines: int = 40) -> str:
+        """The end of its log."""
+
+    @abc.abstractmethod
+    def fetch(self, path: str) -> str:
+        """What it answers at a path of its HTTP server.
+
+        Raises:
+            OSError: it does not answer, or with an error.
+        """
+
+    @abc.abstractmethod
+    def _free_port(self) -> int: ...
+
+    def metrics(self) -> dict[str, float]:
+        """Its figures by name and labels."""
+        lines = self.fetch("/metrics").splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    def leads(self) -> bool:
+        """Whether it leads."""
+        try:
+            return any(
+                name.startswith("leader_election_master_status") and value == 1
+                for name, value in self.metrics().items()
+            )
+        except OSError:
+            return False
+
+    def await_leading(self) -> None:
+        """Wait until it leads."""
+        wait_for(self.leads, "the operator leads", otherwise=self.tail)
+
+    def await_reconciling(self) -> None:
+        """Wait until it leads, has seen everything, and has worked through it."""
+
+        def through() -> bool:
+            try:
+                self.fetch("/readyz")
+                figures = self.metrics()
+            except OSError:
+                return False
+            busy = ("workqueue_depth", "workqueue_unfinished_work_seconds")
+            return not any(value for name, value in figures.items() if name.startswith(busy))
+
+        self.await_leading()
+        wait_for(through, "the operator reconciles", otherwise=self.tail)

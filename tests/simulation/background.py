@@ -1,0 +1,173 @@
+"""The virtual twin of `tests.cluster.background.Background`: the test itself drives the loop, in its own thread.
+
+with VirtualBackground(seed=7) as background:
+    background.call(something())     # runs the loop until it is done
+    background.sleep(3_600)          # an hour passes, in as long as what happens in it takes
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from unittest import mock
+
+import aiohttp.connector
+
+from millpond.protocol import clock
+from tests.cluster import waiting
+from tests.cluster.background import Background
+from tests.simulation.loop import VirtualLoop, start_connection
+from tests.simulation.processes import silence
+
+__all__ = ("Submitted", "VirtualBackground", "VirtualClocks")
+
+_TIMEOUT_S = 600.0
+_COLLECT_AFTER = 50_000
+T = TypeVar("T")
+
+
+class VirtualClocks(clock.Clocks):
+    """The clocks of a simulation: its wall clock begins at the real one, so that real certificates are valid."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._unix_s = int(time.time()) - loop.time()
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def boottime(self) -> float:
+        return self._loop.time()
+
+    def unix_time(self) -> float:
+        return self._unix_s + self._loop.time()
+
+
+class _VirtualTime(waiting.Time):
+    """Time that passes when the test waits."""
+
+    def __init__(self, background: VirtualBackground) -> None:
+        self._background = background
+
+    def sleep(self, seconds: float) -> None:
+        self._background.sleep(seconds)
+
+    def together(self, acts: Sequence[Callable[[], object]]) -> list[BaseException]:
+        """One after the other: none of them waits for another one, and time costs nothing."""
+        errors: list[BaseException] = []
+        for act in acts:
+            try:
+                act()
+            except Exception as error:
+                errors.append(error)
+        return errors
+
+
+class Submitted:
+    """What was begun in the loop."""
+
+    def __init__(self, background: VirtualBackground, task: asyncio.Task[Any]) -> None:
+        self._background = background
+        self._task = task
+
+    def result(self, timeout_s: float = _TIMEOUT_S) -> Any:
+        """Run the loop until it is done."""
+        return self._background.call(_joined(self._task), timeout_s)
+
+    def cancel(self) -> None:
+        """End it."""
+        self._task.cancel()
+
+    def done(self) -> bool:
+        """Whether it is over."""
+        return self._task.done()
+
+
+class VirtualBackground(Background):
+    """A virtual loop, and randomness from a seed, as long as the `with` block.
+
+    Args:
+        seed: of all that is random; without one, a new one.
+
+    Attributes:
+        loop: the loop.
+        seed: of this run.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+        self.loop: VirtualLoop = VirtualLoop()
+        self._random = random.Random(self.seed)
+        self._before: Any = None
+        self._tokens = contextlib.ExitStack()
+        self._patches = (
+            mock.patch.object(aiohttp.connector.aiohappyeyeballs, "start_connection", start_connection),
+            mock.patch.object(os, "urandom", self._random.randbytes),
+            mock.patch.object(random, "_urandom", self._random.randbytes),
+        )
+
+    def __enter__(self) -> Self:
+        print(f"seed {self.seed}")
+        # Much is made and little of it is garbage: looking for that all the time would take a fifth of the run.
+        self._tokens.callback(gc.set_threshold, *gc.get_threshold())
+        gc.set_threshold(_COLLECT_AFTER, 50, 100)
+        self._before = random.getstate()
+        random.seed(self.seed)
+        for patch in self._patches:
+            patch.start()
+        clocks, passing = clock.CURRENT.set(VirtualClocks(self.loop)), waiting.TIME.set(_VirtualTime(self))
+        self._tokens.callback(clock.CURRENT.reset, clocks)
+        self._tokens.callback(waiting.TIME.reset, passing)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            for process in list(self.loop.processes):
+                process.kill()
+            self.loop.run_until_complete(_cancel_all())
+            self.loop.network.end()
+            with silence(self.loop):
+                self.loop.undead.clear()
+                gc.collect()
+        finally:
+            self._tokens.close()
+            for patch in self._patches:
+                patch.stop()
+            random.setstate(self._before)
+            self.loop.close()
+
+    def submit(self, work: Coroutine[Any, Any, Any]) -> Submitted:  # type: ignore[override]
+        """Begin something there; it goes on whenever the loop runs."""
+        return Submitted(self, self.loop.create_task(work))
+
+    def call(self, work: Coroutine[Any, Any, T], timeout_s: float = _TIMEOUT_S) -> T:
+        """Do something there, and wait for what comes of it."""
+        return self.loop.run_until_complete(_within(work, timeout_s))
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+
+async def _within(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    async with asyncio.timeout(timeout_s):
+        return await work
+
+
+async def _joined(task: asyncio.Task[T]) -> T:
+    return await task
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    tasks = {task for task in tasks if getattr(task, "process", None) is None}
+    for task in sorted(tasks, key=lambda task: getattr(task, "number", 0)):
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,141 @@
+"""Simulated processes: parts of one event loop that are frozen, thawed and killed like processes of an operating system.
+
+A context variable says which process runs. Tasks, callbacks and connections inherit it from what creates them, so
+production code needs no change. What belongs to no process is the world: it can be neither frozen nor killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tests.simulation.loop import VirtualLoop
+
+__all__ = ("CURRENT", "Closable", "Process")
+
+#: In the `finally` blocks of one task.
+_MOST_AWAITS = 100
+
+CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class Closable(Protocol):
+    """Something that the operating system takes from a process that is killed: a connection, or an open port."""
+
+    def cut(self) -> None:
+        """Close it, and tell this process nothing."""
+
+
+class Process:
+    """A process.
+
+    Args:
+        loop: that it runs in.
+        name: for logs and dumps.
+
+    Attributes:
+        running: whether its callbacks are called: not while it is frozen, and never after it was killed.
+        alive: whether it was not killed.
+    """
+
+    def __init__(self, loop: VirtualLoop, name: str) -> None:
+        loop.processes[self] = None
+        self.name = name
+        self._loop = loop
+        self.running = True
+        self.alive = True
+        self.resources: dict[Closable, None] = {}
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self._parked: deque[asyncio.Handle] = deque()
+        self._context = contextvars.copy_context()
+        self._context.run(CURRENT.set, self)
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "frozen" if self.alive else "killed"
+        return f"<process {self.name}, {state}>"
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a coroutine in this process."""
+        return self._loop.create_task(work, context=self._context.copy())
+
+    def run(self, callback: Callable[..., Any], *args: Any) -> Any:
+        """Call something in this process, now."""
+        return self._context.copy().run(callback, *args)
+
+    def park(self, handle: asyncio.Handle) -> None:
+        """Keep a callback that is due until the process is thawed; forget it when the process is dead."""
+        if self.alive:
+            self._parked.append(handle)
+
+    def freeze(self) -> None:
+        """As SIGSTOP: nothing is called any more. Connections stay, and what arrives on them waits."""
+        self.running = False
+
+    def thaw(self) -> list[asyncio.Handle]:
+        """As SIGCONT.
+
+        Returns:
+            What was due meanwhile, oldest first: the loop has to call it.
+        """
+        if not self.alive:
+            return []
+        self.running = True
+        parked, self._parked = list(self._parked), deque()
+        return parked
+
+    def kill(self) -> None:
+        """As SIGKILL: its connections end, its ports are free, and nothing that it began reaches anybody."""
+        if not self.alive:
+            return
+        self.alive = self.running = False
+        self._loop.processes.pop(self, None)
+        self._parked.clear()
+        for resource in list(self.resources):
+            resource.cut()
+        self.resources.clear()
+        with silence(self._loop):
+            while self.tasks:
+                task, _ = self.tasks.popitem()  # burying one may begin others
+                if not self._context.copy().run(_bury, task):
+                    self._loop.undead.append(task)
+                del task
+
+
+@contextlib.contextmanager
+def silence(loop: VirtualLoop) -> Iterator[None]:
+    """Have nobody told what `finally` blocks of dead processes stumble over."""
+    before, hook, disabled = asyncio._get_running_loop(), sys.unraisablehook, logging.root.manager.disable
+    asyncio._set_running_loop(loop)
+    logging.disable(logging.CRITICAL)
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        logging.disable(disabled)
+        asyncio._set_running_loop(before)
+
+
+def _bury(task: asyncio.Task[Any]) -> bool:
+    """Close the coroutine of a task that never runs again; what its `finally` blocks still begin is dropped.
+
+    Returns:
+        Whether it is closed: some await one thing after the other.
+    """
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine = task.get_coro()
+    assert coroutine is not None
+    for _ in range(_MOST_AWAITS):
+        try:
+            coroutine.close()
+        except BaseException:
+            continue
+        return True
+    return False
