@@ -9,12 +9,14 @@ import pytest
 
 from tests.operating.world import World
 
+_REAL = (pytest.mark.slow, pytest.mark.apiserver, pytest.mark.process)
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that wants a world in each that is asked for."""
     if "world" in metafunc.fixturenames:
         soak = metafunc.config.getoption("--soak", default=False)
-        worlds = ["simulated", pytest.param("real", marks=pytest.mark.slow)] if soak else ["simulated"]
+        worlds = ["simulated", pytest.param("real", marks=_REAL)] if soak else ["simulated"]
         metafunc.parametrize("world", worlds, indirect=True, scope="module")
 
 
