@@ -134,6 +134,10 @@ def _stateful_set(item: Object, found: list[Cause]) -> None:
     spec = item["spec"]
     if spec["replicas"] < 0:
         _invalid(found, "spec.replicas", spec["replicas"], "must be greater than or equal to 0")
+    strategy = spec.get("updateStrategy") or {}
+    if strategy.get("type") == "OnDelete" and "rollingUpdate" in strategy:
+        told = "only allowed for updateStrategy 'RollingUpdate'"
+        _invalid(found, "spec.updateStrategy.rollingUpdate", strategy["rollingUpdate"], told)
     selector = spec.get("selector")
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
     if selector is None:

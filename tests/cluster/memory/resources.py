@@ -153,7 +153,7 @@ class Resources:
             else item
         )
         metadata = item["metadata"]
-        if managed is not None:
+        if managed:
             metadata["managedFields"] = managed
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": stamp(self.now())}
         strategies.prepare_create(kind, item)

@@ -274,6 +274,13 @@ def validate(kind: Kind, item: Object, old: Object | None, subresource: str = ""
 
 def admit_create(store: Store, kinds: Kinds, kind: Kind, item: Object) -> None:
     """What else a new object needs, or is refused for."""
+    if kind.kind == "PersistentVolumeClaim" and "storageClassName" not in item["spec"]:
+        classes = kinds.at("storage.k8s.io", "v1", "storageclasses")
+        assert classes is not None
+        for entry in store.entries(classes):
+            annotations = entry.object["metadata"].get("annotations") or {}
+            if annotations.get("storageclass.kubernetes.io/is-default-class") == "true":
+                item["spec"]["storageClassName"] = entry.object["metadata"]["name"]
     if kind.kind == "Pod":
         spec = item["spec"]
         if not spec.get("serviceAccountName"):
