@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.cluster.memory.failures import Cause
+from tests.cluster.memory.quantities import value_of
 from tests.cluster.memory.selectors import by_selector
 
-__all__ = ("checked",)
+__all__ = ("checked", "kept_as_they_were")
 
 Object = dict[str, Any]
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -133,6 +134,10 @@ def _stateful_set(item: Object, found: list[Cause]) -> None:
     spec = item["spec"]
     if spec["replicas"] < 0:
         _invalid(found, "spec.replicas", spec["replicas"], "must be greater than or equal to 0")
+    strategy = spec.get("updateStrategy") or {}
+    if strategy.get("type") == "OnDelete" and "rollingUpdate" in strategy:
+        told = "only allowed for updateStrategy 'RollingUpdate'"
+        _invalid(found, "spec.updateStrategy.rollingUpdate", strategy["rollingUpdate"], told)
     selector = spec.get("selector")
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
     if selector is None:
@@ -170,3 +175,100 @@ _CHECKS: dict[str, Callable[[Object, list[Cause]], None]] = {
     "Job": _job,
     "PersistentVolumeClaim": _claim,
 }
+
+
+_SET_CHANGES = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+_FIXED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "Job": tuple(
+        ("spec", field)
+        for field in ("selector", "template", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy")
+    ),
+    "ControllerRevision": (("data",),),
+    "Secret": (("type",),),
+    "EndpointSlice": (("addressType",),),
+    "RoleBinding": (("roleRef",),),
+    "ClusterRoleBinding": (("roleRef",),),
+    "StorageClass": (("provisioner",), ("parameters",), ("reclaimPolicy",), ("volumeBindingMode",)),
+    "PriorityClass": (("value",),),
+}
+
+
+def kept_as_they_were(kind: str, item: Object, old: Object) -> list[Cause]:
+    """What is wrong with a change: fields that nobody may change."""
+    found: list[Cause] = []
+    for path in _FIXED.get(kind, ()):
+        if _at(item, path) != _at(old, path):
+            _invalid(found, ".".join(path), "null", "field is immutable")
+    match kind:
+        case "StatefulSet":
+            now, before = ({k: v for k, v in each["spec"].items() if k not in _SET_CHANGES} for each in (item, old))
+            if now != before:
+                fields = ", ".join(f"'{field}'" for field in _SET_CHANGES[:-1])
+                told = (
+                    f"Forbidden: updates to statefulset spec for fields other than {fields} and '{_SET_CHANGES[-1]}' "
+                    "are forbidden"
+                )
+                found.append(("FieldValueForbidden", "spec", told))
+        case "Service":
+            address, before = (each["spec"].get("clusterIP") for each in (item, old))
+            if before and address != before and item["spec"].get("type") != "ExternalName":
+                _invalid(found, "spec.clusterIPs[0]", address, "may not change once set")
+        case "PersistentVolumeClaim":
+            _claim_kept(item, old, found)
+        case "Pod":
+            _pod_kept(item, old, found)
+        case "ConfigMap" | "Secret":
+            if old.get("immutable") and any(item.get(field) != old.get(field) for field in ("data", "binaryData")):
+                found.append(("FieldValueForbidden", "data", "Forbidden: field is immutable when `immutable` is set"))
+    return found
+
+
+def _at(item: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        item = (item or {}).get(part)
+    return item
+
+
+def _claim_kept(item: Object, old: Object, found: list[Cause]) -> None:
+    now, before = ({k: v for k, v in each["spec"].items() if k != "resources"} for each in (item, old))
+    if not before.get("volumeName"):
+        now.pop("volumeName", None)
+        before.pop("volumeName", None)
+    if now != before:
+        told = "Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+        found.append(("FieldValueForbidden", "spec", told))
+        return
+    wanted, had = (each["spec"]["resources"]["requests"]["storage"] for each in (item, old))
+    if wanted == had:
+        return
+    if (old.get("status") or {}).get("phase") != "Bound":
+        told = "Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+        found.append(("FieldValueForbidden", "spec", told))
+    elif value_of(wanted) < value_of(had):
+        told = "Forbidden: field can not be less than status.capacity"
+        found.append(("FieldValueForbidden", "spec.resources.requests.storage", told))
+
+
+def _pod_kept(item: Object, old: Object, found: list[Cause]) -> None:
+    def fixed(pod: Object) -> Object:
+        spec = {key: value for key, value in pod["spec"].items() if key not in {"activeDeadlineSeconds", "tolerations"}}
+        for field in ("containers", "initContainers"):
+            if field in spec:
+                spec[field] = [{k: v for k, v in each.items() if k != "image"} for each in spec[field]]
+        return spec
+
+    if fixed(item) != fixed(old):
+        told = (
+            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
+            "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+        )
+        found.append(("FieldValueForbidden", "spec", told))

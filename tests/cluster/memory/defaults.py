@@ -176,7 +176,11 @@ def _job(item: Object) -> None:
         spec["completions"] = spec["parallelism"] = 1
     _set(spec, parallelism=1, backoffLimit=6, completionMode="NonIndexed", suspend=False)
     _set(spec, podReplacementPolicy="Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
-    _set(spec, manualSelector=False) if "manualSelector" in spec else None
+    _set(spec, manualSelector=False)
+    if not item["metadata"].get("labels") and (
+        labels := (spec.get("template", {}).get("metadata") or {}).get("labels")
+    ):
+        item["metadata"]["labels"] = dict(labels)
     pod_spec(spec.setdefault("template", {}).setdefault("spec", {}))
 
 

@@ -153,7 +153,7 @@ class Resources:
             else item
         )
         metadata = item["metadata"]
-        if managed is not None:
+        if managed:
             metadata["managedFields"] = managed
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": stamp(self.now())}
         strategies.prepare_create(kind, item)
@@ -303,6 +303,15 @@ class Resources:
         if item == old or _only_times(item, old):
             return live
         causes = strategies.validate(kind, item, old, options.subresource)
+        if "deletionTimestamp" in metadata:
+            more = [
+                each
+                for each in metadata.get("finalizers") or ()
+                if each not in (old["metadata"].get("finalizers") or ())
+            ]
+            if more:
+                told = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers "
+                causes.append(("FieldValueForbidden", "metadata.finalizers", f"{told}{more}"))
         if causes:
             raise invalid(kind, name, causes)
         strategies.admit_update(self.store, self.kinds, kind, item, old, options.subresource)
@@ -352,7 +361,8 @@ class Resources:
         wanted = given.get("preconditions") or {}
         uid = item["metadata"]["uid"]
         if wanted.get("uid") not in (None, uid):
-            raise conflict(kind, name, _precondition(wanted["uid"], uid))
+            why = f"the UID in the precondition ({wanted['uid']}) does not match the UID in record ({uid})"
+            raise conflict(kind, name, f"{why}. The object might have been deleted and then recreated")
         version = item["metadata"]["resourceVersion"]
         if wanted.get("resourceVersion") not in (None, version):
             raise conflict(

@@ -49,6 +49,7 @@ _FUNCTIONS: dict[str, Any] = {
     "isGreaterThan": lambda one, other: celtypes.BoolType(one.value > other.value),
     "isLessThan": lambda one, other: celtypes.BoolType(one.value < other.value),
     "asApproximateFloat": lambda one: celtypes.DoubleType(float(one.value)),
+    "join": lambda parts, by: celtypes.StringType(str(by).join(str(each) for each in parts)),
     "lowerAscii": lambda text: celtypes.StringType(str(text).lower()),
 }
 
@@ -62,14 +63,14 @@ class Rule:
     """One rule.
 
     Attributes:
-        message: what is said when it is broken.
         field: the path below the value that it is about; empty for the value itself.
         transition: it compares with what was before.
     """
 
     def __init__(self, given: dict[str, Any]) -> None:
         self._text = given["rule"]
-        self.message: str = given.get("message") or f"failed rule: {self._text}"
+        self._message: str = given.get("message") or f"failed rule: {self._text}"
+        self._expression: str = given.get("messageExpression", "")
         self.reason: str = given.get("reason") or "FieldValueInvalid"
         self.field: str = given.get("fieldPath", "").lstrip(".")
         self.transition = "oldSelf" in self._text
@@ -79,6 +80,17 @@ class Rule:
     def _program(self) -> celpy.Runner:
         environment = _environment()
         return environment.program(environment.compile(self._text), functions=_FUNCTIONS)
+
+    def message(self, value: Any) -> str:
+        """What is said of a value that breaks it."""
+        if not self._expression:
+            return self._message
+        environment = _environment()
+        try:
+            program = environment.program(environment.compile(self._expression), functions=_FUNCTIONS)
+            return str(program.evaluate({"self": celpy.json_to_cel(value)}))
+        except CELEvalError:
+            return self._message
 
     def holds(self, value: Any, before: Any) -> bool:
         """Whether a value keeps it; `before` is None where there was none."""

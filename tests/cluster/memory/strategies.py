@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from tests.cluster.memory.checking import checked
+from tests.cluster.memory.checking import checked, kept_as_they_were
 from tests.cluster.memory.failures import Cause, forbidden
 from tests.cluster.memory.fields import Node
 from tests.cluster.memory.kinds import Kind, Kinds
@@ -189,13 +189,12 @@ def prepare_update(kind: Kind, old: Object, item: Object, subresource: str) -> O
         _keep(made, old, "spec")
     if kind.kind == "Service":
         made["spec"] = _kept_address(made["spec"], old["spec"])
-    if kind.kind in _GENERATIONS and kind.kind != "Pod":
-        parts = (made, old) if kind.kind in _NO_SPEC else (made.get("spec"), old.get("spec"))
-        if kind.kind in _NO_SPEC:
-            parts = tuple({k: v for k, v in each.items() if k != "metadata"} for each in (made, old))
-        if parts[0] != parts[1]:
+    if kind.kind in _NO_SPEC:
+        now, before = ({k: v for k, v in each.items() if k != "metadata"} for each in (made, old))
+        labels = [each["metadata"].get("labels") for each in (made, old)]
+        if now != before or (kind.kind == "EndpointSlice" and labels[0] != labels[1]):
             made["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-    elif kind.kind == "Pod":
+    elif kind.kind in _GENERATIONS:
         if made.get("spec") != old.get("spec"):
             made["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     elif not kind.type:
@@ -268,29 +267,20 @@ def validate(kind: Kind, item: Object, old: Object | None, subresource: str = ""
     if not kind.type:
         return kind.schema.validator.causes(item, old)  # type: ignore[no-any-return]
     found += checked(kind.kind, item)
-    if old is not None and kind.kind == "StatefulSet":
-        allowed = {
-            "replicas",
-            "ordinals",
-            "template",
-            "updateStrategy",
-            "revisionHistoryLimit",
-            "persistentVolumeClaimRetentionPolicy",
-            "minReadySeconds",
-        }
-        fixed = [{k: v for k, v in each["spec"].items() if k not in allowed} for each in (item, old)]
-        if fixed[0] != fixed[1]:
-            told = (
-                "Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
-                "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
-                "'minReadySeconds' are forbidden"
-            )
-            found.append(("FieldValueForbidden", "spec", told))
+    if old is not None:
+        found += kept_as_they_were(kind.kind, item, old)
     return found
 
 
 def admit_create(store: Store, kinds: Kinds, kind: Kind, item: Object) -> None:
     """What else a new object needs, or is refused for."""
+    if kind.kind == "PersistentVolumeClaim" and "storageClassName" not in item["spec"]:
+        classes = kinds.at("storage.k8s.io", "v1", "storageclasses")
+        assert classes is not None
+        for entry in store.entries(classes):
+            annotations = entry.object["metadata"].get("annotations") or {}
+            if annotations.get("storageclass.kubernetes.io/is-default-class") == "true":
+                item["spec"]["storageClassName"] = entry.object["metadata"]["name"]
     if kind.kind == "Pod":
         spec = item["spec"]
         if not spec.get("serviceAccountName"):

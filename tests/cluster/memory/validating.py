@@ -176,7 +176,7 @@ class Validator:
                     if isinstance(value, dict)
                     else '"array"'
                 )
-                found.append((rule.reason, at or "<nil>", f"Invalid value: {shown}: {rule.message}"))
+                found.append((rule.reason, at or "<nil>", f"Invalid value: {shown}: {rule.message(told)}"))
         if isinstance(value, dict):
             old = before if isinstance(before, dict) else {}
             for key, each in value.items():

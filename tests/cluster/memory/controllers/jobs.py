@@ -80,7 +80,8 @@ class Jobs(Controller):
     def _step(self, job: Object, pods: list[Object], status: Object) -> None:
         spec, namespace, name = job["spec"], job["metadata"]["namespace"], job["metadata"]["name"]
         now = self.cluster.stamp()
-        status.setdefault("startTime", now)
+        if not spec.get("suspend"):
+            status.setdefault("startTime", now)
         counted = status.setdefault("uncountedTerminatedPods", {})
         counted.clear()
         phases = {pod["metadata"]["name"]: _phase(pod) for pod in pods}
@@ -118,7 +119,9 @@ class Jobs(Controller):
         else:
             if left is not None:
                 self.add_later(left + 0.01, namespace, name)
-            if not spec.get("suspend"):
+            if spec.get("suspend"):
+                self._suspend(job, active, status)
+            else:
                 self._fill(
                     job,
                     active,
@@ -178,9 +181,22 @@ class Jobs(Controller):
         else:
             self.cluster.event(job, reason, message, type="Warning", component="job-controller")
 
+    def _suspend(self, job: Object, active: list[Object], status: Object) -> None:
+        for pod in active:
+            self.cluster.delete(self.cluster.kind("Pod"), pod)
+        conditions = status.setdefault("conditions", [])
+        if not any(each["type"] == "Suspended" and each["status"] == "True" for each in conditions):
+            now = self.cluster.stamp()
+            told = {"reason": "JobSuspended", "message": "Job suspended"}
+            conditions.append(
+                {"type": "Suspended", "status": "True", "lastProbeTime": now, "lastTransitionTime": now, **told}
+            )
+            status.pop("startTime", None)
+            self.cluster.event(job, "Suspended", "Job suspended", component="job-controller")
+
     def _left_s(self, job: Object, status: Object) -> float | None:
         seconds = job["spec"].get("activeDeadlineSeconds")
-        if seconds is None:
+        if seconds is None or "startTime" not in status:
             return None
         began = datetime.fromisoformat(status["startTime"]).timestamp()
         return float(began + seconds - self.cluster.now().timestamp())

@@ -11,11 +11,11 @@ _FINALIZER = "kubernetes.io/pvc-protection"
 
 
 class ClaimProtection(Controller):
-    """Takes its finalizer away when nobody uses a claim any more."""
+    """Gives claims its finalizer, and takes it away when they are being deleted and nobody uses them."""
 
     def heard(self, change: Change) -> None:
         metadata = change.entry.object["metadata"]
-        if change.kind.kind == "PersistentVolumeClaim" and "deletionTimestamp" in metadata:
+        if change.kind.kind == "PersistentVolumeClaim":
             self.add(metadata["namespace"], metadata["name"])
         elif change.kind.kind == "Pod":
             for name in _claims(change.entry.object):
@@ -24,9 +24,13 @@ class ClaimProtection(Controller):
     def look(self, namespace: str, name: str) -> None:
         cluster = self.cluster
         claim = cluster.find("PersistentVolumeClaim", namespace, name)
-        if claim is None or "deletionTimestamp" not in claim["metadata"]:
+        if claim is None:
             return
         finalizers = claim["metadata"].get("finalizers") or []
+        if "deletionTimestamp" not in claim["metadata"]:
+            if _FINALIZER not in finalizers:
+                cluster.rewrite(cluster.kind("PersistentVolumeClaim"), claim, finalizers=[*finalizers, _FINALIZER])
+            return
         if _FINALIZER not in finalizers:
             return
         for pod in cluster.list("Pod", namespace):

@@ -1,0 +1,643 @@
+"""The rules that the operator depends on hold on the API server in memory and on the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.api import Api, ApiFailure, AsyncApi, Object, path_of
+from tests.cluster.apiserver import SharedApiServer
+from tests.cluster.background import Background
+from tests.cluster.fidelity import namespace_on
+from tests.cluster.installing import install_crds
+from tests.cluster.memory import MemoryApiServer, SharedMemoryApiServer
+from tests.support.kafka import eventually
+
+_CRDS = Path(__file__).parents[2] / "crds"
+_SOON_S = 5.0
+Server = SharedApiServer | SharedMemoryApiServer
+
+
+@pytest.fixture(scope="module", params=["memory", "real"])
+def server(request: pytest.FixtureRequest, background: Background) -> Iterator[Server]:
+    """One of the two."""
+    if request.param == "real":
+        yield request.getfixturevalue("api_server")
+        return
+    with MemoryApiServer(background) as memory:
+        yield memory
+
+
+@pytest.fixture(scope="module")
+def client(server: Server, background: Background) -> Iterator[Api]:
+    """With all rights."""
+    with Api(background, server.admin) as api:
+        install_crds(api, _CRDS)
+        yield api
+
+
+@pytest.fixture
+def space(client: Api) -> Iterator[str]:
+    """A namespace of one's own."""
+    with namespace_on(client) as name:
+        eventually(lambda: client.find("ServiceAccount", name, "default"), "the default service account is there")
+        yield name
+
+
+def config_map(space: str, name: str = "a", **more: Any) -> Object:
+    metadata = {"name": name, "namespace": space, **more.pop("metadata", {})}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **more}
+
+
+def stateful_set(space: str, replicas: int = 2, **spec: Any) -> Object:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "s", "namespace": space},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": "s",
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "selector": {"matchLabels": {"s": "t"}},
+            "template": {
+                "metadata": {"labels": {"s": "t"}},
+                "spec": {"containers": [{"name": "c", "image": "i:1"}], "terminationGracePeriodSeconds": 10},
+            },
+            "volumeClaimTemplates": [
+                {
+                    "metadata": {"name": "state"},
+                    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+                }
+            ],
+            **spec,
+        },
+    }
+
+
+def refusal(work: Callable[[], object]) -> ApiFailure:
+    with pytest.raises(ApiFailure) as caught:
+        work()
+    return caught.value
+
+
+def names(items: list[Object]) -> list[str]:
+    return [each["metadata"]["name"] for each in items]
+
+
+def owner_of(item: Object, **more: bool) -> Object:
+    return {
+        "apiVersion": item["apiVersion"],
+        "kind": item["kind"],
+        "name": item["metadata"]["name"],
+        "uid": item["metadata"]["uid"],
+        **more,
+    }
+
+
+# Lists and watches.
+
+
+def test_pages_of_a_list_are_of_one_moment(client: Api, space: str) -> None:
+    """What is written between two pages is not in the second."""
+    for name in "abc":
+        client.create(config_map(space, name, metadata={"labels": {"x": "y"}}))
+    path = path_of("ConfigMap", space)
+    first = client.request("GET", path, limit="2", labelSelector="x=y")
+    assert names(first["items"]) == ["a", "b"]
+    client.delete("ConfigMap", space, "c")
+    client.create(config_map(space, "d", metadata={"labels": {"x": "y"}}))
+    token = first["metadata"]["continue"]
+    second = client.request("GET", path, limit="2", labelSelector="x=y", **{"continue": token})
+    assert names(second["items"]) == ["c"]
+    assert "continue" not in second["metadata"]
+    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+def test_a_list_can_be_of_a_former_version(client: Api, space: str) -> None:
+    """As long as the server remembers."""
+    made = client.create(config_map(space, data={"a": "1"}))
+    client.patch("ConfigMap", space, "a", {"data": {"a": "2"}})
+    query = {
+        "resourceVersion": made["metadata"]["resourceVersion"],
+        "resourceVersionMatch": "Exact",
+        "fieldSelector": "metadata.name=a",
+    }
+    found = client.request("GET", path_of("ConfigMap", space), **query)
+    assert [each["data"] for each in found["items"]] == [{"a": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("selector", "found"),
+    [
+        ("x=y", "a"),
+        ("x!=y", "bc"),
+        ("x", "ab"),
+        ("!x", "c"),
+        ("x in (y,z)", "ab"),
+        ("x notin (y),x", "b"),
+        ("x=y,w=v", ""),
+    ],
+)
+def test_label_selectors_select(selector: str, found: str, client: Api, space: str) -> None:
+    """In all their forms."""
+    for name, labels in {"a": {"x": "y"}, "b": {"x": "z"}, "c": {"w": "v"}}.items():
+        client.create(config_map(space, name, metadata={"labels": labels}))
+    listed = names(client.list("ConfigMap", space, selector))
+    assert [each for each in listed if len(each) == 1] == list(found)
+
+
+def follow(background: Background, server: Server, space: str, version: str, changes: int, **query: str) -> list[Any]:
+    """So many changes since a version: type, name and data."""
+
+    async def work() -> list[Any]:
+        told: list[Any] = []
+        async with AsyncApi(server.admin) as api, asyncio.timeout(_SOON_S):
+            async for change, item in api.watch("ConfigMap", version, space, **query):
+                if change == "BOOKMARK":
+                    continue
+                told.append((change, item["metadata"]["name"], item.get("data")))
+                if len(told) == changes:
+                    break
+        return told
+
+    return background.call(work())
+
+
+def test_a_watch_tells_all_that_happened_since_a_version(
+    server: Server, client: Api, background: Background, space: str
+) -> None:
+    """One change after the other; what is written without a change is none."""
+    version = client.request("GET", path_of("ConfigMap", space))["metadata"]["resourceVersion"]
+    client.create(config_map(space, data={"a": "1"}))
+    client.patch("ConfigMap", space, "a", {"data": {"a": "2"}})
+    client.patch("ConfigMap", space, "a", {"data": {"a": "2"}})
+    client.apply(config_map(space, "b"))
+    client.apply(config_map(space, "b"))
+    client.delete("ConfigMap", space, "a")
+    assert follow(background, server, space, version, 4, fieldSelector="metadata.name!=kube-root-ca.crt") == [
+        ("ADDED", "a", {"a": "1"}),
+        ("MODIFIED", "a", {"a": "2"}),
+        ("ADDED", "b", None),
+        ("DELETED", "a", {"a": "2"}),
+    ]
+
+
+def test_a_watch_with_a_selector_tells_of_comers_and_goers(
+    server: Server, client: Api, background: Background, space: str
+) -> None:
+    """An object that gets the label is added, one that loses it deleted, as it was last."""
+    version = client.request("GET", path_of("ConfigMap", space))["metadata"]["resourceVersion"]
+    client.create(config_map(space, data={"a": "1"}))
+    client.patch("ConfigMap", space, "a", {"metadata": {"labels": {"x": "y"}}})
+    client.patch("ConfigMap", space, "a", {"metadata": {"labels": None}, "data": {"a": "2"}})
+    assert follow(background, server, space, version, 2, labelSelector="x=y") == [
+        ("ADDED", "a", {"a": "1"}),
+        ("DELETED", "a", {"a": "1"}),
+    ]
+
+
+def test_a_watch_may_begin_with_what_there_is(server: Server, client: Api, background: Background, space: str) -> None:
+    """Version 0 says so."""
+    client.create(config_map(space, data={"a": "1"}))
+    assert follow(background, server, space, "0", 1, fieldSelector="metadata.name=a") == [("ADDED", "a", {"a": "1"})]
+
+
+# Writing.
+
+
+def test_a_dry_run_writes_nothing(client: Api, space: str) -> None:
+    """But it is answered as if it did."""
+    made = client.apply(config_map(space, data={"a": "1"}), dry_run=True)
+    assert made["data"] == {"a": "1"}
+    assert client.find("ConfigMap", space, "a") is None
+
+
+def test_what_exists_is_not_created_again(client: Api, space: str) -> None:
+    """And what does not exist cannot be patched."""
+    client.create(config_map(space))
+    failure = refusal(lambda: client.create(config_map(space)))
+    assert (failure.status, failure.reason) == (409, "AlreadyExists")
+    failure = refusal(lambda: client.patch("ConfigMap", space, "b", {"data": {}}))
+    assert (failure.status, failure.reason, failure.message) == (404, "NotFound", 'configmaps "b" not found')
+    failure = refusal(lambda: client.create(config_map("not-there")))
+    assert (failure.status, failure.reason, failure.message) == (404, "NotFound", 'namespaces "not-there" not found')
+
+
+def test_names_are_generated(client: Api, space: str) -> None:
+    """From a prefix."""
+    given = config_map(space)
+    given["metadata"] = {"namespace": space, "generateName": "a-"}
+    made = client.create(given)["metadata"]
+    assert made["name"].startswith("a-")
+    assert len(made["name"]) == len("a-") + 5
+
+
+def test_applying_to_a_version_that_was_is_a_conflict(client: Api, space: str) -> None:
+    """The optimistic concurrency of server-side apply; to a new object any version applies."""
+    made = client.apply(config_map(space, data={"a": "1"}))
+    client.patch("ConfigMap", space, "a", {"data": {"a": "2"}})
+    version = made["metadata"]["resourceVersion"]
+    failure = refusal(lambda: client.apply(config_map(space, data={"a": "3"}, metadata={"resourceVersion": version})))
+    assert (failure.status, failure.reason) == (409, "Conflict")
+    assert "the object has been modified; please apply your changes to the latest version" in failure.message
+
+
+def test_a_conflict_of_managers_names_them(client: Api, space: str) -> None:
+    """One who does not force is told whose the field is."""
+    client.apply(config_map(space, data={"a": "1"}), manager="one")
+    content, path = "application/apply-patch+yaml", path_of("ConfigMap", space, "a")
+    given = config_map(space, data={"a": "2"})
+    failure = refusal(lambda: client.request("PATCH", path, given, content=content, fieldManager="two"))
+    assert (failure.status, failure.reason) == (409, "Conflict")
+    assert failure.message == 'Apply failed with 1 conflict: conflict with "one": .data.a'
+
+
+def test_epochs_and_terms_never_go_back(client: Api, space: str) -> None:
+    """A former leader cannot overwrite what a newer one wrote."""
+    spec = {"image": "i", "topology": "a:b", "kafka": {"bootstrapServers": "k:9092"}}
+    app: Object = {"apiVersion": "millpond.dev/v1alpha1", "kind": "StreamApp", "spec": spec}
+    app["metadata"] = {"name": "a", "namespace": space}
+    client.create(app)
+    told: Object = {**app, "status": {"leaderEpoch": 5}}
+    del told["spec"]
+    client.apply(told, subresource="status")
+    failure = refusal(lambda: client.apply({**told, "status": {"leaderEpoch": 4}}, subresource="status"))
+    assert (failure.status, failure.reason) == (422, "Invalid")
+    assert "status.leaderEpoch" in failure.message
+    assert client.get("StreamApp", space, "a")["status"] == {"leaderEpoch": 5}
+    assignment = {**app, "kind": "StreamAssignment", "spec": {"application": "a", "term": 2, "number": 3}}
+    client.apply(assignment)
+    older = {**assignment, "spec": {"application": "a", "term": 1, "number": 9}}
+    assert refusal(lambda: client.apply(older)).status == 422
+    client.apply({**assignment, "spec": {"application": "a", "term": 3, "number": 0}})
+
+
+def test_the_scale_of_a_custom_resource_is_its_replicas(client: Api, space: str) -> None:
+    """Read and written."""
+    spec = {"image": "i", "topology": "a:b", "kafka": {"bootstrapServers": "k:9092"}}
+    metadata = {"name": "a", "namespace": space}
+    client.create({"apiVersion": "millpond.dev/v1alpha1", "kind": "StreamApp", "metadata": metadata, "spec": spec})
+    client.scale("StreamApp", space, "a", 3)
+    assert client.get("StreamApp", space, "a")["spec"]["replicas"] == 3
+    assert client.get("StreamApp", space, "a")["metadata"]["generation"] == 2
+    assert client.request("GET", path_of("StreamApp", space, "a", "scale"))["spec"] == {"replicas": 3}
+
+
+# Deleting.
+
+
+def test_finalizers_are_waited_for(client: Api, space: str) -> None:
+    """The object goes with the last of them, and no new ones come."""
+    client.create(config_map(space, metadata={"finalizers": ["example.com/a"]}))
+    client.delete("ConfigMap", space, "a")
+    leaving = client.get("ConfigMap", space, "a")["metadata"]
+    assert "deletionTimestamp" in leaving
+    assert leaving["deletionGracePeriodSeconds"] == 0
+    more = {"metadata": {"finalizers": ["example.com/a", "example.com/b"]}}
+    assert refusal(lambda: client.patch("ConfigMap", space, "a", more)).status == 422
+    client.patch("ConfigMap", space, "a", {"metadata": {"finalizers": None}})
+    assert client.find("ConfigMap", space, "a") is None
+
+
+def test_another_uid_is_not_deleted(client: Api, space: str) -> None:
+    """What was made anew is another one."""
+    client.create(config_map(space))
+    failure = refusal(lambda: client.delete("ConfigMap", space, "a", preconditions={"uid": "b"}))
+    assert (failure.status, failure.reason) == (409, "Conflict")
+    assert "the UID in the precondition (b) does not match the UID in record" in failure.message
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
+def test_dependents_go_as_they_are_told(policy: str, client: Api, space: str) -> None:
+    """With their owner, before it, or not at all."""
+    owner = client.create(config_map(space, "owner"))
+    references = [owner_of(owner, blockOwnerDeletion=True)]
+    metadata = {"ownerReferences": references, "finalizers": ["example.com/a"]}
+    client.create(config_map(space, "dependent", metadata=metadata))
+    client.delete("ConfigMap", space, "owner", propagationPolicy=policy)
+    if policy == "Orphan":
+        eventually(lambda: client.find("ConfigMap", space, "owner") is None, "the owner is gone")
+        left = client.get("ConfigMap", space, "dependent")["metadata"]
+        assert "deletionTimestamp" not in left
+        assert "ownerReferences" not in left
+        return
+    eventually(
+        lambda: "deletionTimestamp" in client.get("ConfigMap", space, "dependent")["metadata"], "the dependent goes"
+    )
+    assert (client.find("ConfigMap", space, "owner") is None) == (policy == "Background")
+    client.patch("ConfigMap", space, "dependent", {"metadata": {"finalizers": None}})
+    eventually(lambda: client.find("ConfigMap", space, "owner") is None, "the owner is gone")
+
+
+def test_a_dependent_of_nobody_is_collected(client: Api, space: str) -> None:
+    """One of somebody who is there stays, and forgets the other."""
+    owner = client.create(config_map(space, "owner"))
+    gone = {**owner_of(owner), "name": "gone", "uid": "5d6b5ee4-4b9c-4b1e-9d2c-111111111111"}
+    client.create(config_map(space, "lost", metadata={"ownerReferences": [gone]}))
+    client.create(config_map(space, "kept", metadata={"ownerReferences": [gone, owner_of(owner)]}))
+    eventually(lambda: client.find("ConfigMap", space, "lost") is None, "what belongs to nobody goes")
+    eventually(
+        lambda: len(client.get("ConfigMap", space, "kept")["metadata"]["ownerReferences"]) == 1,
+        "the other is forgotten",
+    )
+
+
+def test_a_pod_on_a_node_gets_time_to_end(client: Api, space: str) -> None:
+    """One that is on none goes at once; a second deletion may only shorten it."""
+    spec = {"containers": [{"name": "c", "image": "i:1"}], "terminationGracePeriodSeconds": 10}
+    for name in ("a", "b"):
+        client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": space}, "spec": spec})
+    target = {"apiVersion": "v1", "kind": "Node", "name": "some-node"}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": target}
+    client.request("POST", f"{path_of('Pod', space, 'a')}/binding", binding)
+    assert client.get("Pod", space, "a")["spec"]["nodeName"] == "some-node"
+    assert refusal(lambda: client.request("POST", f"{path_of('Pod', space, 'a')}/binding", binding)).status == 409
+    for name in ("a", "b"):
+        client.delete("Pod", space, name)
+    assert client.find("Pod", space, "b") is None
+    leaving = client.get("Pod", space, "a")["metadata"]
+    assert leaving["deletionGracePeriodSeconds"] == 10
+    client.delete("Pod", space, "a", gracePeriodSeconds=0)
+    assert client.find("Pod", space, "a") is None
+
+
+def test_a_namespace_goes_with_all_that_is_in_it(client: Api) -> None:
+    """And takes nothing new meanwhile."""
+    with namespace_on(client) as space:
+        client.create(config_map(space, metadata={"finalizers": ["example.com/a"]}))
+        client.delete("Namespace", None, space)
+        eventually(lambda: "deletionTimestamp" in client.get("ConfigMap", space, "a")["metadata"], "it goes")
+        failure = refusal(lambda: client.create(config_map(space, "b")))
+        assert (failure.status, failure.reason) == (403, "Forbidden")
+        client.patch("ConfigMap", space, "a", {"metadata": {"finalizers": None}})
+        eventually(lambda: client.find("Namespace", None, space) is None, "the namespace is gone")
+
+
+# Controllers.
+
+
+def status_of(client: Api, space: str) -> Object:
+    found = client.get("StatefulSet", space, "s")
+    status: Object = found.get("status", {})
+    return status if status.get("observedGeneration") == found["metadata"]["generation"] else {}
+
+
+def make_ready(client: Api, space: str, name: str) -> None:
+    conditions = [{"type": "Ready", "status": "True"}]
+    client.patch("Pod", space, name, {"status": {"phase": "Running", "conditions": conditions}}, subresource="status")
+
+
+def test_a_stateful_set_has_its_pods_and_claims(client: Api, space: str) -> None:
+    """With their names, labels, volumes and owners; fewer replicas take the last ones, claims stay."""
+    client.apply(stateful_set(space))
+    eventually(lambda: status_of(client, space).get("replicas") == 2, "there are pods")
+    pods = client.list("Pod", space)
+    made = client.get("StatefulSet", space, "s")
+    assert names(pods) == ["s-0", "s-1"]
+    for number, pod in enumerate(pods):
+        revision = made["status"]["updateRevision"]
+        assert pod["metadata"]["labels"] == {
+            "s": "t",
+            "apps.kubernetes.io/pod-index": str(number),
+            "controller-revision-hash": revision,
+            "statefulset.kubernetes.io/pod-name": f"s-{number}",
+        }
+        assert pod["metadata"]["ownerReferences"] == [owner_of(made, controller=True, blockOwnerDeletion=True)]
+        assert pod["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": f"state-s-{number}"}
+        assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == (f"s-{number}", "s")
+        make_ready(client, space, f"s-{number}")
+    eventually(lambda: status_of(client, space).get("readyReplicas") == 2, "they are counted")
+    client.scale("StatefulSet", space, "s", 1)
+    eventually(lambda: names(client.list("Pod", space)) == ["s-0"], "the last pod goes")
+    assert names(client.list("PersistentVolumeClaim", space)) == ["state-s-0", "state-s-1"]
+
+
+def test_a_new_template_waits_until_a_pod_is_deleted(client: Api, space: str) -> None:
+    """OnDelete: the new pod is of the new revision, the others stay what they are."""
+    client.apply(stateful_set(space))
+    eventually(lambda: status_of(client, space).get("currentReplicas") == 2, "there are pods")
+    first = status_of(client, space)
+    newer = stateful_set(space)
+    newer["spec"]["template"]["spec"]["containers"][0]["image"] = "i:2"
+    client.apply(newer)
+    eventually(
+        lambda: status_of(client, space).get("updateRevision", first["updateRevision"]) != first["updateRevision"],
+        "it is seen",
+    )
+    then = status_of(client, space)
+    assert (then["currentRevision"], then["currentReplicas"]) == (first["currentRevision"], 2)
+    assert then.get("updatedReplicas", 0) == 0
+    uid = client.get("Pod", space, "s-1")["metadata"]["uid"]
+    client.delete("Pod", space, "s-1")
+    eventually(lambda: status_of(client, space).get("updatedReplicas") == 1, "one pod is new")
+    pod = client.get("Pod", space, "s-1")
+    assert pod["metadata"]["uid"] != uid
+    assert pod["metadata"]["labels"]["controller-revision-hash"] == then["updateRevision"]
+    assert pod["spec"]["containers"][0]["image"] == "i:2"
+    client.apply(stateful_set(space))
+    eventually(lambda: status_of(client, space).get("updateRevision") == first["updateRevision"], "it is gone back to")
+    revisions = client.list("ControllerRevision", space)
+    assert sorted(each["revision"] for each in revisions) == [2, 3]
+
+
+@pytest.mark.parametrize(("deleted", "scaled"), [("Delete", "Retain"), ("Retain", "Delete"), ("Delete", "Delete")])
+def test_claims_belong_to_whom_the_policy_says(deleted: str, scaled: str, client: Api, space: str) -> None:
+    """To the set, or to a pod that is one too many."""
+    policy = {"whenDeleted": deleted, "whenScaled": scaled}
+    client.apply(stateful_set(space, persistentVolumeClaimRetentionPolicy=policy))
+
+    def owners() -> dict[str, list[str]]:
+        found = client.list("PersistentVolumeClaim", space)
+        return {
+            each["metadata"]["name"]: [owner["kind"] for owner in each["metadata"].get("ownerReferences", ())]
+            for each in found
+            if "deletionTimestamp" not in each["metadata"]
+        }
+
+    mine = ["StatefulSet"] if deleted == "Delete" else []
+    eventually(lambda: owners() == {"state-s-0": mine, "state-s-1": mine}, "they belong to the set", 20.0)
+    client.scale("StatefulSet", space, "s", 1)
+    left = {"state-s-0": mine} | ({"state-s-1": mine} if scaled == "Retain" else {})
+    eventually(lambda: owners() == left, "the last one goes, or stays", 20.0)
+
+
+def test_a_set_that_is_made_anew_adopts_its_pods(client: Api, space: str) -> None:
+    """Deleted as Orphan, its pods and revisions stay; the new one takes them over."""
+    client.apply(stateful_set(space))
+    eventually(lambda: status_of(client, space).get("replicas") == 2, "there are pods")
+    before = {each["metadata"]["name"]: each["metadata"]["uid"] for each in client.list("Pod", space)}
+    client.delete("StatefulSet", space, "s", propagationPolicy="Orphan")
+    eventually(lambda: client.find("StatefulSet", space, "s") is None, "the set is gone")
+    assert all("ownerReferences" not in each["metadata"] for each in client.list("Pod", space))
+    again = client.apply(stateful_set(space))
+
+    def adopted() -> bool:
+        owner = [owner_of(again, controller=True, blockOwnerDeletion=True)]
+        pods = client.list("Pod", space)
+        now = {each["metadata"]["name"]: each["metadata"]["uid"] for each in pods}
+        return now == before and all(each["metadata"].get("ownerReferences") == owner for each in pods)
+
+    eventually(adopted, "the pods are adopted")
+
+
+def test_most_of_a_stateful_set_stays_as_it_is(client: Api, space: str) -> None:
+    """What may not change says so."""
+    client.apply(stateful_set(space, 0))
+    failure = refusal(lambda: client.apply(stateful_set(space, 0, serviceName="other")))
+    assert (failure.status, failure.reason) == (422, "Invalid")
+    assert "updates to statefulset spec for fields other than 'replicas'" in failure.message
+    client.apply(stateful_set(space, 0, revisionHistoryLimit=3))
+
+
+def job(space: str, **spec: Any) -> Object:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": space},
+        "spec": {
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i:1"}]}},
+            **spec,
+        },
+    }
+
+
+@pytest.mark.parametrize(("phase", "type"), [("Succeeded", "Complete"), ("Failed", "Failed")])
+def test_a_job_ends_as_its_pod_does(phase: str, type: str, client: Api, space: str) -> None:
+    """And says so in its conditions."""
+    client.create(job(space, backoffLimit=0))
+    eventually(lambda: client.list("Pod", space), "there is a pod")
+    (pod,) = client.list("Pod", space)
+    client.patch("Pod", space, pod["metadata"]["name"], {"status": {"phase": phase}}, subresource="status")
+
+    def conditions() -> set[str]:
+        found = client.get("Job", space, "j").get("status", {}).get("conditions", ())
+        return {each["type"] for each in found if each["status"] == "True"}
+
+    eventually(lambda: type in conditions(), f"the job is {type}", 20.0)
+    status = client.get("Job", space, "j")["status"]
+    assert status.get(phase.lower()) == 1
+    assert "active" not in status
+    assert "finalizers" not in client.get("Pod", space, pod["metadata"]["name"])["metadata"]
+
+
+def test_a_job_has_a_deadline(client: Api, space: str) -> None:
+    """After it, it has failed, and its pods are deleted."""
+    client.create(job(space, activeDeadlineSeconds=1))
+
+    def reasons() -> set[str]:
+        found = client.get("Job", space, "j").get("status", {}).get("conditions", ())
+        return {each["reason"] for each in found if each["type"] == "Failed"}
+
+    eventually(lambda: reasons() == {"DeadlineExceeded"}, "the job has failed", 20.0)
+    eventually(lambda: not client.list("Pod", space), "its pod is gone")
+
+
+def test_a_budget_counts_pods_that_are_ready(client: Api, space: str) -> None:
+    """And lets one of them go."""
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"s": "t"}}}
+    metadata = {"name": "s", "namespace": space}
+    client.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec})
+    client.apply(stateful_set(space))
+    eventually(lambda: len(client.list("Pod", space)) == 2, "there are pods")
+    for number in range(2):
+        make_ready(client, space, f"s-{number}")
+
+    def counted() -> list[int]:
+        status = client.get("PodDisruptionBudget", space, "s").get("status", {})
+        return [status.get(each) for each in ("currentHealthy", "desiredHealthy", "expectedPods", "disruptionsAllowed")]
+
+    eventually(lambda: counted() == [2, 1, 2, 1], "they are counted", 20.0)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "s-0", "namespace": space}}
+    client.request("POST", f"{path_of('Pod', space, 's-0')}/eviction", eviction)
+
+
+# Who may do what.
+
+
+def test_a_token_is_good_as_long_as_its_pod_is_there(client: Api, space: str) -> None:
+    """For its audience only, and it says of which pod it is."""
+    spec = {"containers": [{"name": "c", "image": "i:1"}]}
+    pod = client.create(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": space}, "spec": spec}
+    )
+    token = client.token(space, "default", "somebody", pod)
+    payload = token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    assert claims["sub"] == f"system:serviceaccount:{space}:default"
+
+    def review(audience: str) -> Object:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"}
+        answer = client.request(
+            "POST", path_of("TokenReview"), {**review, "spec": {"token": token, "audiences": [audience]}}
+        )
+        status: Object = answer["status"]
+        return status
+
+    good = review("somebody")
+    assert good["authenticated"] is True
+    assert good["audiences"] == ["somebody"]
+    assert good["user"]["username"] == f"system:serviceaccount:{space}:default"
+    assert good["user"]["extra"]["authentication.kubernetes.io/pod-name"] == ["p"]
+    assert not review("somebody-else").get("authenticated")
+    client.delete("Pod", space, "p", gracePeriodSeconds=0)
+    eventually(lambda: not review("somebody").get("authenticated"), "the token is not good any more", 20.0)
+
+
+def test_a_service_account_may_do_what_its_role_says(
+    server: Server, client: Api, background: Background, space: str
+) -> None:
+    """And nothing else, and nowhere else."""
+    client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "w", "namespace": space}})
+    with Api(background, server.service_account(client.token(space, "w"))) as worker:
+        failure = refusal(lambda: worker.list("ConfigMap", space))
+        assert (failure.status, failure.reason) == (403, "Forbidden")
+        assert (
+            f'User "system:serviceaccount:{space}:w" cannot list resource "configmaps" in API group ""'
+            in failure.message
+        )
+        rules = [{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a"], "verbs": ["get"]}]
+        version = "rbac.authorization.k8s.io/v1"
+        metadata = {"name": "w", "namespace": space}
+        client.create({"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": rules})
+        client.create(
+            {
+                "apiVersion": version,
+                "kind": "RoleBinding",
+                "metadata": metadata,
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "w"},
+                "subjects": [{"kind": "ServiceAccount", "name": "w", "namespace": space}],
+            }
+        )
+        client.create(config_map(space))
+
+        def allowed() -> bool:
+            try:
+                return worker.find("ConfigMap", space, "a") is not None
+            except ApiFailure:
+                return False
+
+        eventually(allowed, "the role is known")
+        assert refusal(lambda: worker.get("ConfigMap", space, "b")).status == 403
+        assert refusal(lambda: worker.delete("ConfigMap", space, "a")).status == 403
+
+
+@pytest.mark.parametrize("path", ["/version", "/api/v1", "/apis/apps/v1", "/apis/millpond.dev/v1alpha1"])
+def test_discovery_says_what_is_served(path: str, client: Api) -> None:
+    """As kopf reads it."""
+    found = client.request("GET", path)
+    if path == "/version":
+        assert (found["major"], found["minor"]) == ("1", "34")
+        return
+    assert found["kind"] == "APIResourceList"
+    wanted = {"/api/v1": "pods", "/apis/apps/v1": "statefulsets", "/apis/millpond.dev/v1alpha1": "streamapps"}[path]
+    (one,) = (each for each in found["resources"] if each["name"] == wanted)
+    assert one["namespaced"] is True
+    assert {"list", "watch", "patch"} <= set(one["verbs"])
+    assert f"{wanted}/status" in {each["name"] for each in found["resources"]}
