@@ -36,7 +36,7 @@ __all__ = ("Exit", "Worker")
 END = 20_000
 """Records in each task's changelogs."""
 _REPORT_S = 0.5
-_TURN_S = 0.005
+_TURN_S = 0.05
 _LEAVING_S = 0.2
 _DOOR_S = 2.0
 

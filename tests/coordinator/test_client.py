@@ -432,3 +432,20 @@ def test_the_lags_of_a_worker_that_reported_nothing_lately_are_unknown(monkeypat
     later = clock.monotonic() + 5
     monkeypatch.setattr("millpond.protocol.clock.monotonic", lambda: later)
     assert {task: report.lag for task, report in client._heartbeat(0).tasks.items()} == {"0_0": 0, "0_1": None}
+
+
+def test_answers_older_than_one_it_has_do_not_make_a_client_hurry() -> None:
+    """An application that is made again begins with low epochs, and answers its old workers at once."""
+
+    async def scenario() -> None:
+        async def reply(heartbeat: Heartbeat) -> Reply:
+            if len(scripted.heartbeats) == 1:
+                return http(answer(heartbeat, epoch=Epoch(1, 5), revision=5))
+            return http(answer(heartbeat, epoch=Epoch(1, 1), revision=9))
+
+        scripted = Scripted(reply)
+        async with scripted.serving(), connected(client(scripted.url)):
+            await asyncio.sleep(10)
+        assert 20 < len(scripted.heartbeats) < 100
+
+    run(scenario())

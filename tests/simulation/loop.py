@@ -25,7 +25,7 @@ from tests.simulation.processes import Process
 __all__ = ("Deadlock", "VirtualLoop")
 
 #: Each turn takes so long, as it would anywhere: who asks for the time over and over sees it pass.
-_TURN_S = 1e-6
+_TURN_S = 5e-5
 _LOCAL = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "::1", "", None})
 _MOST_CANCELLED = 1_000
 _tasks = itertools.count()

@@ -275,7 +275,9 @@ class CoordinatorClient:
         self._well()
         return pauses.after_answer(
             early=clock.monotonic() - began < wait_ms / 1000 * 0.9,
-            news=outcome.revision != heartbeat.known_revision or outcome.coordinator != heartbeat.coordinator,
+            # An answer that is older than another one says nothing, however often it comes.
+            news=outcome is self._answer
+            and (outcome.revision, outcome.coordinator) != (heartbeat.known_revision, heartbeat.coordinator),
             interval_s=self._session_ms / 3000,
         )
 
