@@ -73,7 +73,7 @@ def test_plan_used_in_spite_of_deaths_names_no_dead_worker():
     assert set(view.active.values()) <= {"w0", "w1"}
 
 
-def test_assignment_that_was_not_written_is_written_when_it_is_made_again():
+def test_unwritten_assignment_is_written_when_made_again():
     """The same assignment comes out of the next job: it is not known to be written down."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 1)

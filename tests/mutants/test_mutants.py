@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +16,7 @@ LEAST = 14
 """Mutants in each area."""
 
 
+@functools.cache
 def _tests_in(path: Path) -> set[str]:
     """The names of the tests in a file."""
     found = set()

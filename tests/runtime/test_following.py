@@ -174,7 +174,7 @@ def test_handed_over_task_is_not_held_under_the_old_answer(kafka: Kafka, scene: 
     assert scene.client.found["0_0"] == "w1"
 
 
-def test_hand_over_that_is_not_asked_for_any_more_is_taken_back(kafka: Kafka, scene: _Scene) -> None:
+def test_cancelled_hand_over_is_taken_back(kafka: Kafka, scene: _Scene) -> None:
     """An order to release counts as long as the answer has it."""
     scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
     scene.turns()
@@ -188,9 +188,7 @@ def test_hand_over_that_is_not_asked_for_any_more_is_taken_back(kafka: Kafka, sc
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_tasks_handed_over_to_this_worker_are_adopted_only_in_silence(
-    kafka: Kafka, scene: _Scene, answers: bool
-) -> None:
+def test_tasks_naming_this_worker_are_adopted_only_in_silence(kafka: Kafka, scene: _Scene, answers: bool) -> None:
     """While the coordinator answers it says what to hold; without it a worker holds what names it."""
     kafka.commit(IN_A, 1, OffsetMetadata("w0", 3, topology=scene.worker.manager.topology))
     scene.client.connected_at = time.monotonic() if answers else None

@@ -1,0 +1,65 @@
+"""What the guarantees rest on in the clients' settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millpond.runtime import clients
+from millpond.runtime.config import Config
+
+
+class _Built(dict):
+    """Stands for a client; has what it was built with."""
+
+    def __init__(self, settings: dict[str, Any], **_: Any) -> None:
+        super().__init__(settings)
+
+
+@pytest.fixture(autouse=True)
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No client is connected."""
+    monkeypatch.setattr(clients, "Consumer", _Built)
+    monkeypatch.setattr(clients, "Producer", _Built)
+
+
+def _config(guarantee: str) -> Config:
+    return Config.of(
+        {"application.id": "app", "bootstrap.servers": "b:1", "worker.id": "w0", "processing.guarantee": guarantee}
+    )
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "level"), [("exactly_once", "read_committed"), ("at_least_once", "read_uncommitted")]
+)
+def test_exactly_once_reads_only_committed_records(guarantee: str, level: str) -> None:
+    """Inputs and changelogs alike: what is aborted later must not be counted, nor restored."""
+    consumer: Any = clients.make_consumer(_config(guarantee), 1, None, print)
+    assert consumer["isolation.level"] == level
+    assert consumer["enable.auto.commit"] is False
+    assert consumer["auto.offset.reset"] == "error"
+
+
+def test_ownership_look_up_waits_for_pending_offsets() -> None:
+    """Only a survey does not: it is good for choosing what to look up."""
+    look_up: Any = clients.make_asker(_config("exactly_once"), print)
+    survey: Any = clients.make_asker(_config("exactly_once"), print, stable=False)
+    assert look_up["isolation.level"] == "read_committed"
+    assert survey["isolation.level"] == "read_uncommitted"
+
+
+def test_producer_has_its_owners_transactional_id() -> None:
+    """Another worker that uses the same id fences it."""
+    producer: Any = clients.make_producer(_config("exactly_once"), "w7", print)
+    assert producer["transactional.id"] == "app-w7"
+    assert producer["enable.idempotence"] is True
+    assert producer["partitioner"] == "murmur2_random"
+
+
+def test_producer_without_transactions_drops_nothing_in_silence() -> None:
+    """At least once: a record that is lost for good is a fatal error, and records are tried for ever."""
+    producer: Any = clients.make_producer(_config("at_least_once"), None, print)
+    assert producer["enable.gapless.guarantee"] is True
+    assert producer["message.timeout.ms"] == 0
+    assert "transactional.id" not in producer
