@@ -17,6 +17,7 @@ import pytest
 from tests.cluster.fixtures import api, api_server, background, crds, namespace  # noqa: F401  (fixtures)
 from tests.support import broker as support
 from tests.support import evidence, generated, kafka, preparing, seeds
+from tests.support.fixtures import own_broker, own_brokers, processes  # noqa: F401  (fixtures)
 from tests.support.needs import MARKERS, needs
 
 # Threads that outlive a test, such as simulated workers, may log to what pytest captured for it and has closed since.

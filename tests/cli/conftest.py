@@ -14,7 +14,6 @@ from typing import NamedTuple
 import pytest
 
 from millpond.cli import main
-from tests.support.fixtures import processes  # noqa: F401  (fixture)
 
 WORKER_ROOT = Path(__file__).parents[2] / "worker"
 ROOTS = os.pathsep.join([str(WORKER_ROOT), str(WORKER_ROOT.with_name("operator"))])

@@ -10,7 +10,6 @@ import pytest
 
 from tests.exactly_once.processes import Application
 from tests.exactly_once.truth import PARTITIONS
-from tests.support.fixtures import processes  # noqa: F401  (fixture)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.queries.application import Application
-from tests.support.fixtures import processes  # noqa: F401  (fixture)
 
 
 @pytest.fixture
