@@ -117,7 +117,7 @@ class Process:
 
 
 @pytest.fixture
-def start(tmp_path: Path, processes: None) -> Iterator[Callable[..., Process]]:  # noqa: F811
+def start(tmp_path: Path, processes: None) -> Iterator[Callable[..., Process]]:
     """Start commands in processes of their own; they end with the test."""
     started: list[Process] = []
 

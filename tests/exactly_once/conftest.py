@@ -18,7 +18,7 @@ def application(
     create_topic: Any,
     app_id: str,
     tmp_path: Path,
-    processes: None,  # noqa: F811
+    processes: None,
 ) -> Iterator[Application]:
     """An application with topics of its own; its processes end with the test."""
     made = Application(
