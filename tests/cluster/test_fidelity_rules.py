@@ -496,6 +496,28 @@ def test_most_of_a_stateful_set_stays_as_it_is(client: Api, space: str) -> None:
     client.apply(stateful_set(space, 0, revisionHistoryLimit=3))
 
 
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        ({}, {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
+        ({"type": "RollingUpdate"}, {"type": "RollingUpdate"}),
+        ({"type": "RollingUpdate", "rollingUpdate": {}}, {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
+    ],
+)
+def test_a_strategy_that_was_changed_is_put_back_by_applying(
+    given: Object, made: Object, client: Api, space: str
+) -> None:
+    """Unless somebody left what OnDelete does not allow."""
+    found = client.create(stateful_set(space, 0, updateStrategy=given))
+    assert found["spec"]["updateStrategy"] == made
+    if "rollingUpdate" in made:
+        failure = refusal(lambda: client.apply(stateful_set(space, 0)))
+        assert failure.status == 422
+        assert "only allowed for updateStrategy 'RollingUpdate'" in failure.message
+    else:
+        assert client.apply(stateful_set(space, 0))["spec"]["updateStrategy"] == {"type": "OnDelete"}
+
+
 def job(space: str, **spec: Any) -> Object:
     return {
         "apiVersion": "batch/v1",

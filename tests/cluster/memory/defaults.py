@@ -138,9 +138,11 @@ def _stateful_set(item: Object) -> None:
     spec = item.setdefault("spec", {})
     _set(spec, podManagementPolicy="OrderedReady", revisionHistoryLimit=10)
     strategy = spec.setdefault("updateStrategy", {})
-    _set(strategy, type="RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        _set(strategy.setdefault("rollingUpdate", {}), partition=0)
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+        strategy.setdefault("rollingUpdate", {})
+    if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
+        _set(strategy["rollingUpdate"], partition=0)
     retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
     _set(retention, whenDeleted="Retain", whenScaled="Retain")
     if spec.get("replicas") is None:
