@@ -24,7 +24,7 @@ _SOON_S = 5.0
 Server = SharedApiServer | SharedMemoryApiServer
 
 
-@pytest.fixture(scope="module", params=["memory", "real"])
+@pytest.fixture(scope="module", params=["memory", pytest.param("real", marks=pytest.mark.apiserver)])
 def server(request: pytest.FixtureRequest, background: Background) -> Iterator[Server]:
     """One of the two."""
     if request.param == "real":
