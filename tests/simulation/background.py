@@ -113,7 +113,7 @@ class VirtualBackground(Background):
         )
 
     def __enter__(self) -> Self:
-        print(f"seed {self.seed}")
+        print(f"seed {self.seed}, PYTHONHASHSEED={os.environ.get('PYTHONHASHSEED', 'random')}")
         # Much is made and little of it is garbage: looking for that all the time would take a fifth of the run.
         gc.collect()
         gc.freeze()
