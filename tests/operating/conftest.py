@@ -17,12 +17,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "world" in metafunc.fixturenames:
         soak = metafunc.config.getoption("--soak", default=False)
         worlds = ["simulated", pytest.param("real", marks=_REAL)] if soak else ["simulated"]
-        metafunc.parametrize("world", worlds, indirect=True, scope="module")
+        metafunc.parametrize("world", worlds, indirect=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Where the operator is tested."""
+    """Where the operator is tested. A simulation is a new one for each test, so that its seed repeats the test."""
     if request.param == "real":
         yield request.getfixturevalue("real_world")
         return

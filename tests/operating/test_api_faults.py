@@ -28,10 +28,10 @@ SETTINGS = {
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module")
-def stage(world, tmp_path_factory):
+@pytest.fixture
+def stage(world, tmp_path):
     namespace = world.namespace("api-faults")
-    with Stage(world, namespace, tmp_path_factory.mktemp("operator"), SETTINGS) as stage:
+    with Stage(world, namespace, tmp_path, SETTINGS) as stage:
         stage.start()
         yield stage
     world.api.delete("Namespace", None, namespace)
@@ -50,13 +50,21 @@ def app(request, stage):
 
 
 @pytest.fixture(scope="module")
-def ending(stage):
+def endings():
+    """What came of lives without trouble, by the kind of operator."""
+    return {}
+
+
+@pytest.fixture
+def ending(stage, endings):
     """What comes of a life without trouble."""
-    app = stage.app("steady")
-    live(app, lambda: None)
-    ending = app.rest()
-    app.delete()
-    return ending
+    kind = stage.world.operator
+    if kind not in endings:
+        app = stage.app("steady")
+        live(app, lambda: None)
+        endings[kind] = app.rest()
+        app.delete()
+    return endings[kind]
 
 
 def live(app: App, trouble: Callable[[], object]) -> None:

@@ -22,9 +22,9 @@ _GOOD = Image(topology(partitions=TASKS))
 _QUIET_S = 4.0
 
 
-@pytest.fixture(scope="module")
-def scene(world, tmp_path_factory) -> Iterator[Scene]:
-    with scene_of(world, tmp_path_factory.mktemp("bad-input"), "bad-input") as made:
+@pytest.fixture
+def scene(world, tmp_path) -> Iterator[Scene]:
+    with scene_of(world, tmp_path, "bad-input") as made:
         yield made
 
 

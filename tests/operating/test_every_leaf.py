@@ -23,9 +23,9 @@ from tests.operating.scene import BASE, TASKS, Scene, merged, scene_of
 LANES = 6
 
 
-@pytest.fixture(scope="module")
-def scene(world, tmp_path_factory) -> Iterator[Scene]:
-    with scene_of(world, tmp_path_factory.mktemp("leaves"), "leaves") as made:
+@pytest.fixture
+def scene(world, tmp_path) -> Iterator[Scene]:
+    with scene_of(world, tmp_path, "leaves") as made:
         prepare(made)
         yield made
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from millpond.protocol import clock
@@ -19,10 +21,10 @@ EPOCH = "millpond.dev/leader-epoch"
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture
-def stage(request, world, tmp_path):
-    settings, namespace = getattr(request, "param", SETTINGS), world.namespace("leadership")
-    with Stage(world, namespace, tmp_path, settings) as stage:
+@contextlib.contextmanager
+def staged(world, directory, settings=SETTINGS):
+    """Two operators, of which the first leads, and an application that runs."""
+    with Stage(world, world.namespace("leadership"), directory, settings) as stage:
         stage.start()
         stage.add_operator().start()
         app = stage.app("delays")
@@ -30,6 +32,12 @@ def stage(request, world, tmp_path):
         app.runs()
         yield stage
     assert not stage.violations()
+
+
+@pytest.fixture
+def stage(request, world, tmp_path):
+    with staged(world, tmp_path, getattr(request, "param", SETTINGS)) as stage:
+        yield stage
 
 
 @pytest.fixture
@@ -77,6 +85,19 @@ def asked(stage, number):
 @pytest.mark.slow
 def test_a_leader_that_was_frozen_past_its_lease_writes_nothing_and_ends(stage, app):
     """The other one finishes what it had begun."""
+    frozen_past_its_lease(stage, app)
+
+
+@pytest.mark.slow
+def test_a_real_process_that_was_frozen_past_its_lease_writes_nothing(real_world, tmp_path):
+    """By a real SIGSTOP, on the system's clocks."""
+    with staged(real_world, tmp_path) as stage:
+        app = stage.app("delays")
+        frozen_past_its_lease(stage, app)
+        assert not app.streams.fenced
+
+
+def frozen_past_its_lease(stage, app):
     first, second = stage.operators
     app.apply(image="delays:2", rollout={"minReady": "4s"})
     wait_for(lambda: under_way(app), "a worker is on trial, and nothing on its way", otherwise=app.status, poll_s=0.05)

@@ -19,9 +19,9 @@ TWO = merged(BASE, {"replicas": 2})
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module")
-def scene(world, tmp_path_factory) -> Iterator[Scene]:
-    with scene_of(world, tmp_path_factory.mktemp("life"), "life") as made:
+@pytest.fixture
+def scene(world, tmp_path) -> Iterator[Scene]:
+    with scene_of(world, tmp_path, "life") as made:
         yield made
 
 

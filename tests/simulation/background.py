@@ -24,12 +24,11 @@ from millpond.protocol import clock
 from tests.cluster import waiting
 from tests.cluster.background import Background
 from tests.simulation.loop import VirtualLoop, start_connection
-from tests.simulation.processes import silence
+from tests.simulation.processes import collect, silence
 
 __all__ = ("Submitted", "VirtualBackground", "VirtualClocks")
 
 _TIMEOUT_S = 600.0
-_COLLECT_AFTER = 50_000
 T = TypeVar("T")
 
 
@@ -114,10 +113,13 @@ class VirtualBackground(Background):
         )
 
     def __enter__(self) -> Self:
-        print(f"seed {self.seed}")
+        print(f"seed {self.seed}, PYTHONHASHSEED={os.environ.get('PYTHONHASHSEED', 'random')}")
         # Much is made and little of it is garbage: looking for that all the time would take a fifth of the run.
-        self._tokens.callback(gc.set_threshold, *gc.get_threshold())
-        gc.set_threshold(_COLLECT_AFTER, 50, 100)
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        self._tokens.callback(gc.enable)
+        self._tokens.callback(gc.unfreeze)
         self._before = random.getstate()
         random.seed(self.seed)
         for patch in self._patches:
@@ -135,7 +137,7 @@ class VirtualBackground(Background):
             self.loop.network.end()
             with silence(self.loop):
                 self.loop.undead.clear()
-                gc.collect()
+            collect(self.loop)
         finally:
             self._tokens.close()
             for patch in self._patches:

@@ -14,13 +14,16 @@ import io
 import itertools
 import socket
 import ssl
-from asyncio import base_events
+from asyncio import base_events, sslproto
 from collections.abc import Callable
 from typing import Any
 
+import aiohttp
+import aiohttp.connector
+
 from tests.simulation import processes
 from tests.simulation.network import Listener, Network, Socket, tls_protocol
-from tests.simulation.processes import Process
+from tests.simulation.processes import Process, collect
 
 __all__ = ("Deadlock", "VirtualLoop")
 
@@ -28,6 +31,8 @@ __all__ = ("Deadlock", "VirtualLoop")
 _TURN_S = 5e-5
 _LOCAL = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "::1", "", None})
 _MOST_CANCELLED = 1_000
+#: Turns after which garbage is looked for.
+_COLLECT_AFTER = 20_000
 _tasks = itertools.count()
 
 
@@ -77,6 +82,7 @@ class VirtualLoop(base_events.BaseEventLoop):
     def __init__(self, start: float = 1_000.0) -> None:
         super().__init__()
         self._now = start
+        self._turns = 0
         self.network = Network()
         self.processes: dict[Process, None] = {}
         self.undead: list[asyncio.Task[Any]] = []
@@ -98,6 +104,9 @@ class VirtualLoop(base_events.BaseEventLoop):
             self._timer_cancelled_count -= 1
             heapq.heappop(scheduled)._scheduled = False
         self._now += _TURN_S
+        self._turns += 1
+        if self._turns % _COLLECT_AFTER == 0:
+            collect(self)
         if not ready and not self._stopping:
             if not scheduled:
                 raise Deadlock(f"Nothing can happen any more at {self._now:.3f} s.\n{self._dump()}")
@@ -117,6 +126,13 @@ class VirtualLoop(base_events.BaseEventLoop):
             else:
                 process.park(handle)
 
+    def forget(self, process: Process) -> None:
+        """Drop the timers of a process that was killed."""
+        current = processes.CURRENT
+        self._scheduled[:] = [each for each in self._scheduled if each._context.get(current) is not process]
+        heapq.heapify(self._scheduled)
+        self._timer_cancelled_count = sum(handle._cancelled for handle in self._scheduled)
+
     def _sweep(self) -> None:
         kept = []
         for handle in self._scheduled:
@@ -125,7 +141,7 @@ class VirtualLoop(base_events.BaseEventLoop):
             else:
                 kept.append(handle)
         heapq.heapify(kept)
-        self._scheduled, self._timer_cancelled_count = kept, 0
+        self._scheduled[:], self._timer_cancelled_count = kept, 0
 
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
@@ -237,7 +253,33 @@ class VirtualLoop(base_events.BaseEventLoop):
         return text.getvalue()
 
 
+_start_connection = aiohttp.connector.aiohappyeyeballs.start_connection
+
+
 async def start_connection(addr_infos: Any, *, loop: Any = None, **options: Any) -> Any:
     """In place of `aiohappyeyeballs.start_connection`, which opens real sockets for aiohttp."""
-    assert isinstance(loop, VirtualLoop)
+    if not isinstance(loop, VirtualLoop):
+        return await _start_connection(addr_infos, loop=loop, **options)
     return Socket(int(addr_infos[0][4][1]))
+
+
+def _forgiven(kind: type) -> None:
+    """Let objects of a virtual loop go without a warning that nobody closed them: killed processes close nothing."""
+    original = kind.__del__  # type: ignore[attr-defined]
+
+    def finalize(self: Any, *args: Any, **options: Any) -> None:
+        if not isinstance(getattr(self, "_loop", None), VirtualLoop):
+            original(self, *args, **options)
+
+    kind.__del__ = finalize  # type: ignore[attr-defined]
+
+
+for _kind in (
+    aiohttp.ClientSession,
+    aiohttp.connector.BaseConnector,
+    aiohttp.connector.Connection,
+    aiohttp.ClientResponse,
+    asyncio.StreamWriter,
+    sslproto._SSLProtocolTransport,
+):
+    _forgiven(_kind)

@@ -147,8 +147,6 @@ class MemoryTransport(asyncio.Transport):
         self._loop.network.connections.pop(self, None)
         self._inbox.clear()
         self._end_peer()
-        if isinstance(self._protocol, sslproto.SSLProtocol) and self._protocol._app_transport is not None:
-            self._protocol._app_transport._closed = True  # or it complains when it is collected
 
     # Inside.
 

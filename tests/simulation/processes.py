@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import logging
 import sys
 from collections import deque
@@ -106,6 +107,8 @@ class Process:
                 if not self._context.copy().run(_bury, task):
                     self._loop.undead.append(task)
                 del task
+        self._loop.forget(self)
+        collect(self._loop)
 
 
 @contextlib.contextmanager
@@ -121,6 +124,12 @@ def silence(loop: VirtualLoop) -> Iterator[None]:
         sys.unraisablehook = hook
         logging.disable(disabled)
         asyncio._set_running_loop(before)
+
+
+def collect(loop: VirtualLoop) -> None:
+    """Look for garbage now: in a simulation nothing else does, so that it is collected at the same moments each time."""
+    with silence(loop):
+        gc.collect()
 
 
 def _bury(task: asyncio.Task[Any]) -> bool:
