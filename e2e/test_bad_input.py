@@ -46,7 +46,7 @@ def wrong(cluster: Cluster, kafka: Kafka, images: Images, operator: Installation
 
 
 @pytest.mark.parametrize("name", _WRONG)
-def test_what_is_wrong_is_said_in_a_condition(
+def test_each_mistake_is_reported_in_a_condition(
     wrong: dict[str, StreamApp], name: str, say: Callable[[str], None]
 ) -> None:
     """The application is degraded, and the message names what has to be changed."""

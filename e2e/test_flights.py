@@ -22,7 +22,7 @@ _DAYS = 60
 _SECONDS = 10.0
 
 
-def test_the_demo_says_what_a_plain_loop_says(
+def test_demo_output_equals_a_plain_loop(
     cluster: Cluster, kafka: Kafka, images: Images, operator: Installation
 ) -> None:
     """Two months of flights, played into a running application: the output is identical, every hour once."""

@@ -69,9 +69,7 @@ def test_another_image_is_rolled_out_one_worker_at_a_time(verification: Verifica
 
 
 @pytest.mark.parametrize("version", ["bad", "hang"])
-def test_an_image_that_does_not_come_up_is_rolled_back(
-    verification: Verification, images: Images, version: str
-) -> None:
+def test_broken_image_is_rolled_back(verification: Verification, images: Images, version: str) -> None:
     """The rollout stops at its first worker, which gets the image back that worked; the status says why."""
     app = verification.app
     running = app.object()["status"]["currentRevision"]
@@ -93,7 +91,7 @@ def test_another_topology_is_refused_unless_it_is_recreated(verification: Verifi
     _back_to(verification, images, "v2")
 
 
-def test_a_deleted_pod_comes_back(verification: Verification) -> None:
+def test_deleted_pod_is_recreated(verification: Verification) -> None:
     """`kubectl delete pod` of a worker: it ends in order, another goes on, and it comes back."""
     app = verification.app
     with verification.meter.event("worker pod deleted"):
@@ -101,7 +99,7 @@ def test_a_deleted_pod_comes_back(verification: Verification) -> None:
         app.settled(2, 120)
 
 
-def test_a_worker_that_is_killed_comes_back(verification: Verification) -> None:
+def test_killed_worker_restarts(verification: Verification) -> None:
     """A worker without a moment to end in order."""
     app = verification.app
     with verification.meter.event("worker killed"):
@@ -109,7 +107,7 @@ def test_a_worker_that_is_killed_comes_back(verification: Verification) -> None:
         app.settled(2, 120)
 
 
-def test_workers_need_no_operator(verification: Verification, operator: Installation) -> None:
+def test_workers_run_without_the_operator(verification: Verification, operator: Installation) -> None:
     """The operator is gone for a minute and a worker dies meanwhile: its tasks go on before the operator is back."""
     app = verification.app
     with verification.meter.event("operator away, worker dies"):
@@ -146,7 +144,7 @@ def test_a_lost_node_holds_no_tasks(verification: Verification, place: Place, op
         app.settled(2, 180)
 
 
-def test_a_suspended_application_goes_on_where_it_stopped(verification: Verification) -> None:
+def test_suspended_application_resumes_where_it_stopped(verification: Verification) -> None:
     """Suspended, it has no workers and keeps its volumes; resumed, it goes on."""
     app = verification.app
     with verification.meter.event("suspended and resumed"):
@@ -157,7 +155,7 @@ def test_a_suspended_application_goes_on_where_it_stopped(verification: Verifica
         app.settled(2, 120)
 
 
-def test_every_record_came_out_once(verification: Verification) -> None:
+def test_every_record_is_output_once(verification: Verification) -> None:
     """All that came out, and all that was logged, is what the input comes to: nothing lost, nothing twice."""
     assert verification.sent > 1_000
     wrong = verification.findings()

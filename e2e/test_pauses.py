@@ -20,14 +20,14 @@ def test_output_of_one_commit_is_one_arrival() -> None:
     assert arrivals.usual("0_0", 0.0, 2.0) == pytest.approx(0.1, abs=0.01)
 
 
-def test_the_longest_gap_may_begin_before_an_event_and_end_after_it() -> None:
+def test_a_gap_that_overlaps_an_event_counts_in_full() -> None:
     """A gap counts where it touches the event, in its full length."""
     arrivals = _steady(1.0, 2.0, 5.0, 6.0, 7.0)
     assert arrivals.longest("0_0", 3.0, 5.5) == pytest.approx(3.0)
     assert arrivals.longest("0_0", 5.5, 6.9) == pytest.approx(1.0)
 
 
-def test_a_gap_that_goes_on_counts_so_far() -> None:
+def test_unfinished_gap_counts_up_to_now() -> None:
     """A task that has not come back is not forgotten."""
     assert _steady(1.0, 2.0).longest("0_0", 1.5, 9.0) == pytest.approx(7.0)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.applying.bench import Bench, bench_of
+from tests.applying.applier import Bench, bench_of
 from tests.kubernetes.support import run
 
 

@@ -9,7 +9,7 @@ import pytest
 from millpond_operator.controllers.applying import NameTaken
 from millpond_operator.controllers.problems import cleanup_problem
 from millpond_operator.resources import cleanup_job, finish, pod_template, revision_of
-from tests.applying.bench import SURROUNDINGS
+from tests.applying.applier import SURROUNDINGS
 from tests.support.kafka import eventually
 
 
@@ -18,7 +18,7 @@ def container(job):
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["still in the StatefulSet", "kept as a revision"])
-def test_it_runs_what_is_known_to_work(on_bench, api, namespace, kept):
+def test_cleanup_job_uses_the_last_working_image(on_bench, api, namespace, kept):
     """The revision that was wanted last failed: neither its image nor its topology can clean up."""
 
     async def scenario(bench):
@@ -36,7 +36,7 @@ def test_it_runs_what_is_known_to_work(on_bench, api, namespace, kept):
     on_bench(scenario)
 
 
-def test_it_runs_what_is_wanted_when_nothing_else_is_at_hand(on_bench, api, namespace):
+def test_cleanup_job_uses_the_wanted_image_when_none_ran(on_bench, api, namespace):
     """In the foreground, what the application owns is deleted first."""
 
     async def scenario(bench):
@@ -46,7 +46,7 @@ def test_it_runs_what_is_wanted_when_nothing_else_is_at_hand(on_bench, api, name
     on_bench(scenario)
 
 
-def test_the_job_of_a_former_stream_app_does_not_count(on_bench, api, namespace):
+def test_cleanup_job_of_a_former_stream_app_is_ignored(on_bench, api, namespace):
     """It is done, or has failed, for another one of that name: this one has a Job of its own."""
 
     async def scenario(bench):
@@ -65,7 +65,7 @@ def test_the_job_of_a_former_stream_app_does_not_count(on_bench, api, namespace)
     on_bench(scenario)
 
 
-def test_a_former_job_that_is_over_keeps_no_stream_app_from_starting(on_bench, api, namespace):
+def test_finished_cleanup_job_does_not_block_a_namesake(on_bench, api, namespace):
     """It is there for its log."""
 
     async def scenario(bench):
@@ -89,7 +89,7 @@ def test_a_former_job_that_is_over_keeps_no_stream_app_from_starting(on_bench, a
     ("reason", "told"),
     [("DeadlineExceeded", "it took too long; see that the image"), ("BackoffLimitExceeded", "see the log of Job 'j'")],
 )
-def test_a_job_that_gave_up_says_where_to_look(reason, told):
+def test_failed_cleanup_job_names_its_log(reason, told):
     """The pods of one that took too long are gone, and their logs with them."""
     failed = {"type": "Failed", "status": "True", "reason": reason}
     problem = cleanup_problem({"metadata": {"name": "j"}, "status": {"conditions": [failed]}}, ())

@@ -24,7 +24,7 @@ from millpond_operator.resources import (
     stateful_set,
     stream_assignment,
 )
-from tests.applying.bench import SURROUNDINGS
+from tests.applying.applier import SURROUNDINGS
 
 VIEW = View("delays", Epoch(4, 1), None, ())
 
@@ -60,7 +60,7 @@ async def applied(bench, kind, manifest):
             continue
 
 
-def test_what_was_not_read_is_not_written_over(on_bench, api):
+def test_unread_object_is_not_overwritten(on_bench, api):
     """A manifest for what is not there makes an object, and changes none that turned up meanwhile."""
 
     async def scenario(bench):
@@ -79,7 +79,7 @@ def test_what_was_not_read_is_not_written_over(on_bench, api):
     on_bench(scenario)
 
 
-def test_a_foreign_object_that_turns_up_after_names_were_claimed_stays_as_it_is(on_bench, api, namespace):
+def test_foreign_object_created_during_a_pass_is_not_overwritten(on_bench, api, namespace):
     """Between the look and the write, somebody makes an object of that name: the write takes nothing from him."""
 
     async def scenario(bench):
@@ -105,7 +105,7 @@ def test_a_foreign_object_that_turns_up_after_names_were_claimed_stays_as_it_is(
     on_bench(scenario)
 
 
-def test_a_foreign_assignment_stays_as_it_is(on_bench, api, namespace):
+def test_foreign_assignment_is_not_changed(on_bench, api, namespace):
     """The coordinator does not write down its decisions there, and says whose it has to be."""
 
     async def scenario(bench):
@@ -139,7 +139,7 @@ def test_an_assignment_is_written_though_the_cache_is_behind(on_bench, api, name
     on_bench(scenario)
 
 
-def test_an_object_whose_label_was_taken_away_is_known_again(on_bench, api, namespace):
+def test_object_without_its_label_is_recognised(on_bench, api, namespace):
     """No watch shows it any more; to decide as if it were not there would be to make it anew over its pods."""
 
     async def scenario(bench):
@@ -160,7 +160,7 @@ def test_an_object_whose_label_was_taken_away_is_known_again(on_bench, api, name
     on_bench(scenario)
 
 
-def test_the_template_of_a_foreign_set_is_nothing_to_go_back_to(on_bench, api, namespace):
+def test_foreign_stateful_set_is_never_a_rollback_target(on_bench, api, namespace):
     """Neither is it kept, nor run, nor cleaned up with, though it has our labels."""
 
     async def scenario(bench):

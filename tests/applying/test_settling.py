@@ -9,7 +9,7 @@ import pytest
 from millpond_operator.controllers.observation import pods_of
 from millpond_operator.kubernetes import kinds
 from millpond_operator.resources import children, pod_template, revision_of, stateful_set
-from tests.applying.bench import SURROUNDINGS
+from tests.applying.applier import SURROUNDINGS
 
 AMOUNTS = {
     "resources": {
@@ -22,7 +22,7 @@ AMOUNTS = {
 @pytest.mark.parametrize(
     "state", [{"size": "1.5Gi"}, {"size": "1.5Gi", "ephemeral": True}], ids=["volume", "ephemeral"]
 )
-def test_amounts_that_the_api_server_rounds_are_written_once(on_bench, state):
+def test_rounded_amounts_are_written_once(on_bench, state):
     """Neither is the StatefulSet made anew, nor patched again."""
 
     async def scenario(bench):
@@ -33,7 +33,7 @@ def test_amounts_that_the_api_server_rounds_are_written_once(on_bench, state):
     on_bench(scenario, state=state, **AMOUNTS)
 
 
-def test_a_size_in_parts_of_a_byte_makes_nothing_anew(on_bench, api, namespace):
+def test_fractional_byte_size_recreates_nothing(on_bench, api, namespace):
     """A definition of before let such sizes through."""
 
     async def scenario(bench):
@@ -57,7 +57,7 @@ def changed_by_a_webhook(bench, change):
     bench.client.apply = apply
 
 
-def test_a_set_is_made_anew_once_for_what_is_wanted_and_never_twice(on_bench, api, namespace):
+def test_stateful_set_is_recreated_once_per_wanted_change(on_bench, api, namespace):
     """Somebody changes what cannot be changed later: that is told, and the pods are left in peace."""
 
     async def scenario(bench):
@@ -88,7 +88,7 @@ def test_a_set_is_made_anew_once_for_what_is_wanted_and_never_twice(on_bench, ap
     on_bench(scenario)
 
 
-def test_a_change_that_a_webhook_undoes_is_not_tried_in_every_pass(on_bench, api, namespace):
+def test_change_undone_by_a_webhook_is_not_reapplied(on_bench, api, namespace):
     """But what others change besides is put right, and what is wanted anew is applied."""
 
     async def scenario(bench):
@@ -144,7 +144,7 @@ def claims(api, namespace, number, name="state-delays-{}"):
         api.replace(made | {"status": status}, subresource="status")
 
 
-def test_a_volume_that_cannot_grow_is_told_and_left_alone_for_a_while(on_bench, api, namespace):
+def test_refused_volume_expansion_is_reported_and_retried_later(on_bench, api, namespace):
     """The refused write is not repeated in every pass, but when the person does something, and after some time."""
 
     async def scenario(bench):
@@ -172,7 +172,7 @@ def test_a_volume_that_cannot_grow_is_told_and_left_alone_for_a_while(on_bench, 
     on_bench(scenario)
 
 
-def test_many_volumes_that_cannot_grow_are_tried_a_few_at_a_time(on_bench, api, namespace):
+def test_volume_expansions_are_tried_a_few_at_a_time(on_bench, api, namespace):
     """And all of them in the end; what is told stays the same."""
 
     async def scenario(bench):
@@ -224,7 +224,7 @@ def pod(**status):
         ({"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]}, False),
     ],
 )
-def test_of_a_pod_that_fits_on_no_node_nothing_is_created(status, creating):
+def test_unschedulable_pod_needs_no_event_lookup(status, creating):
     """Its own status says why it waits; events are asked for only where nothing else tells."""
     (found,) = pods_of([pod(**status)])
     assert found.creating == creating

@@ -37,7 +37,7 @@ def test_a_first_assignment_is_the_target_itself():
 
 
 @pytest.mark.parametrize("standbys", [0, 1])
-def test_an_added_worker_gets_its_share_in_waves_of_warm_ups(standbys):
+def test_added_worker_fills_in_waves_of_warm_ups(standbys):
     """From one worker to two with 11 stateful and 7 stateless tasks, two warm-ups: at most 11/2 + 1 waves."""
     made = cluster(1, stateful=11, stateless=7, options=Options(standby_replicas=standbys))
     made.moves.clear()
@@ -48,7 +48,7 @@ def test_an_added_worker_gets_its_share_in_waves_of_warm_ups(standbys):
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_lost_worker_is_made_good(known):
+def test_tasks_of_a_lost_worker_find_new_owners(known):
     """From seven workers to six with 11 stateful and 13 stateless tasks: at most 13/2 + 2 waves, nothing moves twice."""
     made = cluster(7, stateful=11, stateless=13, options=Options(standby_replicas=1))
     lost = {task for task, worker in made.goal.active.items() if worker == "w3"}
@@ -61,7 +61,7 @@ def test_a_lost_worker_is_made_good(known):
 
 
 @pytest.mark.parametrize("seed", range(14))
-def test_random_perturbations_settle(seed):
+def test_random_changes_converge(seed):
     """Workers come, go and come back with what is on their disks; each time 2 * (S + S * standbys) waves are enough."""
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -86,7 +86,7 @@ def test_random_perturbations_settle(seed):
 
 
 @pytest.mark.parametrize("budget", [1, 3, 11])
-def test_a_scale_out_takes_as_many_waves_as_the_warm_ups_allow(budget):
+def test_scale_out_waves_match_the_warm_up_budget(budget):
     """A task that warms up keeps a slot for one wave, so moving six takes ⌈6 / budget⌉ waves."""
     made = cluster(1, stateful=12, options=Options(max_warm_ups=budget))
     made.add("w1")

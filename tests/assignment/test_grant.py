@@ -10,7 +10,7 @@ from tests.assignment.situations import ACTIVE, T, one, tasks, workers
 LIVE = workers("w0", "w1", "w2")
 
 
-def test_the_owner_is_told_that_it_is_active_even_before_it_holds_the_task():
+def test_owner_is_active_before_it_holds_the_task():
     """Kafka says whose it is."""
     assert grant(Placement({T: "w0"}), one(LIVE, {}, owner="w0")) == {
         "w0": Instructions({T: Role.ACTIVE}),
@@ -19,7 +19,7 @@ def test_the_owner_is_told_that_it_is_active_even_before_it_holds_the_task():
     }
 
 
-def test_a_live_owner_releases_and_the_next_one_keeps_a_copy_meanwhile():
+def test_live_owner_releases_while_the_next_owner_copies():
     """Active is granted to one worker at a time."""
     told = grant(Placement({T: "w1"}, {T: ("w0", "w2")}), one(LIVE, {"w0": ACTIVE}, owner="w0"))
     assert told["w0"] == Instructions({T: Role.ACTIVE}, {T: "w1"})
@@ -27,21 +27,21 @@ def test_a_live_owner_releases_and_the_next_one_keeps_a_copy_meanwhile():
     assert told["w2"] == Instructions({T: Role.STANDBY})
 
 
-def test_the_next_owner_of_a_stateless_task_holds_nothing_until_it_is_its_own():
+def test_next_owner_of_a_stateless_task_holds_nothing_yet():
     """There is no copy of it."""
     told = grant(Placement({T: "w1"}), one(LIVE, {"w0": ACTIVE}, owner="w0", stateful=False))
     assert told["w0"].release == {T: "w1"}
     assert told["w1"] == Instructions()
 
 
-def test_after_the_release_the_old_owner_holds_what_the_placement_says():
+def test_released_owner_holds_what_the_placement_says():
     """A standby, or nothing."""
     situation = one(LIVE, {"w0": ACTIVE}, owner="w1")
     assert grant(Placement({T: "w1"}, {T: ("w0",)}), situation)["w0"] == Instructions({T: Role.STANDBY})
     assert grant(Placement({T: "w1"}), situation)["w0"] == Instructions()
 
 
-def test_one_executor_takes_over_everything_of_a_dead_worker():
+def test_one_executor_takes_over_from_a_dead_worker():
     """The one that gets most of it; of several, the first by id."""
     known = tasks(3)
     a, b, c = sorted(known)
@@ -63,7 +63,7 @@ def test_each_dead_worker_has_its_own_executor():
     assert told["w1"].take_over == (TakeOver("x", {"0_0": "w1"}), TakeOver("y", {"0_1": "w1"}))
 
 
-def test_what_nobody_owns_and_what_nobody_is_known_to_own_is_claimed_together():
+def test_unowned_and_unknown_tasks_are_claimed_together():
     """The executor reports what it finds."""
     known = tasks(2)
     a, b = sorted(known)
@@ -72,21 +72,21 @@ def test_what_nobody_owns_and_what_nobody_is_known_to_own_is_claimed_together():
     assert told["w1"].take_over == (TakeOver(None, {"0_0": "w1", "0_1": "w1"}),)
 
 
-def test_who_says_that_it_runs_a_task_of_unknown_owner_goes_on():
+def test_runner_of_a_task_with_unknown_owner_continues():
     """It would be wrong to stop it, and it is about to find out."""
     situation = Situation({T: Task(T, stateful=True)}, LIVE, {"w0": {T: ACTIVE}}, {}, {})
     told = grant(Placement({T: "w0"}), situation)
     assert told["w0"].tasks == {T: Role.ACTIVE}
 
 
-def test_a_live_owner_keeps_what_nobody_else_may_have():
+def test_live_owner_keeps_tasks_missing_in_the_placement():
     """A task that is missing in the placement is not taken from anybody."""
     live = {"w0": Worker("w0", placeable=False)}
     assert grant(Placement(), one(live, {"w0": ACTIVE}, owner="w0"))["w0"] == Instructions({T: Role.ACTIVE})
     assert grant(Placement(), one(live, {}, owner="dead"))["w0"] == Instructions()
 
 
-def test_workers_of_the_placement_that_are_gone_are_left_out():
+def test_dead_workers_of_the_placement_get_nothing():
     """A placement may be older than the situation; nothing is given to a worker that is not there."""
     told = grant(Placement({T: "gone"}, {T: ("gone", "w1")}), one(LIVE, {"w0": ACTIVE}, owner="w0"))
     assert set(told) == set(LIVE)

@@ -26,7 +26,7 @@ def refined(goal: Placement, situation: Situation, previous: Placement = FROM_W0
     return result
 
 
-def test_a_task_stays_while_its_target_warms_up_and_says_how_far_it_is():
+def test_task_stays_while_its_target_warms_up():
     """Not within the acceptable lag: active stays, the target warms up."""
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(48_210, Role.WARM_UP)}, owner="w0")
     result = refined(TO_W1, situation)
@@ -34,20 +34,20 @@ def test_a_task_stays_while_its_target_warms_up_and_says_how_far_it_is():
     assert result.waiting == {T: "0_0 stays on w0 until w1's copy is within 10,000 records (still 48,210)"}
 
 
-def test_a_copy_that_was_not_at_the_end_yet_is_waited_for():
+def test_unopened_copy_is_waited_for():
     """State on disk may be within the acceptable lag before it is even opened; the living owner goes on meanwhile."""
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(100, Role.WARM_UP, followed=False)}, owner="w0")
     assert refined(TO_W1, situation).active == {T: "w0"}
 
 
 @pytest.mark.parametrize(("lag", "where"), [(10_001, "w0"), (10_000, "w1"), (0, "w1"), (None, "w0")])
-def test_a_task_goes_once_the_lag_is_acceptable(lag, where):
+def test_task_moves_once_the_lag_is_acceptable(lag, where):
     """The bound itself is acceptable; an unknown lag is not."""
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(lag, Role.WARM_UP)}, owner="w0")
     assert refined(TO_W1, situation).active == {T: where}
 
 
-def test_a_decided_hand_over_is_not_taken_back_when_the_lag_goes_up_a_little():
+def test_decided_hand_over_survives_a_small_lag():
     """The copy follows the changelogs and was within the bound when it was decided."""
     ahead = Copy(Role.WARM_UP, TaskState.RUNNING, 10_400, 90_000)
     situation = one(LIVE, {"w0": ACTIVE, "w1": ahead}, owner="w0")
@@ -55,13 +55,13 @@ def test_a_decided_hand_over_is_not_taken_back_when_the_lag_goes_up_a_little():
     assert refined(TO_W1, situation, FROM_W0).active == {T: "w0"}
 
 
-def test_a_decided_hand_over_is_taken_back_when_the_copy_is_lost():
+def test_decided_hand_over_ends_when_the_copy_is_lost():
     """The worker restarted without its disk: it restores, so the owner goes on meanwhile."""
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(90_000, Role.WARM_UP, followed=False)}, owner="w0")
     assert refined(TO_W1, situation, TO_W1).active == {T: "w0"}
 
 
-def test_a_worker_that_has_not_reported_is_taken_to_run_what_it_ran():
+def test_unreported_worker_is_assumed_to_run_its_tasks():
     """After a restart of the coordinator: nothing goes from w0 to a warm copy only because w0 is late."""
     situation = Situation({T: Task(T, stateful=True)}, LIVE, {"w1": {T: copy(80_000)}}, {}, {})
     assert refined(TO_W1, situation).active == {T: "w0"}
@@ -69,14 +69,14 @@ def test_a_worker_that_has_not_reported_is_taken_to_run_what_it_ran():
     assert refined(TO_W1, reported).active == {T: "w1"}
 
 
-def test_a_stateless_task_goes_at_once():
+def test_stateless_task_moves_at_once():
     """There is nothing to warm up, on a draining worker as on any other."""
     for live in (LIVE, DRAINING, LEAVING):
         situation = one(live, {"w0": ACTIVE}, owner="w0", stateful=False)
         assert refined(TO_W1, situation) == TO_W1
 
 
-def test_a_standby_on_the_target_is_borrowed_and_costs_no_warm_up():
+def test_standby_on_the_target_costs_no_warm_up():
     """It becomes active when it has caught up, and the old owner takes its place."""
     goal = Placement({T: "w1"}, {T: ("w0",)})
     previous = Placement({T: "w0"}, {T: ("w1",)})
@@ -93,7 +93,7 @@ def test_a_missing_standby_is_made_where_the_task_goes():
     assert refined(goal, situation, FROM_W0, standby_replicas=1) == Placement({T: "w0"}, {T: ("w1",)})
 
 
-def test_a_caught_up_standby_stays_until_the_one_that_replaces_it_has_caught_up():
+def test_standby_stays_until_its_replacement_has_caught_up():
     """The extra copy costs a warm-up; without one the old standby just stays."""
     goal = Placement({T: "w0"}, {T: ("w2",)})
     previous = Placement({T: "w0"}, {T: ("w1",)})
@@ -105,7 +105,7 @@ def test_a_caught_up_standby_stays_until_the_one_that_replaces_it_has_caught_up(
     assert refined(goal, situation, previous, standby_replicas=1) == goal
 
 
-def test_a_standby_that_has_caught_up_once_is_not_doubted_for_a_little_lag():
+def test_caught_up_standby_stays_ready_despite_small_lag():
     """Lags of all copies go up and down with the traffic: the old standby, still reported, does not come back."""
     goal = Placement({T: "w0"}, {T: ("w2",)})
     follows = Copy(Role.STANDBY, TaskState.RUNNING, 10_400, 90_000)
@@ -113,7 +113,7 @@ def test_a_standby_that_has_caught_up_once_is_not_doubted_for_a_little_lag():
     assert refined(goal, situation, goal, standby_replicas=1) == goal
 
 
-def test_a_missing_standby_with_nobody_in_its_place_starts_at_once():
+def test_missing_standby_without_a_replacement_starts_at_once():
     """Replacing what is lost is not limited by the number of warm-ups."""
     known = tasks(20)
     before = Placement(dict.fromkeys(known, "w0"), dict.fromkeys(known, ("w1",)))
@@ -153,7 +153,7 @@ def test_warm_ups_under_way_go_on_before_new_ones_start():
     assert set(refined(goal, situation, remembered, max_warm_ups=1).warm_up) == {TaskId(0, 2)}
 
 
-def test_a_warm_up_that_has_nothing_yet_on_a_busy_worker_makes_room_for_one_that_gets_on():
+def test_stuck_warm_up_gives_its_slot_to_another():
     """w1 restores an active task first; w2 is free."""
     known = tasks(3)
     a, b, c = sorted(known)
@@ -170,7 +170,7 @@ def test_a_warm_up_that_has_nothing_yet_on_a_busy_worker_makes_room_for_one_that
     assert refined(goal, situation, previous, max_warm_ups=1).warm_up == {a: ("w1",)}
 
 
-def test_what_has_to_leave_its_worker_warms_up_first():
+def test_tasks_of_leaving_workers_warm_up_first():
     """A draining worker's tasks come before moves that only balance."""
     known = tasks(2)
     a, b = sorted(known)
@@ -181,7 +181,7 @@ def test_what_has_to_leave_its_worker_warms_up_first():
     assert result.warm_up == {b: ("w2",)}
 
 
-def test_warm_ups_go_to_lighter_workers_first_and_from_heavier_ones():
+def test_warm_ups_go_from_heavy_to_light_workers():
     """Each that is planted weighs: the second one goes elsewhere."""
     known = tasks(6)
     ids = sorted(known)
@@ -193,7 +193,7 @@ def test_warm_ups_go_to_lighter_workers_first_and_from_heavier_ones():
     assert result.warm_up == {ids[2]: ("w1",), ids[4]: ("w2",)}
 
 
-def test_without_a_valid_target_a_warm_up_under_way_stays_parked():
+def test_warm_up_without_a_valid_target_stays():
     """The target is gone and there is no new one yet: what was restored is not thrown away."""
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(50_000, Role.WARM_UP)}, owner="w0")
     result = refined(Placement({T: "gone"}), situation, Placement({T: "w0"}, {}, {T: ("w1",)}))
@@ -201,7 +201,7 @@ def test_without_a_valid_target_a_warm_up_under_way_stays_parked():
 
 
 @pytest.mark.parametrize("options", [{"max_warm_ups": 0}, {"acceptable_lag": 2**63 - 1}])
-def test_with_nothing_to_warm_up_the_target_holds_at_once(options):
+def test_without_warm_ups_the_target_holds_at_once(options):
     """No warm-ups allowed, or any lag acceptable: refine is the identity."""
     goal = Placement({T: "w1"}, {T: ("w2",)})
     situation = one(LIVE, {"w0": ACTIVE}, owner="w0")
@@ -210,7 +210,7 @@ def test_with_nothing_to_warm_up_the_target_holds_at_once(options):
     assert result.waiting == {T: "0_0 goes to w1 as soon as w0 has handed it over"}
 
 
-def test_a_draining_worker_waits_for_a_warm_copy_and_takes_any():
+def test_draining_worker_moves_tasks_to_any_warm_copy():
     """A caught-up standby that is not the target serves meanwhile; the target warms up for the second move."""
     goal = Placement({T: "w1"})
     situation = one(DRAINING, {"w0": ACTIVE}, owner="w0")
@@ -220,7 +220,7 @@ def test_a_draining_worker_waits_for_a_warm_copy_and_takes_any():
     assert refined(goal, situation).warm_up == {T: ("w1",)}
 
 
-def test_a_leaving_worker_hands_over_at_once_to_the_best_copy():
+def test_leaving_worker_hands_over_to_the_best_copy():
     """Warm or not: caught up, else least behind, else the target."""
     goal = Placement({T: "w1"})
     warm = one(LEAVING, {"w0": ACTIVE, "w2": copy(0)}, owner="w0")
@@ -230,7 +230,7 @@ def test_a_leaving_worker_hands_over_at_once_to_the_best_copy():
     assert refined(goal, one(LEAVING, {"w0": ACTIVE}, owner="w0")).active == {T: "w1"}
 
 
-def test_what_nobody_may_have_stays_and_says_so():
+def test_task_without_a_placeable_worker_stays_with_a_reason():
     """Only draining workers are left."""
     live = {"w0": Worker("w0", placeable=False, leaving=True), "w1": Worker("w1", placeable=False)}
     result = refined(Placement(), one(live, {"w0": ACTIVE}, owner="w0"))
@@ -241,7 +241,7 @@ def test_what_nobody_may_have_stays_and_says_so():
     assert result.waiting == {T: "0_0 has nowhere to run: no live worker may get tasks"}
 
 
-def test_a_dead_owners_task_goes_to_a_warm_copy_and_from_there_to_its_target():
+def test_dead_owners_task_goes_through_a_warm_copy():
     """Caught up comes first, then the target, then one that the target does not want as a standby."""
     both = one(LIVE, {"w1": copy(9_000), "w2": copy(0)}, owner="dead")
     assert refined(TO_W1, both).active == {T: "w1"}
@@ -257,7 +257,7 @@ def test_a_dead_owners_task_goes_to_a_warm_copy_and_from_there_to_its_target():
     assert refined(goal, spare, standby_replicas=1).active == {T: "w3"}
 
 
-def test_without_a_warm_copy_the_one_that_has_least_to_restore_gets_it():
+def test_least_behind_copy_takes_over_without_a_warm_one():
     """By reported lag, or by the offsets on disk, which are of the same changelogs."""
     assert refined(TO_W1, one(LIVE, {"w2": copy(50_000)}, owner="dead")).active == {T: "w2"}
     disk = one(LIVE, {"w2": copy(50_000)}, owner="dead", disk={"w3": 80_000})
@@ -266,7 +266,7 @@ def test_without_a_warm_copy_the_one_that_has_least_to_restore_gets_it():
     assert refined(TO_W1, one(LIVE, {}, owner=None)).active == {T: "w1"}
 
 
-def test_an_heir_is_not_changed_while_the_take_over_is_on_its_way():
+def test_successor_does_not_change_during_the_take_over():
     """Lags change with every report; the choice does not, among copies that are equally good."""
     situation = one(LIVE, {"w2": copy(500), "w3": copy(100)}, owner="dead")
     assert refined(TO_W1, situation, Placement({T: "w2"})).active == {T: "w2"}
@@ -277,7 +277,7 @@ def test_an_heir_is_not_changed_while_the_take_over_is_on_its_way():
     assert refined(TO_W1, situation, Placement({T: "w2"})).active == {T: "w2"}
 
 
-def test_an_owner_that_lost_its_disk_hands_over_to_a_warm_copy_and_gets_it_back_later():
+def test_owner_without_its_disk_hands_over_until_restored():
     """It restores from far behind, so the standby serves while it warms up."""
     goal = Placement({T: "w0"}, {T: ("w2",)})
     situation = one(LIVE, {"w0": restoring(90_000), "w2": copy(0)}, owner="w0")
@@ -288,7 +288,7 @@ def test_an_owner_that_lost_its_disk_hands_over_to_a_warm_copy_and_gets_it_back_
     assert refined(goal, nearly, goal, standby_replicas=1) == goal
 
 
-def test_an_owner_that_restores_is_not_waited_for_by_a_target_that_is_no_further_behind():
+def test_restoring_owner_hands_over_to_a_target_not_behind():
     """There is nothing to interrupt."""
     ahead = one(LIVE, {"w0": restoring(90_000), "w1": copy(80_000)}, owner="w0")
     assert refined(TO_W1, ahead).active == {T: "w1"}
@@ -296,7 +296,7 @@ def test_an_owner_that_restores_is_not_waited_for_by_a_target_that_is_no_further
     assert refined(TO_W1, behind).active == {T: "w0"}
 
 
-def test_a_claim_in_kafka_that_is_outstanding_is_said():
+def test_outstanding_claim_is_the_reason_for_waiting():
     """A first assignment holds as soon as it is claimed."""
     result = refined(TO_W1, one(LIVE, {}, owner=None), Placement())
     assert result == TO_W1

@@ -107,7 +107,7 @@ class Chaos:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_anything_may_happen(seed):
+def test_random_events_keep_the_invariants(seed):
     """Crashes, zombies, drains, lost and late messages, restarts of the coordinator: all are got over."""
     print(f"seed {seed}")
     chaos = Chaos(seed)
@@ -126,7 +126,7 @@ def test_anything_may_happen(seed):
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_a_task_whose_worker_dies_runs_on_its_warm_copy_a_few_steps_later(seed):
+def test_dead_workers_task_runs_on_its_warm_copy(seed):
     """With a caught-up standby no task waits for a restore: it takes the report, the take-over and two answers."""
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -144,7 +144,7 @@ def test_a_task_whose_worker_dies_runs_on_its_warm_copy_a_few_steps_later(seed):
     assert all(cluster.owners[task] in warm[task] for task in lost)
 
 
-def test_an_executor_that_dies_in_the_middle_is_replaced():
+def test_executor_that_dies_during_a_take_over_is_replaced():
     """What it had taken over stays with the new owners; another one does the rest."""
     cluster = Cluster(stateful=30, options=Options(standby_replicas=1))
     cluster.add("w0", "w1", "w2", "w3")
@@ -164,7 +164,7 @@ def test_an_executor_that_dies_in_the_middle_is_replaced():
     assert set(cluster.owners.values()) <= {"w1", "w2", "w3"} - {executor}
 
 
-def test_a_worker_that_was_frozen_comes_back_without_its_tasks():
+def test_frozen_worker_returns_without_its_tasks():
     """A zombie finds other owners in Kafka, says so, and gets a share like a new worker."""
     cluster = Cluster(stateful=12, options=Options(standby_replicas=1))
     cluster.add("w0", "w1", "w2")
@@ -178,7 +178,7 @@ def test_a_worker_that_was_frozen_comes_back_without_its_tasks():
     assert sum(owner == "w0" for owner in cluster.owners.values()) == 4
 
 
-def test_a_restarted_coordinator_that_kept_nothing_moves_nothing():
+def test_coordinator_without_a_stored_assignment_moves_nothing():
     """From reports alone it comes to the assignment that was there: owners, standbys and all."""
     cluster = Cluster(stateful=21, stateless=10, subtopologies=3, options=Options(standby_replicas=2))
     cluster.add("w0", "w1", "w2", "w3", rack="a")
@@ -193,7 +193,7 @@ def test_a_restarted_coordinator_that_kept_nothing_moves_nothing():
     assert not cluster.moves
 
 
-def test_a_restarted_coordinator_goes_on_with_the_warm_ups_under_way():
+def test_restarted_coordinator_keeps_warm_ups_under_way():
     """What warmed up for the move before goes on warming up for the same move."""
     cluster = Cluster(stateful=12)
     cluster.add("w0")

@@ -46,7 +46,7 @@ def test_a_target_is_complete_balanced_and_stable(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_only_what_has_to_move_moves(seed):
+def test_rebalancing_moves_as_few_tasks_as_possible(seed):
     """A worker more or less moves as many tasks as balance needs, and few more where sub-topologies share one worker."""
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -77,7 +77,7 @@ def test_a_worker_that_comes_back_gets_its_tasks_back():
     assert target(restarted, options, goal) == goal
 
 
-def test_tasks_of_a_dead_worker_go_to_their_standbys_as_far_as_balance_allows():
+def test_tasks_of_a_dead_worker_go_to_its_standbys():
     """State is where the standby was; a target elsewhere would have to restore."""
     known, live = tasks(12), workers("w0", "w1", "w2", "w3")
     options = Options(standby_replicas=1)
@@ -89,19 +89,19 @@ def test_tasks_of_a_dead_worker_go_to_their_standbys_as_far_as_balance_allows():
     assert moved(before, after) == set(orphans)
 
 
-def test_state_on_disk_attracts_a_task_and_the_fuller_disk_more():
+def test_orphan_task_goes_to_the_most_advanced_disk():
     """Nobody runs it: of what is left on disks the most advanced counts."""
     situation = one(workers("w0", "w1", "w2"), {}, owner="dead", disk={"w1": 10, "w2": 900})
     assert target(situation, Options(), Placement()).active == {T: "w2"}
 
 
-def test_a_caught_up_copy_attracts_a_task_more_than_a_disk():
+def test_caught_up_copy_beats_a_disk():
     """Being within the acceptable lag comes first."""
     situation = one(workers("w0", "w1", "w2"), {"w0": copy(10)}, owner="dead", disk={"w2": 900})
     assert target(situation, Options(), Placement()).active == {T: "w0"}
 
 
-def test_an_owner_keeps_what_it_was_to_keep_and_gives_what_warms_up_elsewhere():
+def test_owner_keeps_its_tasks_and_gives_those_warming_elsewhere():
     """A move that is under way stays the move that is made, with the last target or by the reports alone."""
     known = tasks(4)
     live = workers("w0", "w1")
@@ -114,7 +114,7 @@ def test_an_owner_keeps_what_it_was_to_keep_and_gives_what_warms_up_elsewhere():
     assert from_placement.active[ids[0]] == "w1"
 
 
-def test_what_was_to_go_somewhere_still_goes_there_when_shares_shrink():
+def test_intended_moves_survive_when_shares_shrink():
     """A worker that joins takes from everybody, also from what others were only promised."""
     known = tasks(8)
     ids = sorted(known)
@@ -126,7 +126,7 @@ def test_what_was_to_go_somewhere_still_goes_there_when_shares_shrink():
     assert {task for task in ids if goal.active[task] == "w1"} < {*ids[3:6]}
 
 
-def test_a_warm_copy_is_not_crowded_out_by_a_cold_one():
+def test_cold_copy_does_not_displace_a_warm_one():
     """w1 has room for one of two orphans: for the one it has caught up with."""
     known = tasks(2)
     a, b = sorted(known)
@@ -198,7 +198,7 @@ def test_small_differences_in_weight_move_nothing():
     assert target(settled(goal, wobbling, live), Options(), goal) == goal
 
 
-def test_stateless_tasks_have_no_standbys_and_few_workers_make_few_standbys():
+def test_few_workers_make_few_standbys_and_stateless_tasks_none():
     """A task has at most one copy on each worker."""
     goal = target(unknown(tasks(4, 4), workers("w0", "w1")), Options(standby_replicas=3), Placement())
     assert set(goal.standby) == set(tasks(4))
@@ -229,7 +229,7 @@ def test_racks_are_spread_over_when_no_tags_are_configured():
     assert all(live[goal.active[task]].rack != live[goal.standby[task][0]].rack for task in goal.active)
 
 
-def test_spreading_comes_before_balance_and_a_rare_zone_carries_what_it_must():
+def test_spread_over_zones_comes_before_balance():
     """One worker in zone b has a copy of every task of zone a."""
     live = {f"w{i}": Worker(f"w{i}", {"zone": "a"}) for i in range(4)} | {"b": Worker("b", {"zone": "b"})}
     options = Options(standby_replicas=1, rack_aware_tags=("zone",))
@@ -249,7 +249,7 @@ def test_a_zone_that_appears_gets_standbys():
     assert all(live[after.active[task]].tags != live[after.standby[task][0]].tags for task in known)
 
 
-def test_the_first_of_several_tags_counts_most_and_unlisted_ones_not_at_all():
+def test_first_configured_tag_counts_most():
     """With `zone` before `cluster`, zones are spread first; `colour` is not configured."""
     live = {
         "w0": Worker("w0", {"zone": "a", "cluster": "x", "colour": "red"}),
@@ -263,7 +263,7 @@ def test_the_first_of_several_tags_counts_most_and_unlisted_ones_not_at_all():
     assert all(goal.standby[task] == opposite[worker] for task, worker in goal.active.items())
 
 
-def test_a_worker_without_the_tag_is_a_place_for_want_of_better():
+def test_worker_without_the_tag_is_the_last_choice():
     """It neither shares a zone nor adds one."""
     live = {"w0": Worker("w0", {"zone": "a"}), "w1": Worker("w1"), "w2": Worker("w2", {"zone": "b"})}
     options = Options(standby_replicas=1, rack_aware_tags=("zone",))
@@ -285,7 +285,7 @@ def test_fewer_replicas_keep_the_better_spread_ones():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_refine_made_of_a_target_serves_as_the_last_target(seed):
+def test_refined_placement_serves_as_the_previous_target(seed):
     """After a restart only the last placement is there: what it leads to is still the target, or as good a one."""
     print(f"seed {seed}")
     dice = random.Random(seed)

@@ -53,7 +53,7 @@ owners = st.lists(
 
 
 @given(owners)
-def test_each_change_of_owner_is_a_move_with_the_time_between_its_neighbours(
+def test_every_change_of_owner_is_a_timed_move(
     runs: list[tuple[str, int, int]],
 ) -> None:
     """Owners take turns for random whiles with random pauses between: just those changes and those pauses are found."""
@@ -83,9 +83,7 @@ def test_each_change_of_owner_is_a_move_with_the_time_between_its_neighbours(
     twice=st.sets(st.integers(0, 499), max_size=20),
     seed=st.integers(0, 1 << 32),
 )
-def test_what_is_missing_and_what_is_there_twice_is_counted(
-    records: int, lost: set[int], twice: set[int], seed: int
-) -> None:
+def test_missing_and_doubled_records_are_counted(records: int, lost: set[int], twice: set[int], seed: int) -> None:
     """Any records taken out are lost, at the end too; any that come again, at once or later, are there twice."""
     lost = {number for number in lost if number < records}
     twice = {number for number in twice if number < records} - lost
@@ -104,7 +102,7 @@ def test_what_is_missing_and_what_is_there_twice_is_counted(
     assert track.correctness.holds == (not lost and not twice)
 
 
-def test_a_count_that_does_not_follow_from_the_records_before_is_wrong_state() -> None:
+def test_count_that_skips_a_record_is_wrong_state() -> None:
     """A new owner whose copy missed one update shows it in every result of that key from then on."""
     results = [made(number) for number in range(3 * KEYS_PER_PARTITION)]
     for number in (KEYS_PER_PARTITION + 7, 2 * KEYS_PER_PARTITION + 7):
@@ -112,7 +110,7 @@ def test_a_count_that_does_not_follow_from_the_records_before_is_wrong_state() -
     assert seen(results).correctness.wrong == 2
 
 
-def test_a_killed_workers_tasks_are_timed_from_the_death_being_known() -> None:
+def test_killed_workers_tasks_are_timed_from_the_detection() -> None:
     """Pause from the last committed record, `again` and `visible` from the moment of knowledge, lateness from sending."""
     before, after = made(100, "w0#1", 1_000_000), made(101, "w1#1", 2_300_000)
     (pause,) = pauses([Fault("kill_known", 1_050_000, "w0#1", 1_100_000)], [Move(before, after)])
@@ -123,7 +121,7 @@ def test_a_killed_workers_tasks_are_timed_from_the_death_being_known() -> None:
     assert pause.late_ms == pytest.approx((2_300_000 + DELAY_US - 101 * STEP_US) / 1000)
 
 
-def test_a_task_that_moves_during_a_kill_but_was_not_the_victims_is_a_planned_move() -> None:
+def test_task_moved_during_a_kill_is_a_planned_move() -> None:
     """It has no death to be timed from, and it counts for the target of planned migration."""
     fault = Fault("freeze", 1_000_000, "w0#1", 7_000_000)
     move = Move(made(1, "w1#1", 1_100_000), made(2, "w2#1", 1_250_000))
@@ -137,7 +135,7 @@ def test_a_task_that_moves_during_a_kill_but_was_not_the_victims_is_a_planned_mo
     assert (victims.failover, victims.tasks, needless.failover, needless.tasks) == (True, 0, False, 1)
 
 
-def test_a_death_whose_moment_is_not_known_has_a_pause_and_nothing_else() -> None:
+def test_death_with_unknown_moment_has_only_a_pause() -> None:
     """Nothing is made up where the time of detection cannot be seen."""
     fault = Fault("freeze", 0, "w0#1", None)
     (pause,) = pauses([fault], [Move(made(1, "w0#1", 10_000), made(2, "w1#1", 6_010_000))])
@@ -157,7 +155,7 @@ def test_a_move_belongs_to_the_latest_fault_before_it(begins: list[int], at: int
         assert [pause.kind for pause in found] == ["leave" if at >= begins[-1] else "join"]
 
 
-def test_tasks_that_stayed_show_what_a_fault_did_to_them() -> None:
+def test_pauses_of_unmoved_tasks_are_measured() -> None:
     """Each fault counts the longest gap of any task that it did not move, in its own window."""
     faults = [Fault("leave", 1_000_000), Fault("join", 5_000_000), Fault("leave", 9_000_000)]
     moves = [Move(made(1, "a", 1_900_000, partition=0), made(2, "b", 2_000_000, partition=0))]
@@ -215,7 +213,7 @@ def spread(*tasks: tuple[tuple[int, ...], dict[int, int | None]]) -> dict[str, H
     ],
     ids=["even", "uneven", "far behind", "unknown lag", "processed twice", "one missing", "nobody"],
 )
-def test_a_fault_waits_for_a_caught_up_copy_of_every_task(
+def test_fault_waits_for_caught_up_copies_of_all_tasks(
     holdings: dict[str, Held], is_covered: bool, is_balanced: bool
 ) -> None:
     """What is measured are tasks with caught-up copies: each processed once, each copied elsewhere, all close to the end."""
@@ -250,7 +248,7 @@ def test_the_broker_tells_when_a_member_was_found_dead() -> None:
     assert parse_death(line.replace("has failed", "has left"), "app") is None
 
 
-def test_the_broker_tells_when_it_stood_still() -> None:
+def test_broker_log_shows_its_own_pauses() -> None:
     """A pause of everything is told apart from one of a task."""
     line = "2026-11-21 07:52:26,047 [x] ERROR y - [QuorumController id=1] Exceptionally slow controller event a(1) took 3497 ms."
     assert parse_stall(line) == 3497
@@ -286,7 +284,7 @@ def test_the_application_counts_each_key_and_stamps_each_result(monkeypatch: pyt
     assert (track.last.owner, track.last.number, track.last.sent_us) == ("w0#1", 299, 1299)
 
 
-def test_both_sides_say_the_same() -> None:
+def test_both_sides_report_the_same_fields() -> None:
     """The Java source names the same store and the fields of a result in the same order."""
     source = JAVA.read_text()
     assert re.findall(r'STORE = "(\w+)"', source) == [STORE]

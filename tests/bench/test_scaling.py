@@ -21,7 +21,7 @@ def run(rps: float) -> Run:
 
 
 @given(st.sets(st.integers(0, 200), min_size=2, max_size=64))
-def test_workers_never_share_with_the_broker_where_they_are_said_not_to(cores: set[int]) -> None:
+def test_workers_and_broker_get_separate_cores(cores: set[int]) -> None:
     """Alone, by halves and apart, the rest runs elsewhere; each worker has one core; nothing runs on cores that are not there."""
     found = placements(sorted(cores))
     assert ("apart" in found) == (len(cores) >= 4)
@@ -41,7 +41,7 @@ def test_one_core_is_not_enough() -> None:
 
 
 @given(base=st.floats(1e3, 1e6), cost=st.floats(0.5, 1.5), repeats=st.integers(1, 5))
-def test_two_halves_of_a_core_count_as_two_cores_of_half_the_speed(base: float, cost: float, repeats: int) -> None:
+def test_two_half_cores_count_as_two_slow_cores(base: float, cost: float, repeats: int) -> None:
     """Workers whose records cost `cost` times as much as the lone one's are 2 / cost times as fast on two cores."""
     runs = {
         "alone": [run(base)] * repeats,
@@ -83,7 +83,7 @@ def test_a_process_runs_where_it_is_put() -> None:
 
 
 @pytest.mark.parametrize("name", ["count", "busy"])
-def test_both_applications_count(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_applications_count_correctly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The busy one does the same, only slower."""
     monkeypatch.setenv("BENCH_INPUT", "in")
     monkeypatch.setenv("BENCH_OUTPUT", "out")

@@ -23,9 +23,7 @@ def run(rps: float, cpu: float = 1.0) -> Drain:
     start_up=st.floats(0, 30),
     looks=st.integers(50, 400),
 )
-def test_a_steady_run_has_its_own_speed_whatever_its_start_cost(
-    rate: float, cpu: float, start_up: float, looks: int
-) -> None:
+def test_start_up_cost_does_not_change_the_measured_speed(rate: float, cpu: float, start_up: float, looks: int) -> None:
     """Records per second and CPU are those between warm-up and end: neither start-up time nor its CPU is in them."""
     records = 1_000_000
     seconds = records / rate
@@ -56,7 +54,7 @@ def test_a_run_seen_only_at_its_end_has_no_figures() -> None:
         drain([Sample(0, 900, 0), Sample(1, 1000, 1)], 1000, rss_mb=1.0, output_records=1)
 
 
-def test_the_ratio_is_the_median_of_the_pairs_not_the_ratio_of_the_medians() -> None:
+def test_ratio_is_the_median_of_paired_ratios() -> None:
     """A machine that was slow during one pair slows both of its runs: only paired ratios take that out."""
     found = Throughput(CASE, 1000)
     for ours, theirs in ((200.0, 100.0), (20.0, 10.0), (90.0, 100.0)):
@@ -75,7 +73,7 @@ def test_an_object_of_the_report_has_the_agreed_fields() -> None:
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.integers(1, 100))
-def test_a_percentile_is_a_sample_with_that_share_at_or_below_it(samples: list[float], percent: int) -> None:
+def test_percentile_is_the_smallest_sample_at_that_rank(samples: list[float], percent: int) -> None:
     """Nearest rank: at least `percent` of the samples are not above it, and it is the smallest such sample."""
     found = percentile(samples, percent)
     assert found in samples

@@ -40,7 +40,7 @@ def test_records_are_of_the_promised_size_and_in_time_order() -> None:
     assert 0.05 < dropped / len(records) < 0.075
 
 
-def test_every_record_finds_its_row() -> None:
+def test_every_record_joins_a_row() -> None:
     """The join's table has each key once, older than the whole stream."""
     data = Data(2_000, seed=7, start_ms=1_000)
     rows = list(data.table())

@@ -42,14 +42,14 @@ def test_committed_records_and_the_port_outlive_the_process(own_broker, end):
     assert [row.value for row in kafka.read(address, topic)] == [b"committed"]
 
 
-def test_topics_have_to_be_created(own_broker):
+def test_topics_are_not_created_automatically(own_broker):
     """Asking for the metadata of a topic that does not exist does not bring it into being."""
     client = kafka.admin(own_broker.bootstrap_servers)
     client.list_topics("misspelled", timeout=10)
     assert kafka.topic_names(own_broker.bootstrap_servers, "misspelled") == set()
 
 
-def test_another_broker_goes_on_with_a_given_directory_under_its_own_settings(tmp_path, own_brokers):
+def test_new_broker_reuses_a_given_data_directory(tmp_path, own_brokers):
     """A data directory belongs to the caller: topics in it are there for the next broker, whatever its ports."""
     with own_brokers(tmp_path / "kafka", properties={"message.max.bytes": "2000000"}) as first:
         kafka.create_topic(first.bootstrap_servers, "kept")
@@ -59,7 +59,7 @@ def test_another_broker_goes_on_with_a_given_directory_under_its_own_settings(tm
         assert [row.key for row in kafka.read(second.bootstrap_servers, "kept")] == [b"k"]
 
 
-def test_a_broker_that_ends_at_once_tells_why_and_where_its_log_is(own_brokers):
+def test_broker_that_ends_at_once_names_cause_and_log(own_brokers):
     """A setting the broker refuses becomes an error that names it and the log, which is still there to be read."""
     broker = own_brokers(properties={"num.partitions": "-5"})
     with pytest.raises(BrokerError, match=r"num\.partitions") as failure, broker:
@@ -71,7 +71,7 @@ def test_a_broker_that_ends_at_once_tells_why_and_where_its_log_is(own_brokers):
     broker.close()
 
 
-def test_a_port_that_is_taken_is_an_error_when_it_was_asked_for(tmp_path, own_brokers):
+def test_taken_port_is_an_error_when_requested(tmp_path, own_brokers):
     """An explicit port is never exchanged for another one."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -83,7 +83,7 @@ def test_a_port_that_is_taken_is_an_error_when_it_was_asked_for(tmp_path, own_br
     assert not broker.running
 
 
-def test_free_ports_that_are_taken_meanwhile_are_exchanged(monkeypatch, own_brokers):
+def test_free_port_taken_meanwhile_is_replaced(monkeypatch, own_brokers):
     """Another program may bind a free port first: the broker then looks for other ones instead of failing."""
     tried = []
 
@@ -98,7 +98,7 @@ def test_free_ports_that_are_taken_meanwhile_are_exchanged(monkeypatch, own_brok
     assert len({port for ports in tried for port in ports}) == 6
 
 
-def test_a_temporary_directory_goes_with_close_and_the_address_is_unknown_before_start(own_brokers):
+def test_temporary_directory_is_deleted_on_close(own_brokers):
     """Before the first start there is nothing to connect to; after close nothing is left."""
     broker = own_brokers()
     with pytest.raises(BrokerError, match="before it is started"):

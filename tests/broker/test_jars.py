@@ -74,7 +74,7 @@ def repository(monkeypatch, tmp_path):
     return served
 
 
-def test_what_is_in_the_cache_is_not_fetched_again(repository):
+def test_cached_jar_is_not_downloaded_again(repository):
     """The first use downloads every jar, the second none; the class path names them in the lock file's order."""
     first = jars.classpath("example")
     assert jars.classpath("example") == first
@@ -82,7 +82,7 @@ def test_what_is_in_the_cache_is_not_fetched_again(repository):
     assert [Path(each).read_bytes() for each in first.split(os.pathsep)] == list(repository.content.values())
 
 
-def test_many_who_ask_at_once_cause_one_download(repository):
+def test_concurrent_requests_cause_one_download(repository):
     """The cache's lock makes all but the first wait, and then find what they wanted."""
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: jars.classpath("example"), range(4)))
@@ -90,7 +90,7 @@ def test_many_who_ask_at_once_cause_one_download(repository):
     assert len(repository.served) == len(repository.content)
 
 
-def test_a_jar_with_another_checksum_is_refused_and_never_gets_into_the_cache(repository):
+def test_jar_with_a_wrong_checksum_never_enters_the_cache(repository):
     """What is not byte for byte what was pinned is one clear error, and the next try downloads it again."""
     good = repository.content["org.example:part-1:1.0"]
     repository.content["org.example:part-1:1.0"] = b"evil" + good[4:]
@@ -102,13 +102,13 @@ def test_a_jar_with_another_checksum_is_refused_and_never_gets_into_the_cache(re
     assert len(jars.paths("example")) == 3
 
 
-def test_a_dropped_connection_is_tried_again(repository):
+def test_dropped_connection_is_retried(repository):
     """Two failures do not matter, and the half file they left is not taken for a jar."""
     repository.failures = 2
     assert all(path.exists() for path in jars.paths("example"))
 
 
-def test_a_repository_that_stays_away_is_one_sentence(repository):
+def test_unreachable_repository_is_reported_in_one_sentence(repository):
     """Without the network the error names a jar and the cause."""
     repository.failures = 1_000
     with pytest.raises(JarError, match=r"org\.example:part-\d:1\.0 could not be downloaded \(the line broke\)"):
@@ -171,7 +171,7 @@ def test_the_two_sets_share_kafka_of_one_version():
     assert versions == {"4.1.0"}
 
 
-def test_a_jar_lies_where_a_maven_repository_has_it():
+def test_cache_has_the_layout_of_a_maven_repository():
     """The cache's layout is one that other tools know."""
     jar = Jar("org.apache.kafka:kafka_2.13:4.1.0", "0" * 64, 1)
     assert jar.path == Path("jars/org/apache/kafka/kafka_2.13/4.1.0/kafka_2.13-4.1.0.jar")

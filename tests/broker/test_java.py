@@ -46,7 +46,7 @@ def test_java_home_is_taken_from_17_on(bare, tmp_path, release):
             java.find_java()
 
 
-def test_an_old_java_home_does_not_hide_a_newer_java_on_the_path(bare, tmp_path):
+def test_newer_java_on_path_beats_old_java_home(bare, tmp_path):
     """The first launcher that is new enough wins."""
     launcher(tmp_path / "old", "java", VERSIONS[11])
     path = launcher(tmp_path / "new", "java", VERSIONS[21])
@@ -55,14 +55,14 @@ def test_an_old_java_home_does_not_hide_a_newer_java_on_the_path(bare, tmp_path)
     assert java.find_java() == path.resolve()
 
 
-def test_the_wheel_serves_where_the_system_has_nothing(bare, tmp_path):
+def test_bundled_java_is_used_without_a_system_java(bare, tmp_path):
     """A machine without Java needs nothing but Python packages."""
     path = launcher(tmp_path / "wheel", "java", VERSIONS[25])
     bare.setattr(java, "_bundled", lambda: [path])
     assert java.find_java() == path
 
 
-def test_a_launcher_that_does_not_run_is_no_java(bare, tmp_path):
+def test_launcher_that_fails_is_not_used(bare, tmp_path):
     """A broken link or a script that fails is passed over like an old Java."""
     path = launcher(tmp_path / "home", "java", VERSIONS[17])
     path.write_text("#!/bin/sh\nexit 3\n")
@@ -71,7 +71,7 @@ def test_a_launcher_that_does_not_run_is_no_java(bare, tmp_path):
         java.find_java()
 
 
-def test_a_compiler_is_a_jdk_and_its_absence_names_the_package(bare, tmp_path):
+def test_missing_compiler_names_the_jdk_package(bare, tmp_path):
     """Only a JDK compiles; one sentence tells which Debian package that is."""
     launcher(tmp_path / "jre", "java", VERSIONS[17])
     bare.setenv("JAVA_HOME", str(tmp_path / "jre"))

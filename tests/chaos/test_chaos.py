@@ -49,7 +49,7 @@ def _tell(outcome: Outcome, *, kept: bool) -> None:
 @pytest.mark.timeout(480)
 @pytest.mark.xdist_group("chaos")
 @pytest.mark.usefixtures("own_brokers")
-def test_random_faults_lose_nothing_double_nothing_and_need_nobody(seed: int, soak: bool) -> None:
+def test_chaos_exactly_once(seed: int, soak: bool) -> None:
     """Three workers with standbys through faults of all kinds: every record is where it should be, once."""
     faults = ALL_FAULTS if soak else FAULTS
     outcome = run(Options(seed=seed, directory=_directory("faults", seed), faults=faults, every=2.5))
@@ -64,7 +64,7 @@ def test_random_faults_lose_nothing_double_nothing_and_need_nobody(seed: int, so
 @pytest.mark.xdist_group("chaos")
 @pytest.mark.usefixtures("own_brokers")
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "unfenced"])
-def test_zombies_double_records_if_nothing_fences_them_and_only_then(fencing: bool, seed: int, soak: bool) -> None:
+def test_chaos_without_fencing_doubles_records(fencing: bool, seed: int, soak: bool) -> None:
     """Workers that come back after others took their tasks over do no harm; with transactional ids of nobody they do."""
     options = Options(seed=seed, directory=_directory("zombies", seed), rate=600.0, fencing=fencing)
     outcome = run(options, plan=_zombies(_TWO_IN_TURN if soak else _TWO_AT_ONCE))

@@ -73,14 +73,14 @@ def _silent(client: socket.socket) -> bool:
     return False
 
 
-def test_bytes_go_through_both_ways(proxy: Proxy) -> None:
+def test_proxy_forwards_bytes_both_ways(proxy: Proxy) -> None:
     """Uncut, a proxy changes nothing."""
     with _connected(proxy):
         pass
 
 
 @pytest.mark.parametrize(("cut", "heard"), [(Cut.UP, False), (Cut.BOTH, False), (Cut.DOWN, True)])
-def test_what_was_held_back_arrives_late(proxy: Proxy, echo: _Echo, cut: Cut, heard: bool) -> None:
+def test_delayed_bytes_arrive_late(proxy: Proxy, echo: _Echo, cut: Cut, heard: bool) -> None:
     """During a cut nothing is answered, and only a cut of the way back lets requests through; afterwards all arrives."""
     with _connected(proxy) as client:
         proxy.cut(cut)
@@ -95,7 +95,7 @@ def test_what_was_held_back_arrives_late(proxy: Proxy, echo: _Echo, cut: Cut, he
         assert client.recv(100) == b"late"
 
 
-def test_a_reset_closes_old_and_new_connections_until_it_is_mended(proxy: Proxy) -> None:
+def test_reset_closes_connections_until_it_is_lifted(proxy: Proxy) -> None:
     """Connections end at once, new ones too, and afterwards they are accepted again."""
     with _connected(proxy) as client:
         proxy.cut(Cut.RESET)

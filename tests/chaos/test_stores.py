@@ -32,7 +32,7 @@ def _check(tmp_path: Path, rows: dict[bytes, bytes], offset: int | None, *, owne
     return find_in_stores({"w0": directory}, {JOURNAL: _LOG}, owners)
 
 
-def test_a_store_that_is_what_its_changelog_says_is_right(tmp_path: Path) -> None:
+def test_store_equal_to_its_changelog_is_accepted(tmp_path: Path) -> None:
     """Newest values, deletions applied, offset at the end."""
     copies = _check(tmp_path, {b"ann": b"2 33", b"cem": b"1 44"}, 6)
     assert not copies.findings
@@ -58,7 +58,7 @@ def test_an_owner_whose_store_differs_is_found(tmp_path: Path, rows: dict[bytes,
     assert JOURNAL in finding.place
 
 
-def test_a_copy_may_be_behind_but_must_be_what_the_changelog_was_then(tmp_path: Path) -> None:
+def test_lagging_copy_equals_the_changelog_at_its_offset(tmp_path: Path) -> None:
     """A standby's rows are those of the changelog up to its offset: neither less nor more."""
     copies = _check(tmp_path, {b"ann": b"2 33", b"bob": b"1 22"}, 3, owner="w1")
     assert not [finding for finding in copies.findings if finding.place.startswith("w0")]

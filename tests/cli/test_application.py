@@ -27,7 +27,7 @@ def extend(name: str, text: str) -> None:
         "class Holder:\n    topology = staticmethod(count)\ntopology = Holder.topology",
     ],
 )
-def test_topologies_builders_and_functions_are_taken(application: Application, attribute: str) -> None:
+def test_topologies_builders_and_functions_are_accepted(application: Application, attribute: str) -> None:
     """Whatever leads to a topology without an argument is an application."""
     name = application(COUNT)
     extend(name, attribute)
@@ -61,7 +61,7 @@ def test_attributes_of_attributes_are_found(application: Application) -> None:
         ("\ndef x():\n    raise KeyError('k')", "{}:x", ["failed: KeyError: 'k'", "{}.py, line 3"]),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(
+def test_unusable_application_is_one_sentence(
     millpond: Millpond, application: Application, text: str, target: str, told: list[str]
 ) -> None:
     """Each way to miss an application has its own sentence, without a traceback, and exit status 2."""
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_said_in_a_sentence(
         assert part.format(name) in ended.err
 
 
-def test_the_applications_own_topology_errors_come_through(millpond: Millpond, application: Application) -> None:
+def test_topology_errors_of_the_application_are_shown(millpond: Millpond, application: Application) -> None:
     """What millpond says of the topology is not wrapped in anything."""
     name = application("""
         from millpond.topology import Topology

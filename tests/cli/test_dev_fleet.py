@@ -204,7 +204,7 @@ def test_nothing_is_left_when_the_session_itself_is_killed(dev: Callable[..., Ru
     kafka.eventually(lambda: not list((tmp_path / "scratch").iterdir()), "temporary files are gone")
 
 
-def test_an_application_that_cannot_run_ends_the_session_with_the_workers_own_words(
+def test_unusable_application_ends_the_session_with_its_error(
     dev: Callable[..., Running],
 ) -> None:
     """No worker has ever run, and they would all say the same: it is not tried for ever."""

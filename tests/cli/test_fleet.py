@@ -31,7 +31,7 @@ from tests.support.kafka import eventually
 # Figures ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_worker_serves_is_understood() -> None:
+def test_metrics_of_a_worker_are_parsed() -> None:
     """The figures are read from the text that a worker's own registry writes."""
     from prometheus_client import generate_latest
 
@@ -82,7 +82,7 @@ def test_rates_and_commit_times_are_those_of_the_last_seconds() -> None:
     assert figures.last_commit == 9
 
 
-def test_the_last_error_and_the_address_come_from_the_log_as_it_grows(tmp_path: Path) -> None:
+def test_log_tail_yields_the_last_error_and_the_address(tmp_path: Path) -> None:
     """Lines may be written in pieces; another process in the same log starts with nothing."""
     path = tmp_path / "w0.log"
     log = Log(path)
@@ -123,7 +123,7 @@ STATUS = Status(
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_the_table_has_a_row_for_each_worker_at_any_width(width: int) -> None:
+def test_table_has_a_row_per_worker_at_any_width(width: int) -> None:
     """Figures, bars, and the reason why one does not run; nothing is wrapped but errors."""
     out = io.StringIO()
     Console(file=out, width=width, color_system=None).print(table(STATUS))
@@ -183,7 +183,7 @@ def _runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
 
 
-def test_other_terminals_reach_the_session(millpond: Millpond) -> None:
+def test_session_is_controlled_from_another_terminal(millpond: Millpond) -> None:
     """Commands arrive with their arguments, refusals come back as sentences, and the table is the session's own."""
     fleet = Recorder("delays")
 

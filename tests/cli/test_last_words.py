@@ -38,7 +38,7 @@ def test_an_application_that_cannot_be_imported_is_named(millpond: Millpond, log
     assert words["message"] in ended.err
 
 
-def test_a_wrong_setting_is_said_without_its_value(
+def test_wrong_setting_is_reported_without_its_value(
     millpond: Millpond, application: Application, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be a secret that slipped."""
@@ -51,7 +51,7 @@ def test_a_wrong_setting_is_said_without_its_value(
     assert PASSWORD not in words["message"]
 
 
-def test_what_nothing_foresaw_is_said_without_its_text(
+def test_unexpected_error_is_reported_without_its_text(
     millpond: Millpond, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The text may have data of the application in it; the log has the traceback."""
@@ -67,7 +67,7 @@ def test_what_nothing_foresaw_is_said_without_its_text(
     assert PASSWORD not in words["message"]
 
 
-def test_a_long_story_is_cut_to_what_is_kept(log: Path) -> None:
+def test_long_message_is_cut_to_the_limit(log: Path) -> None:
     """A line that was cut in its middle would be no JSON."""
     from millpond.cli.last_words import last_words
 
@@ -77,7 +77,7 @@ def test_a_long_story_is_cut_to_what_is_kept(log: Path) -> None:
         assert len(log.read_bytes()) > 3_900
 
 
-def test_nothing_is_written_when_nobody_asks_or_the_file_cannot_be_written(
+def test_no_termination_message_without_a_writable_file(
     millpond: Millpond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command ends as it would have."""
@@ -88,7 +88,7 @@ def test_nothing_is_written_when_nobody_asks_or_the_file_cannot_be_written(
     assert millpond("run", "no_such_module:build", *FLAGS).status == 2
 
 
-def test_a_command_that_succeeds_says_nothing(millpond: Millpond, log: Path) -> None:
+def test_successful_command_writes_no_message(millpond: Millpond, log: Path) -> None:
     """There is no failure to tell of."""
     assert millpond("settings", "commit").status == 0
     assert log.read_bytes() == b""

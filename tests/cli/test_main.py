@@ -52,7 +52,7 @@ def test_help_loads_no_command() -> None:
         (["reset", "--by-duration", "soon", "--input-topics", "t"], "--by-duration"),
     ],
 )
-def test_a_wrong_command_line_is_a_sentence_and_status_2(millpond: Millpond, arguments: list[str], told: str) -> None:
+def test_wrong_command_line_is_one_sentence_and_status_2(millpond: Millpond, arguments: list[str], told: str) -> None:
     """What cannot be understood is told, with a hint, and nothing is done."""
     ended = millpond(*arguments)
     assert ended.status == 2
@@ -60,7 +60,7 @@ def test_a_wrong_command_line_is_a_sentence_and_status_2(millpond: Millpond, arg
     assert "Traceback" not in ended.err
 
 
-def test_a_wrong_setting_is_a_sentence_and_status_2(millpond: Millpond, application: Application) -> None:
+def test_wrong_setting_is_one_sentence_and_status_2(millpond: Millpond, application: Application) -> None:
     """The nearest right setting, and where the wrong one came from."""
     name = application(COUNT)
     ended = millpond("run", f"{name}:count", "--set", "comit.interval.ms=5", "--application-id", "a")

@@ -41,7 +41,7 @@ def test_only_internal_topics_of_the_application_are_deleted(others: list[str], 
         assert {f"{application_id}-x-changelog", f"{application_id}-y-repartition"} <= set(delete)
 
 
-def test_a_topology_knows_its_topics(application: Application) -> None:
+def test_topology_names_the_topics_to_reset(application: Application) -> None:
     """With a topology nothing is guessed: topics that only look like the application's are kept."""
     inputs, known = topics_of(load_topology(f"{application(COUNT)}:count"))
     assert inputs.topics == {"words"}
@@ -133,7 +133,7 @@ def test_a_reset_application_starts_over(scene: Scene) -> None:
     assert "Nothing to do" in scene.reset("--yes").out
 
 
-def test_inputs_are_read_again_from_wherever_is_wanted(scene: Scene) -> None:
+def test_inputs_restart_from_the_requested_offset(scene: Scene) -> None:
     """Each way to say where, kept within what the topic holds."""
     second = datetime.fromtimestamp(1_700_000_002, UTC)
     for arguments, expected in (
@@ -155,7 +155,7 @@ def test_inputs_are_read_again_from_wherever_is_wanted(scene: Scene) -> None:
         assert scene.offsets() == expected, arguments
 
 
-def test_without_an_answer_nothing_is_done(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unanswered_prompt_changes_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The question is asked, and no is an answer."""
     before = scene.offsets(), scene.internal()
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
@@ -180,7 +180,7 @@ def test_a_worker_on_this_machine_is_noticed(scene: Scene) -> None:
         lock.release()
 
 
-def test_members_of_the_group_are_noticed(scene: Scene) -> None:
+def test_active_group_members_are_noticed(scene: Scene) -> None:
     """A Java application of that id has members in the group; they must leave before its offsets are changed."""
     consumer = Consumer({"bootstrap.servers": scene.broker, "group.id": scene.app_id})
     consumer.subscribe([scene.topic])
@@ -193,7 +193,7 @@ def test_members_of_the_group_are_noticed(scene: Scene) -> None:
         consumer.close()
 
 
-def test_an_input_topic_that_is_not_there_is_a_sentence(broker: Broker, millpond: Millpond, app_id: str) -> None:
+def test_missing_input_topic_is_one_sentence(broker: Broker, millpond: Millpond, app_id: str) -> None:
     """A misspelled topic is told, before anything is done."""
     missing = f"missing-{uuid.uuid4().hex[:6]}"
     ended = millpond(

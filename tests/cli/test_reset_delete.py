@@ -40,7 +40,7 @@ def groups(scene: Scene) -> set[str]:
     return {each.group_id for each in listed.valid}
 
 
-def test_internal_topics_and_the_group_go_and_nothing_else(scene: Scene) -> None:
+def test_only_internal_topics_and_the_group_are_deleted(scene: Scene) -> None:
     """Inputs stay, and so does local state: it goes with its volume."""
     ended = delete(scene, "--yes")
     assert ended.status == 0, ended.err
@@ -51,7 +51,7 @@ def test_internal_topics_and_the_group_go_and_nothing_else(scene: Scene) -> None
     assert (scene.directory / "data").exists()
 
 
-def test_doing_it_again_finds_nothing(scene: Scene) -> None:
+def test_repeated_deletion_finds_nothing(scene: Scene) -> None:
     """A job that is started twice ends well twice."""
     assert delete(scene, "--yes").status == 0
     again = delete(scene, "--yes")
@@ -59,14 +59,14 @@ def test_doing_it_again_finds_nothing(scene: Scene) -> None:
     assert "Nothing to do" in again.out
 
 
-def test_what_an_interrupted_deletion_left_goes_the_next_time(scene: Scene) -> None:
+def test_interrupted_deletion_is_completed_by_the_next(scene: Scene) -> None:
     """Topics may be gone while the group is still there."""
     kafka.delete_topics(scene.broker, sorted(scene.internal()))
     assert delete(scene, "--yes").status == 0
     assert scene.app_id not in groups(scene)
 
 
-def test_with_the_topology_other_topics_of_the_same_prefix_stay(scene: Scene, application: Application) -> None:
+def test_known_topology_protects_other_topics_with_the_prefix(scene: Scene, application: Application) -> None:
     """They are another application's, or nobody knows whose; missing inputs do not matter."""
     kafka.create_topic(scene.broker, f"{scene.app_id}-counts-changelog")
     ended = delete(scene, f"{application(COUNT)}:count", "--yes")
@@ -75,7 +75,7 @@ def test_with_the_topology_other_topics_of_the_same_prefix_stay(scene: Scene, ap
     assert "keep topic" in ended.out
 
 
-def test_a_worker_that_still_runs_somewhere_cannot_commit_any_more(scene: Scene) -> None:
+def test_deletion_fences_workers_that_still_run(scene: Scene) -> None:
     """Its node is lost, and it does not know that its application is no more."""
     producer = Producer(
         {
@@ -104,14 +104,14 @@ def test_a_dry_run_deletes_nothing(scene: Scene) -> None:
     assert scene.app_id in groups(scene)
 
 
-def test_it_asks_first(scene: Scene) -> None:
+def test_deletion_asks_for_confirmation(scene: Scene) -> None:
     """Without --yes, and with nobody to answer, nothing happens."""
     before = scene.internal()
     assert delete(scene).status != 0
     assert scene.internal() == before
 
 
-def test_an_application_that_joined_while_the_question_was_open_keeps_what_it_has(
+def test_application_that_joins_during_the_prompt_keeps_its_topics(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was true when it was asked need not be true when it is answered."""
@@ -134,7 +134,7 @@ def test_an_application_that_joined_while_the_question_was_open_keeps_what_it_ha
         consumer.close()
 
 
-def test_deleting_and_starting_over_are_two_things(scene: Scene) -> None:
+def test_deletion_and_reset_exclude_each_other(scene: Scene) -> None:
     """There are no offsets left to set."""
     ended = delete(scene, "--to-latest", "--yes")
     assert ended.status == 2

@@ -60,7 +60,7 @@ def await_processed(worker: Process, records: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_worker_runs_until_a_signal_and_goes_on_where_it_was(
+def test_worker_resumes_where_a_signal_stopped_it(
     broker: Broker, start: Start, application: Application, words: tuple[str, str], app_id: str, number: int
 ) -> None:
     """It counts, commits when told to stop, ends with 0, and the next run neither loses nor repeats anything."""
@@ -84,7 +84,7 @@ def test_a_worker_runs_until_a_signal_and_goes_on_where_it_was(
 
 
 @pytest.mark.slow
-def test_no_secret_is_said(
+def test_run_prints_no_secret(
     broker: Broker, start: Start, application: Application, words: tuple[str, str], app_id: str, tmp_path: Path
 ) -> None:
     """Passwords from file, environment and flags: none is in what the worker says, however much it says."""
@@ -103,7 +103,7 @@ def test_no_secret_is_said(
 
 
 @pytest.mark.slow
-def test_a_topic_that_is_not_there_is_a_sentence_and_status_1(
+def test_missing_topic_is_one_sentence_and_status_1(
     broker: Broker, millpond: Millpond, application: Application, app_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The application cannot run; the message names the topic."""
@@ -118,7 +118,7 @@ def test_a_topic_that_is_not_there_is_a_sentence_and_status_1(
     assert "no-such-topic" in last
 
 
-def test_a_broker_that_is_not_there_is_a_sentence_and_status_1(
+def test_unreachable_broker_is_one_sentence_and_status_1(
     millpond: Millpond, application: Application, app_id: str
 ) -> None:
     """After the configured patience, with the address."""

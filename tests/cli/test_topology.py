@@ -19,19 +19,19 @@ from tests.cli.conftest import COUNT, Application, Millpond
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_text_is_the_topologys_description(millpond: Millpond, application: Application) -> None:
+def test_text_format_is_the_description(millpond: Millpond, application: Application) -> None:
     """The text is exactly that of `Topology.describe()`, so it can be compared with Kafka Streams'."""
     target = f"{application(COUNT)}:count"
     assert millpond("topology", target).out == str(load_topology(target).describe())
 
 
-def test_mermaid_is_the_topologys(millpond: Millpond, application: Application) -> None:
+def test_mermaid_format_equals_the_topologys(millpond: Millpond, application: Application) -> None:
     """Mermaid for Markdown pages."""
     target = f"{application(COUNT)}:count"
     assert millpond("topology", target, "--format", "mermaid").out == load_topology(target).mermaid()
 
 
-def test_the_files_name_says_the_format(millpond: Millpond, application: Application, tmp_path: Path) -> None:
+def test_file_suffix_selects_the_format(millpond: Millpond, application: Application, tmp_path: Path) -> None:
     """`-o topology.svg` draws, `-o topology.txt` writes text; nothing goes to standard output."""
     target = f"{application(COUNT)}:count"
     for name, begins in (("t.svg", "<svg"), ("t.mmd", "flowchart"), ("t.txt", "Topologies:")):
@@ -40,14 +40,14 @@ def test_the_files_name_says_the_format(millpond: Millpond, application: Applica
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(begins)
 
 
-def test_a_file_that_cannot_be_written_is_a_sentence(millpond: Millpond, application: Application) -> None:
+def test_unwritable_file_is_one_sentence(millpond: Millpond, application: Application) -> None:
     """No traceback for a directory that is not there."""
     ended = millpond("topology", f"{application(COUNT)}:count", "-o", "nowhere/t.svg")
     assert ended.status == 1
     assert "nowhere/t.svg" in ended.err
 
 
-def test_a_picture_has_everything(millpond: Millpond, application: Application) -> None:
+def test_picture_contains_every_node_and_edge(millpond: Millpond, application: Application) -> None:
     """Every node, topic and store of the topology is in the picture, which is well-formed and needs no network."""
     target = f"{application(COUNT)}:count"
     text = millpond("topology", target, "--format", "svg").out
@@ -90,7 +90,7 @@ def graphs(draw: st.DrawFn) -> tuple[dict[int, Item], list[Edge[int]]]:
 
 
 @given(graphs())
-def test_nothing_overlaps_and_everything_is_inside(graph: tuple[dict[int, Item], list[Edge[int]]]) -> None:
+def test_nodes_lie_inside_without_overlap(graph: tuple[dict[int, Item], list[Edge[int]]]) -> None:
     """Whatever the graph: no two items overlap, and the drawing's size holds all of them."""
     items, edges = graph
     layout = arrange(items, edges, across=10, between=20)
@@ -126,7 +126,7 @@ def test_the_same_graph_is_drawn_the_same(graph: tuple[dict[int, Item], list[Edg
     assert arrange(items, edges, across=10, between=20) == arrange(items, edges, across=10, between=20)
 
 
-def test_crossings_that_can_be_avoided_are() -> None:
+def test_avoidable_crossings_are_avoided() -> None:
     """Two parents with their children in the wrong order are sorted out."""
     items = {name: Item(10, 10) for name in "abcdef"}
     edges = [Edge("a", "f"), Edge("b", "e"), Edge("c", "d")]
@@ -136,7 +136,7 @@ def test_crossings_that_can_be_avoided_are() -> None:
 
 
 @pytest.mark.parametrize("near", [False, True])
-def test_what_is_near_stands_above_what_it_leads_to(near: bool) -> None:
+def test_topic_is_drawn_near_its_reader(near: bool) -> None:
     """A topic read by a late sub-topology is drawn there, and not at the top of the page."""
     items = {"a": Item(10, 10), "b": Item(10, 10), "c": Item(10, 10), "late": Item(10, 10, near=near)}
     edges = [Edge("a", "b"), Edge("b", "c"), Edge("late", "c")]

@@ -33,7 +33,7 @@ def stateful_set(namespace, name="delays", replicas=2):
     }
 
 
-def test_stateful_sets_have_pods_and_their_end_is_the_pods_end(api, namespace):
+def test_stateful_sets_create_pods_and_take_them_along(api, namespace):
     """The controllers that the operator relies on are at work."""
     api.apply(stateful_set(namespace))
     eventually(lambda: len(api.list("Pod", namespace)) == 2, "two pods")
@@ -59,7 +59,7 @@ def test_tokens_are_given_for_an_audience_and_reviewed(api, namespace):
     assert not review("somebody-else").get("authenticated")
 
 
-def test_users_and_service_accounts_may_do_what_roles_say(api, api_server, background, namespace):
+def test_roles_limit_users_and_service_accounts(api, api_server, background, namespace):
     """RBAC decides: nothing without a role, what it names with one."""
     eventually(lambda: api.find("ServiceAccount", namespace, "default"), "the namespace has its service account")
     accesses = [api_server.user("somebody"), api_server.service_account(api.token(namespace, "default"))]
@@ -100,7 +100,7 @@ def eventually_pod(api, namespace, name):
     return api.get("Pod", namespace, name)
 
 
-def test_refusals_carry_the_api_servers_sentence(api, namespace):
+def test_refusals_carry_the_api_servers_message(api, namespace):
     """Tests can read why."""
     with pytest.raises(ApiFailure) as refused:
         api.apply(stateful_set(namespace, replicas=-1))
@@ -135,7 +135,7 @@ def running(pid):
         return False
 
 
-def test_an_api_server_of_ones_own_can_be_frozen(api_server, background):
+def test_private_api_server_can_be_frozen(api_server, background):
     """For tests of what does not answer, and does again."""
     del api_server
     starting = ApiServer(controllers=False)

@@ -13,7 +13,7 @@ def programs(directory, *names):
         (directory / name).touch(mode=0o755)
 
 
-def test_programs_are_all_from_one_directory_the_named_one_alone_if_one_is_named(tmp_path, monkeypatch):
+def test_programs_come_from_one_directory_only(tmp_path, monkeypatch):
     """A directory that lacks one of them is no use; a directory that the user names is not guessed around."""
     monkeypatch.delenv("MILLPOND_KUBE_BIN", raising=False)
     monkeypatch.setenv("KIND_HOME", str(tmp_path / "kind"))
@@ -27,7 +27,7 @@ def test_programs_are_all_from_one_directory_the_named_one_alone_if_one_is_named
         binaries.find()
 
 
-def test_without_go_and_without_programs_one_sentence_says_what_to_do(tmp_path, monkeypatch):
+def test_missing_go_and_programs_are_explained_in_one_sentence(tmp_path, monkeypatch):
     """Which is what a skipped test shows."""
     monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path))
     monkeypatch.setattr(binaries.shutil, "which", lambda name, path: None)

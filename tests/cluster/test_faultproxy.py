@@ -39,7 +39,7 @@ def names(client, namespace):
     return {each["metadata"]["name"] for each in client.list("ConfigMap", namespace)} - {"kube-root-ca.crt"}
 
 
-def test_it_is_the_api_server_and_knows_what_was_written(client, proxy, namespace):
+def test_proxy_forwards_requests_and_records_writes(client, proxy, namespace):
     """Reads are no writes; what was refused is none either."""
     client.apply(config_map(namespace, a="1"))
     client.list("ConfigMap", namespace)
@@ -55,7 +55,7 @@ def test_it_is_the_api_server_and_knows_what_was_written(client, proxy, namespac
     assert not proxy.writes()
 
 
-def test_a_client_with_a_token_is_who_the_token_says(api, proxy, background, api_server, namespace):
+def test_proxy_keeps_the_identity_of_tokens(api, proxy, background, api_server, namespace):
     """The proxy's own rights are nobody else's."""
     eventually(lambda: api.find("ServiceAccount", namespace, "default"), "the namespace has its service account")
     access = api_server.service_account(api.token(namespace, "default")).at(proxy.access.url)
@@ -64,7 +64,7 @@ def test_a_client_with_a_token_is_who_the_token_says(api, proxy, background, api
     assert refused.value.status == HTTPStatus.FORBIDDEN
 
 
-def test_nothing_gets_through_after_the_write_it_was_told_of(client, proxy, api, namespace):
+def test_proxy_blocks_everything_after_the_chosen_write(client, proxy, api, namespace):
     """The write is done, its client does not learn of it, and whatever it does then is in vain."""
     killed = []
 
@@ -83,7 +83,7 @@ def test_nothing_gets_through_after_the_write_it_was_told_of(client, proxy, api,
     client.apply(config_map(namespace, "three"))
 
 
-def test_requests_are_answered_with_errors_as_often_as_wanted(client, proxy, api, namespace):
+def test_errors_are_injected_as_often_as_asked(client, proxy, api, namespace):
     """Only those that match; an error may also be the answer to what was done all the same."""
     proxy.answer(409, times=2, match=on("configmaps", "write", name="one"))
     client.apply(config_map(namespace, "two"))
@@ -101,7 +101,7 @@ def test_requests_are_answered_with_errors_as_often_as_wanted(client, proxy, api
     assert names(api, namespace) == {"one", "two", "three", "four"}
 
 
-def test_a_write_can_be_held_back_while_others_pass(client, proxy, api, background, namespace):
+def test_one_write_is_delayed_while_others_pass(client, proxy, api, background, namespace):
     """As that of a leader that is frozen in the middle of it."""
     held = proxy.hold(on("configmaps", "write"))
     writing = background.submit(client.inside.apply(config_map(namespace, "late")))
@@ -113,7 +113,7 @@ def test_a_write_can_be_held_back_while_others_pass(client, proxy, api, backgrou
     assert names(api, namespace) == {"early", "late"}
 
 
-def test_lists_and_objects_can_be_as_they_were(client, proxy, api, namespace):
+def test_stale_lists_and_objects_are_served(client, proxy, api, namespace):
     """An API server may be behind, and everything that is read from it then is consistent and old."""
     before = api.apply(config_map(namespace, "old", a="1"))["metadata"]["resourceVersion"]
     api.apply(config_map(namespace, "old", a="2"))
@@ -173,7 +173,7 @@ def watching(proxy, background, namespace, api):
     future.cancel()
 
 
-def test_watches_end_in_every_way(watching, proxy, api, namespace):
+def test_watches_end_in_every_known_way(watching, proxy, api, namespace):
     """With a broken connection, with their regular end, and for being too old."""
     for number, (how, seen) in enumerate({"reset": "reset", "close": "close", "expired": "Expired"}.items()):
         proxy.end_watches(WatchEnd(how))
@@ -183,7 +183,7 @@ def test_watches_end_in_every_way(watching, proxy, api, namespace):
         eventually(lambda number=number: watching.seen[-1:] == [f"c{number}"], "the new watch tells")
 
 
-def test_a_silent_watch_stays_open_and_tells_nothing(watching, proxy, api, namespace):
+def test_silent_watch_stays_open_without_events(watching, proxy, api, namespace):
     """Until everything is mended; what happened meanwhile the client finds by watching anew."""
     api.apply(config_map(namespace, "before"))
     eventually(lambda: watching.seen == ["before"], "the watch tells")
@@ -198,7 +198,7 @@ def test_a_silent_watch_stays_open_and_tells_nothing(watching, proxy, api, names
     assert watching.ends == ["reset"]
 
 
-def test_a_watch_that_is_held_back_tells_late(watching, proxy, api, namespace):
+def test_delayed_watch_delivers_late(watching, proxy, api, namespace):
     """In order, and everything."""
     proxy.hold_watches()
     for name in ("one", "two"):

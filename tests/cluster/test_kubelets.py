@@ -188,7 +188,7 @@ def test_a_pod_that_is_deleted_hands_its_tasks_over_first(stage):
     stage.settled()
 
 
-def test_a_worker_that_is_killed_starts_again_and_its_tasks_go_on(stage):
+def test_killed_worker_restarts_and_its_tasks_continue(stage):
     """The pod stays; Kubernetes counts the restart."""
     stage.apply()
     stage.settled()
@@ -200,7 +200,7 @@ def test_a_worker_that_is_killed_starts_again_and_its_tasks_go_on(stage):
     assert {pause.why for pause in stage.streams.pauses} >= {"died"}
 
 
-def test_a_worker_that_is_frozen_loses_its_tasks_and_finds_out(stage):
+def test_frozen_worker_loses_its_tasks_and_notices(stage):
     """Nothing is processed twice when it goes on."""
     stage.apply()
     stage.settled()
@@ -212,7 +212,7 @@ def test_a_worker_that_is_frozen_loses_its_tasks_and_finds_out(stage):
     stage.settled()
 
 
-def test_workers_of_another_topology_take_nothing_up_before_they_are_let_in(stage):
+def test_workers_of_another_topology_wait_for_admission(stage):
     """That Kafka has their names beside the tasks is not enough: those were another topology's."""
     stage.kubelets.images["other:1"] = Image(topology(TASKS, hash="h2"))
     stage.apply()
@@ -263,7 +263,7 @@ def test_pods_of_a_lost_node_stay_until_it_is_back(stage):
     stage.settled()
 
 
-def test_what_keeps_a_pod_from_running_shows_in_its_status(stage, monkeypatch):
+def test_pod_status_shows_why_it_does_not_run(stage, monkeypatch):
     """As kubelets write it."""
     monkeypatch.setattr("tests.cluster.pods._FIRST_BACKOFF_S", 60.0)  # what is looked at has to stay
     stage.kubelets.images["broken:1"] = Image(crash=("TopicError", "Topic 'flights' does not exist: create it."))
@@ -310,7 +310,7 @@ def test_what_keeps_a_pod_from_running_shows_in_its_status(stage, monkeypatch):
     assert not stage.ready("delays-0")
 
 
-def test_volumes_grow_and_go_with_their_claims(stage):
+def test_volumes_grow_and_are_deleted_with_their_claims(stage):
     """State that is on a volume is there again for the next pod with its claim."""
     stage.apply(replicas=1)
     stage.settled(workers=1)
@@ -328,7 +328,7 @@ def test_volumes_grow_and_go_with_their_claims(stage):
     eventually(lambda: not stage.api.list("PersistentVolumeClaim", stage.namespace), "no volumes")
 
 
-def test_a_clean_up_job_deletes_what_is_in_kafka(stage):
+def test_cleanup_job_deletes_the_applications_topics(stage):
     """And succeeds."""
     app = stage.apply(replicas=1)
     stage.settled(workers=1)

@@ -50,7 +50,7 @@ def test_a_prefixed_property_wins_wherever_it_comes_from() -> None:
     assert (config.consumer["client.id"], config.producer["client.id"]) == ("c", "all")
 
 
-def test_synonyms_are_one_property() -> None:
+def test_synonyms_count_as_one_property() -> None:
     """Librdkafka would let the last of `linger.ms` and `queue.buffering.max.ms` win; here the configured one does."""
     config = make({"producer.linger.ms": 5})
     built = config.producer_settings(defaults={"linger.ms": 1, "queue.buffering.max.ms": 2})
@@ -73,7 +73,7 @@ def test_defaults_give_way_and_fixed_properties_do_not() -> None:
         "metadata.broker.list", "consumer.partition.assignment.strategy", "consumer.group.instance.id",
     ],
 )  # fmt: skip
-def test_what_the_guarantees_rest_on_cannot_be_set(key: str) -> None:
+def test_properties_the_guarantees_need_cannot_be_set(key: str) -> None:
     """Each is refused under every name, with a reason."""
     assert re.search(rf"'{re.escape(key)}' .* cannot be set: \w+", refusal(key))
 
@@ -108,7 +108,7 @@ def test_javas_own_properties_are_refused_with_the_nearest(java: str, here: str)
     assert here in refusal(java)
 
 
-def test_a_property_of_the_other_client_is_told() -> None:
+def test_property_of_the_other_client_is_reported() -> None:
     """`consumer.linger.ms` exists, but not for consumers."""
     assert "property of the producer" in refusal("consumer.linger.ms", 5)
 
@@ -181,7 +181,7 @@ def test_the_known_properties_are_those_of_the_installed_librdkafka(tmp_path: Pa
 
 
 @pytest.mark.parametrize("client", ["consumer", "producer", "admin"])
-def test_properties_that_are_let_through_are_accepted_by_the_client(client: str) -> None:
+def test_accepted_properties_are_valid_for_the_client(client: str) -> None:
     """A real client is built from properties of every kind."""
     built = {"consumer": Consumer, "producer": Producer, "admin": AdminClient}
     extra: dict[str, Any] = {"group.id": "g"} if client == "consumer" else {}
@@ -203,6 +203,6 @@ def test_every_alias_leads_to_a_property() -> None:
         assert target not in ALIASES
 
 
-def test_unknown_keys_are_nobodys() -> None:
+def test_unknown_keys_belong_to_no_client() -> None:
     """A key that is no client property at all has no route, so that the caller can suggest one of millpond's."""
     assert route("colour") is None

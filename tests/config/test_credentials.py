@@ -48,7 +48,7 @@ def test_only_one_newline_is_taken_off_and_blanks_stay(tmp_path: Path) -> None:
     assert settings["sasl.username"] == "bob"
 
 
-def test_nothing_of_it_is_shown(mounted: Path) -> None:
+def test_mounted_secret_is_never_shown(mounted: Path) -> None:
     """Not even names of users: who puts them into a Secret has reasons."""
     config = load(mounted)
     shown = repr(config) + str(config.as_mapping()) + repr(config.consumer_settings())
@@ -57,7 +57,7 @@ def test_nothing_of_it_is_shown(mounted: Path) -> None:
     assert isinstance(config.consumer["sasl.username"], Secret)
 
 
-def test_files_for_properties_to_point_at_may_lie_there_too(tmp_path: Path) -> None:
+def test_referenced_files_may_share_the_directory(tmp_path: Path) -> None:
     """Certificates are mounted with the Secret that has the rest; keystores are no text."""
     (tmp_path / "ca.crt").write_text("-----BEGIN CERTIFICATE-----")
     (tmp_path / "user.p12").write_bytes(b"\xff\xfe\x00")
@@ -90,7 +90,7 @@ def test_a_program_may_name_the_directory(mounted: Path) -> None:
         ("group.id", "g", ["group.id", "cannot be set"]),
     ],
 )
-def test_what_cannot_be_a_credential_is_refused_without_being_shown(
+def test_invalid_credential_is_refused_without_being_shown(
     tmp_path: Path, name: str, text: str, words: list[str]
 ) -> None:
     """The file is named and the nearest right name; its content is not."""
@@ -103,7 +103,7 @@ def test_what_cannot_be_a_credential_is_refused_without_being_shown(
     assert caught.value.__cause__ is None
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_directory_is_named(tmp_path: Path) -> None:
     """The Secret was not mounted."""
     with pytest.raises(ConfigError, match=r"credentials\.dir.*mount"):
         load(tmp_path / "missing")
@@ -154,6 +154,6 @@ def test_other_variables_of_millpond_are_no_settings() -> None:
     assert Config.load(None, {**NEEDED, "MILLPOND_TERMINATION_LOG": "/dev/null"}).application_id == "a"
 
 
-def test_what_a_worker_runs_has_a_name() -> None:
+def test_worker_has_the_given_revision() -> None:
     """Whoever starts it gives it."""
     assert Config.load(None, {**NEEDED, "MILLPOND_REVISION": "7d4f0c2a91"}).revision == "7d4f0c2a91"

@@ -122,6 +122,6 @@ def test_secrets_compare_and_copy_but_do_not_pickle() -> None:
 @pytest.mark.parametrize(
     "key", ["ssl.ca.location", "sasl.username", "ssl.key.location", "application.id", "app.secretary"]
 )
-def test_what_is_no_secret_is_shown(key: str) -> None:
+def test_ordinary_settings_are_shown(key: str) -> None:
     """Paths and user names help to find mistakes."""
     assert not is_secret(key)

@@ -48,7 +48,7 @@ def test_later_sources_win(tmp_path: Path) -> None:
     assert (config.max_task_idle_ms, config.poll_ms, config.commit_interval_ms, config.worker_id) == (0, 1, 2, "flag")
 
 
-def test_a_setting_is_one_however_it_is_spelled(tmp_path: Path) -> None:
+def test_spellings_of_a_setting_are_one_setting(tmp_path: Path) -> None:
     """A flag with Kafka's name replaces the file's short one, and the other way round."""
     assert load(toml(tmp_path, 'commit.interval = "5s"'), commit_interval_ms=7).commit_interval_ms == 7
     assert load(toml(tmp_path, "commit.interval.ms = 7"), {"MILLPOND_COMMIT_INTERVAL": "5s"}).commit_interval_ms == 5000
@@ -131,12 +131,12 @@ def test_timedeltas_and_milliseconds_agree(ms: int) -> None:
 @pytest.mark.parametrize(
     "written", ["soon", "5 fortnights", "", "0.5ms", timedelta(microseconds=1), -1, True, None, [1], 1.5]
 )
-def test_what_is_no_duration_is_refused(written: object) -> None:
+def test_invalid_duration_is_refused(written: object) -> None:
     """No value that could be read in two ways, or lose a part, is taken."""
     assert "commit.interval.ms" in refusal("commit.interval.ms", written)
 
 
-def test_a_duration_without_its_unit_in_the_name_needs_one_in_the_value() -> None:
+def test_duration_without_a_unit_is_refused() -> None:
     """`commit.interval = 100` could be anything, so it is refused with both ways out."""
     told = refusal("commit.interval", 100)
     assert "'100ms'" in told
@@ -159,7 +159,7 @@ def test_the_commit_interval_follows_from_the_guarantee() -> None:
     assert make(processing_guarantee="exactly_once", commit_interval_ms=7).commit_interval_ms == 7
 
 
-def test_kafka_streams_own_names_are_taken() -> None:
+def test_kafka_streams_names_are_accepted() -> None:
     """An application that moves keeps its `exactly_once_v2` and its older setting names."""
     config = Config.of(
         {
@@ -239,20 +239,20 @@ def test_settings_of_kafka_streams_without_a_meaning_here_say_why() -> None:
 
 
 @pytest.mark.parametrize("text", ["application.id = ", 'sasl.password = "hunter2', "a = 1\na = 2", "\x00"])
-def test_a_broken_file_is_told_by_its_place_and_not_its_text(tmp_path: Path, text: str) -> None:
+def test_broken_file_error_names_the_place_not_the_text(tmp_path: Path, text: str) -> None:
     """Line and column are enough to find a mistake; the text may be a secret."""
     with pytest.raises(ConfigError, match=r"is not valid TOML: .*\(at ") as refused:
         load(toml(tmp_path, text))
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
     """A named file must exist; nothing runs with defaults by accident."""
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load(tmp_path / "gone.toml")
 
 
-def test_what_must_be_given_is_named_with_the_ways_to_give_it() -> None:
+def test_missing_setting_names_the_ways_to_give_it() -> None:
     """Without an application id nothing starts, and the message has the flag and the variable."""
     with pytest.raises(ConfigError, match=r"MILLPOND_APPLICATION_ID.*--application-id"):
         Config.load(None, {}, {})
@@ -273,7 +273,7 @@ def test_a_transaction_lasts_at_least_a_commit_interval() -> None:
     assert make(transaction_timeout_ms=1_000, commit_interval_ms=2_000).commit_interval_ms == 2_000
 
 
-def test_a_configuration_does_not_change() -> None:
+def test_configuration_is_immutable() -> None:
     """It is shared by tasks and threads, so neither it nor its mappings can be written to."""
     config = make()
     with pytest.raises(AttributeError):
@@ -290,7 +290,7 @@ def test_applications_keep_their_own_settings_under_app() -> None:
     assert "hunter2" not in str(config.as_mapping())
 
 
-def test_state_goes_where_applications_keep_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_state_directory_defaults_below_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By default below the home directory, which survives a restart; in a directory per application and worker."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert make().directory == tmp_path / "millpond" / "app" / "w0"

@@ -42,7 +42,7 @@ class Good(Scripted):
         return http(answer(heartbeat, sequence=max(each.sequence for each in self.heartbeats), **self._fields))
 
 
-def test_heartbeats_carry_reports_and_the_topology_until_an_answer_came() -> None:
+def test_heartbeats_carry_the_topology_until_the_first_answer() -> None:
     """The first heartbeat has the topology, later ones have what was reported last, each with a greater sequence."""
 
     async def scenario() -> None:
@@ -63,7 +63,7 @@ def test_heartbeats_carry_reports_and_the_topology_until_an_answer_came() -> Non
     run(scenario())
 
 
-def test_an_urgent_report_does_not_wait_for_the_poll_that_is_under_way() -> None:
+def test_urgent_report_does_not_wait_for_the_running_poll() -> None:
     """It arrives on another connection at once, and the poll before it ends."""
 
     async def scenario() -> None:
@@ -162,7 +162,9 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
-def test_garbage_changes_nothing_and_is_logged_once(garbage: Reply, caplog: pytest.LogCaptureFixture) -> None:
+def test_undecodable_answers_change_nothing_and_are_logged_once(
+    garbage: Reply, caplog: pytest.LogCaptureFixture
+) -> None:
     """What is no answer is not taken for one; the client tries again, says so once, and takes the next good answer."""
 
     async def scenario() -> None:
@@ -195,7 +197,7 @@ def test_garbage_changes_nothing_and_is_logged_once(garbage: Reply, caplog: pyte
     assert any("answers again" in record.getMessage() for record in caplog.records)
 
 
-def test_a_coordinator_that_hangs_is_given_up_and_tried_again() -> None:
+def test_hanging_coordinator_is_timed_out_and_retried() -> None:
     """A heartbeat without an answer ends by itself, and never are more than two under way."""
 
     async def scenario() -> None:
@@ -230,7 +232,7 @@ def test_a_coordinator_that_hangs_is_given_up_and_tried_again() -> None:
     run(scenario())
 
 
-def test_nobody_there_is_tried_again_until_somebody_is() -> None:
+def test_unreachable_coordinator_is_retried() -> None:
     """Without a coordinator the client waits, ever longer but no longer than a second, and then connects."""
 
     async def scenario() -> None:
@@ -247,7 +249,7 @@ def test_nobody_there_is_tried_again_until_somebody_is() -> None:
     run(scenario())
 
 
-def test_refusals_are_shown_and_end_with_a_good_answer() -> None:
+def test_refusal_lasts_until_a_good_answer() -> None:
     """`refusal` is the last heartbeat's; the topology goes along again, since it may be what was wrong."""
 
     async def scenario() -> None:
@@ -296,7 +298,7 @@ def test_an_older_epoch_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     assert sum("does not lead any more" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_of_two_coordinators_with_one_term_the_later_start_counts() -> None:
+def test_later_start_wins_between_coordinators_of_one_term() -> None:
     """Two stores that both were at term 1: every worker decides for the same one."""
 
     async def scenario() -> None:
@@ -313,7 +315,7 @@ def test_of_two_coordinators_with_one_term_the_later_start_counts() -> None:
     run(scenario())
 
 
-def test_answers_that_overtook_each_other_do_not_take_orders_back() -> None:
+def test_older_answer_does_not_undo_newer_orders() -> None:
     """An answer that was delayed on the way is ignored when a newer one of the same coordinator is there."""
 
     async def scenario() -> None:
@@ -336,7 +338,7 @@ def test_answers_that_overtook_each_other_do_not_take_orders_back() -> None:
     run(scenario())
 
 
-def test_a_coordinator_that_answers_at_once_for_no_reason_is_not_asked_all_the_time() -> None:
+def test_coordinator_that_answers_at_once_is_not_polled_constantly() -> None:
     """Without news in its answers, the client comes back no more often than a heartbeat is due."""
 
     async def scenario() -> None:
@@ -369,7 +371,7 @@ def test_the_token_is_read_for_each_heartbeat(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_worker_with_very_many_tasks_is_heard() -> None:
+def test_heartbeat_with_very_many_tasks_is_accepted() -> None:
     """A heartbeat of more than a megabyte goes through like any other, and so does its answer."""
 
     async def scenario() -> None:
@@ -389,7 +391,7 @@ def test_a_worker_with_very_many_tasks_is_heard() -> None:
     run(scenario())
 
 
-def test_goodbye_is_a_heartbeat_that_says_so() -> None:
+def test_leaving_sends_a_final_heartbeat() -> None:
     """The last word names the end, and nobody there to hear it does no harm."""
 
     async def scenario() -> None:
@@ -407,13 +409,13 @@ def test_goodbye_is_a_heartbeat_that_says_so() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "coordinator:7070", "ftp://coordinator", "http://"])
-def test_a_url_that_is_none_is_refused_at_once(url: str) -> None:
+def test_invalid_url_is_refused_at_once(url: str) -> None:
     """The error names it and shows how one looks."""
     with pytest.raises(ConfigError, match=r"no URL of a coordinator.*http://"):
         client(url)
 
 
-def test_certificates_that_cannot_be_read_are_refused_at_once(tmp_path: Path) -> None:
+def test_unreadable_certificates_are_refused_at_once(tmp_path: Path) -> None:
     """Not at the first heartbeat."""
     bad = tmp_path / "ca.pem"
     bad.write_text("no certificate")
@@ -422,7 +424,7 @@ def test_certificates_that_cannot_be_read_are_refused_at_once(tmp_path: Path) ->
             client("https://localhost:1", ca_file=path)
 
 
-def test_the_lags_of_a_worker_that_reported_nothing_lately_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lags_of_a_frozen_worker_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a freeze the first heartbeat goes out before the loop has looked: its copies may be far behind by now."""
     base = Heartbeat("delays", "w0", "i", 0, "h")
     client = CoordinatorClient("http://127.0.0.1:1", base, TopologySummary("h", ()))

@@ -255,7 +255,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(120))
-def test_random_faults_end_well(seed: int) -> None:
+def test_random_faults_converge(seed: int) -> None:
     """Crashes, pauses, cuts, restarts, two coordinators: grants follow Kafka, epochs grow, all tasks run again."""
     world = World(seed)
     everybody: list[Worker] = []

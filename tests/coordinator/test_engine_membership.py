@@ -36,7 +36,7 @@ def test_a_new_application_waits_a_moment_for_further_workers() -> None:
     assert driver.plans < 10
 
 
-def test_workers_that_trickle_in_do_not_delay_the_first_assignment_for_ever() -> None:
+def test_first_assignment_is_not_delayed_without_bound() -> None:
     """After four times the pause it is made, whoever else may come."""
     kafka = Kafka()
     driver = Driver(gathering_ms=500)
@@ -46,7 +46,7 @@ def test_workers_that_trickle_in_do_not_delay_the_first_assignment_for_ever() ->
     assert driver.plans > 0
 
 
-def test_a_worker_that_falls_silent_is_gone_after_the_session_timeout() -> None:
+def test_silent_worker_is_dead_after_the_session_timeout() -> None:
     """Not before; then others get the order to take its tasks over."""
     driver, workers = Driver(), fleet(Kafka(), 2)
     settled(driver, workers)
@@ -60,7 +60,7 @@ def test_a_worker_that_falls_silent_is_gone_after_the_session_timeout() -> None:
     assert actives(driver) == {"w0": 4}
 
 
-def test_a_worker_known_to_be_gone_is_replaced_at_once() -> None:
+def test_worker_reported_dead_is_replaced_at_once() -> None:
     """No time passes between the report and the order to take over."""
     driver, workers = Driver(), fleet(Kafka(), 2)
     settled(driver, workers)
@@ -72,7 +72,7 @@ def test_a_worker_known_to_be_gone_is_replaced_at_once() -> None:
     assert len(order.owners) == 2
 
 
-def test_a_heartbeat_from_before_its_end_does_not_bring_a_worker_back() -> None:
+def test_late_heartbeat_does_not_revive_a_dead_worker() -> None:
     """What was on its way when the process was reported gone is ignored; a worker that lives after all is heard soon."""
     driver, workers = Driver(), fleet(Kafka(), 2)
     settled(driver, workers)
@@ -84,7 +84,7 @@ def test_a_heartbeat_from_before_its_end_does_not_bring_a_worker_back() -> None:
     assert driver.engine.members["w1"].alive
 
 
-def test_nobody_is_gone_who_never_was() -> None:
+def test_unknown_worker_cannot_be_reported_dead() -> None:
     """An unknown name is not invented by reporting it gone, or by draining it."""
     driver = Driver()
     assert not driver.engine.gone("w9", 0)
@@ -105,7 +105,7 @@ def test_a_broken_connection_shortens_the_session() -> None:
     assert {id: member.alive for id, member in driver.engine.members.items()} == {"w0": True, "w1": False, "w2": True}
 
 
-def test_a_broken_connection_of_an_earlier_process_means_nothing() -> None:
+def test_broken_connection_of_an_earlier_process_is_ignored() -> None:
     """It is its successor that counts."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 2)
@@ -116,7 +116,7 @@ def test_a_broken_connection_of_an_earlier_process_means_nothing() -> None:
     assert driver.engine.members["w1"].alive
 
 
-def test_a_last_word_ends_a_worker_at_once() -> None:
+def test_final_heartbeat_ends_a_worker_at_once() -> None:
     """`ended` counts as gone, without a session timeout, and only for the process that says it."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 2)
@@ -131,7 +131,7 @@ def test_a_last_word_ends_a_worker_at_once() -> None:
     assert workers[0].answer.take_over[0].previous == "w1"
 
 
-def test_a_coordinator_that_stood_still_blames_nobody() -> None:
+def test_paused_coordinator_declares_nobody_dead() -> None:
     """After a pause of its own it gives workers the time that it was away."""
     driver, workers = Driver(), fleet(Kafka(), 2)
     settled(driver, workers)
@@ -155,7 +155,7 @@ def test_a_restart_within_the_session_resumes_what_the_worker_owns() -> None:
     assert kafka.owners == owners
 
 
-def test_an_earlier_process_is_refused_for_ever() -> None:
+def test_earlier_process_of_a_worker_stays_refused() -> None:
     """A newer incarnation has the name; the older one is told so, however often it comes back."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 1)
@@ -173,7 +173,7 @@ def test_an_earlier_process_is_refused_for_ever() -> None:
     assert code(driver.beat(third)) is None
 
 
-def test_heartbeats_that_overtook_each_other_count_in_their_order() -> None:
+def test_reordered_heartbeats_count_by_sequence() -> None:
     """The one with the smaller sequence, coming later, changes nothing."""
     driver, workers = Driver(), fleet(Kafka(), 1)
     settled(driver, workers)
@@ -184,7 +184,7 @@ def test_heartbeats_that_overtook_each_other_count_in_their_order() -> None:
     assert driver.engine.answer_for("w0").sequence > early.sequence
 
 
-def test_a_drained_worker_loses_everything_and_gets_it_back_when_the_drain_ends() -> None:
+def test_drained_worker_loses_all_tasks_until_the_drain_ends() -> None:
     """Drain moves all of its tasks to others; undrain makes it an ordinary worker again."""
     driver, workers = Driver(), fleet(Kafka(), 2)
     settled(driver, workers)
@@ -197,7 +197,7 @@ def test_a_drained_worker_loses_everything_and_gets_it_back_when_the_drain_ends(
     assert actives(driver) == {"w0": 2, "w1": 2}
 
 
-def test_a_leaving_worker_may_leave_when_its_tasks_are_others() -> None:
+def test_leaving_worker_ends_once_its_tasks_are_handed_over() -> None:
     """Not while it owns one; its last answer says so."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 2)
@@ -213,7 +213,7 @@ def test_a_leaving_worker_may_leave_when_its_tasks_are_others() -> None:
     assert actives(driver) == {"w0": 4}
 
 
-def test_a_leaving_worker_stays_for_a_task_that_it_owns_without_running_it() -> None:
+def test_leaving_worker_waits_for_tasks_not_yet_running() -> None:
     """A task that it has just been given in Kafka, and has not begun with, has to be handed over like any other."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 2)
@@ -226,7 +226,7 @@ def test_a_leaving_worker_stays_for_a_task_that_it_owns_without_running_it() -> 
     assert answer.tasks
 
 
-def test_a_leaving_worker_may_leave_at_once_when_nobody_can_take_its_tasks() -> None:
+def test_last_worker_may_leave_at_once() -> None:
     """The last one out, or all of them together, need not wait for each other."""
     driver, workers = Driver(), fleet(Kafka(), 2)
     settled(driver, workers)
@@ -236,7 +236,7 @@ def test_a_leaving_worker_may_leave_at_once_when_nobody_can_take_its_tasks() -> 
     assert all(worker.answer.may_leave for worker in workers)
 
 
-def test_a_clock_that_is_an_hour_off_is_shown_and_changes_nothing() -> None:
+def test_clock_skew_is_shown_and_changes_nothing() -> None:
     """Skew is for people; sessions and assignments do not know it."""
     driver, workers = Driver(), fleet(Kafka(), 2)
     hour_ms = 3_600_000
@@ -255,7 +255,7 @@ def test_a_clock_that_is_an_hour_off_is_shown_and_changes_nothing() -> None:
     assert actives(driver) == {"w0": 2, "w1": 2}
 
 
-def test_a_dead_worker_that_owns_nothing_is_forgotten_after_an_hour() -> None:
+def test_dead_worker_without_tasks_is_forgotten_after_an_hour() -> None:
     """Names of pods that came and went do not pile up."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 2)

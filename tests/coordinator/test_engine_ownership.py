@@ -19,7 +19,7 @@ def told(driver: Driver, worker: str) -> dict[str, Role]:
     return driver.engine.answer_for(worker).tasks
 
 
-def test_tasks_of_nobody_are_taken_from_nobody_by_one_worker() -> None:
+def test_unowned_tasks_are_claimed_by_one_executor() -> None:
     """A new application: one order, for all tasks, to a single worker."""
     driver, workers = Driver(), fleet(Kafka(), 3)
     for worker in workers:
@@ -29,7 +29,7 @@ def test_tasks_of_nobody_are_taken_from_nobody_by_one_worker() -> None:
     assert set(orders[0].owners) == {"0_0", "0_1", "0_2", "0_3"}
 
 
-def test_a_task_becomes_active_where_kafka_has_its_new_owner_and_not_before() -> None:
+def test_task_is_active_only_where_kafka_names_the_owner() -> None:
     """Before the executor has reported, nobody is told that a task is active; afterwards its owners are, at once."""
     driver, workers = Driver(), fleet(Kafka(), 2)
     for worker in workers:
@@ -47,7 +47,7 @@ def test_a_task_becomes_active_where_kafka_has_its_new_owner_and_not_before() ->
     assert sorted(active) == ["0_0", "0_1", "0_2", "0_3"]
 
 
-def test_a_hand_over_is_asked_for_and_granted_when_it_happened() -> None:
+def test_hand_over_is_granted_only_after_it_is_reported() -> None:
     """The owner keeps its task, with the name of its next owner, until it reports the hand-over."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 1)
@@ -70,7 +70,7 @@ def test_a_hand_over_is_asked_for_and_granted_when_it_happened() -> None:
     assert told(driver, "w1")[task] is Role.ACTIVE
 
 
-def test_what_a_worker_holds_is_its_own() -> None:
+def test_reported_tasks_make_their_worker_the_owner() -> None:
     """Active and running or restoring says who owns it; acquiring says nothing."""
     driver = Driver()
     beat = Worker("w0", Kafka(), topology()).heartbeat(
@@ -80,7 +80,7 @@ def test_what_a_worker_holds_is_its_own() -> None:
     assert owners(driver) == {"0_0": "w0", "0_1": "w0"}
 
 
-def test_a_worker_without_an_assignment_goes_on_with_what_it_has() -> None:
+def test_worker_without_an_assignment_keeps_its_tasks() -> None:
     """A coordinator that knows nothing yet must not make a worker drop what it runs."""
     driver = Driver(gathering_ms=1_000)
     worker = Worker("w0", Kafka(), topology())
@@ -90,7 +90,7 @@ def test_a_worker_without_an_assignment_goes_on_with_what_it_has() -> None:
     assert answer.tasks == {"0_0": Role.ACTIVE, "0_1": Role.STANDBY}
 
 
-def test_a_zombie_does_not_claim_its_tasks_back_by_repeating_itself() -> None:
+def test_zombie_cannot_claim_its_tasks_back() -> None:
     """It was paused, its tasks were taken over, and it still reports them: the new owner keeps them."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 2)
@@ -104,7 +104,7 @@ def test_a_zombie_does_not_claim_its_tasks_back_by_repeating_itself() -> None:
     assert Role.ACTIVE not in zombie.answer.tasks.values()
 
 
-def test_a_worker_that_lost_a_task_does_not_get_it_back_by_repeating_itself() -> None:
+def test_repeated_reports_do_not_win_a_lost_task_back() -> None:
     """It never counted as gone, and does not know yet that another one has its task: the newer report counts."""
     driver = Driver()
     w0, w1 = fleet(Kafka(), 2)
@@ -120,7 +120,7 @@ def test_a_worker_that_lost_a_task_does_not_get_it_back_by_repeating_itself() ->
     assert owners(driver) == {"0_0": "w1"}
 
 
-def test_what_a_worker_finds_in_kafka_corrects_the_engine() -> None:
+def test_owner_found_in_kafka_corrects_the_engine() -> None:
     """A hand-over that its owner could not report: the one who looked it up tells."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 2)
@@ -147,7 +147,7 @@ def test_a_repeated_finding_is_no_news() -> None:
     assert owners(driver)["0_0"] == "w1"
 
 
-def test_a_live_workers_own_word_beats_what_another_found_before_the_restart() -> None:
+def test_claim_of_a_live_worker_beats_an_old_finding() -> None:
     """After a restart of the coordinator, an old finding that was never acknowledged does not displace an owner."""
     driver = Driver(gathering_ms=1_000)
     w0, w1, _ = fleet(Kafka(), 3)
@@ -173,7 +173,7 @@ def test_unknown_tasks_are_dropped_and_named_once() -> None:
     assert owners(driver)["0_0"] == "w0"
 
 
-def test_only_workers_whose_part_changed_have_news() -> None:
+def test_only_workers_with_changed_orders_have_news() -> None:
     """Revisions grow one by one: a long poll of a worker that nothing happens to goes on waiting."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 3, topology(6))
@@ -233,7 +233,7 @@ def test_epochs_grow_with_every_change_of_orders() -> None:
         assert after > before if changed else after == before
 
 
-def test_a_task_that_kafka_says_is_nobodys_is_claimed_again() -> None:
+def test_task_without_an_owner_in_kafka_is_claimed_again() -> None:
     """Committed offsets are gone (reset, or retention): the remembered owner finds nobody's name, and says so."""
     driver, workers = Driver(), fleet(Kafka(), 2)
     settled(driver, workers)
@@ -246,7 +246,7 @@ def test_a_task_that_kafka_says_is_nobodys_is_claimed_again() -> None:
     assert all(order.previous is None for each in answers for order in each.take_over if task in order.owners)
 
 
-def test_the_hand_overs_of_a_last_word_count_before_the_end() -> None:
+def test_final_hand_overs_count_before_the_worker_ends() -> None:
     """A worker that hands its tasks over and ends in one breath leaves nothing behind to be taken over."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 2)

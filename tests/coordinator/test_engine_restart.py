@@ -47,7 +47,7 @@ def test_nobody_is_declared_dead_before_a_session_timeout_has_passed() -> None:
     assert kafka.owners == owners
 
 
-def test_a_pause_of_the_new_coordinator_does_not_shorten_the_wait() -> None:
+def test_coordinator_pause_does_not_shorten_the_restart_wait() -> None:
     """While it stood still nobody could report, so that time does not count."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 3, topology(6))
@@ -61,7 +61,7 @@ def test_a_pause_of_the_new_coordinator_does_not_shorten_the_wait() -> None:
     assert again.engine.members["w2"].alive
 
 
-def test_a_worker_that_died_meanwhile_is_replaced_after_a_session_timeout() -> None:
+def test_worker_that_died_during_the_restart_is_replaced() -> None:
     """It is in the last assignment and never reports."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 3, topology(6))
@@ -71,7 +71,7 @@ def test_a_worker_that_died_meanwhile_is_replaced_after_a_session_timeout() -> N
     assert set(kafka.owners.values()) == {"w0", "w1"}
 
 
-def test_a_worker_reported_gone_is_not_waited_for() -> None:
+def test_restart_does_not_wait_for_a_worker_reported_dead() -> None:
     """The immediate path works while the coordinator gathers its workers, too."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 3, topology(6))
@@ -82,7 +82,7 @@ def test_a_worker_reported_gone_is_not_waited_for() -> None:
     assert set(kafka.owners.values()) == {"w0", "w1"}
 
 
-def test_a_move_under_way_is_finished_after_a_restart() -> None:
+def test_restart_completes_a_move_under_way() -> None:
     """Also when the hand-over happened while nobody coordinated."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 2, topology(6))
@@ -116,7 +116,7 @@ def test_without_a_store_everything_is_learned_from_workers() -> None:
     assert again.engine.view(None).owners == owners
 
 
-def test_workers_that_said_goodbye_are_not_waited_for() -> None:
+def test_restart_does_not_wait_for_ended_workers() -> None:
     """After an orderly end of everything, the next start begins at once."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 2)
@@ -146,7 +146,7 @@ def test_drains_and_replaced_processes_outlive_a_restart() -> None:
     assert "w2" not in kafka.owners.values()
 
 
-def test_what_was_not_written_down_is_not_told() -> None:
+def test_unwritten_assignment_is_not_sent() -> None:
     """An assignment that the store refused changes nobody's orders; made again and written, it does."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 1)
@@ -164,7 +164,7 @@ def test_what_was_not_written_down_is_not_told() -> None:
     settled(driver, [*workers, new], rounds=40)
 
 
-def test_hand_overs_go_on_while_nothing_can_be_written_down() -> None:
+def test_hand_overs_continue_while_the_store_fails() -> None:
     """A store that is away holds new assignments up, not what follows from the last one."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 1)
@@ -183,7 +183,7 @@ def test_hand_overs_go_on_while_nothing_can_be_written_down() -> None:
     assert engine.answer_for("w2").tasks == {}
 
 
-def test_a_plan_for_workers_that_are_gone_by_now_is_made_anew() -> None:
+def test_plan_for_dead_workers_is_recomputed() -> None:
     """Computing takes time; who died meanwhile gets nothing."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 3, topology(6))
@@ -197,7 +197,7 @@ def test_a_plan_for_workers_that_are_gone_by_now_is_made_anew() -> None:
     assert engine.plan_due
 
 
-def test_plans_are_used_even_if_workers_come_and_go_all_the_time() -> None:
+def test_plans_count_although_workers_come_and_go() -> None:
     """After a few discarded ones the next counts, without those who are gone."""
     kafka = Kafka()
     driver, workers = Driver(), fleet(kafka, 2)
@@ -215,7 +215,7 @@ def test_plans_are_used_even_if_workers_come_and_go_all_the_time() -> None:
     assert any(order.previous == "w1" for id in engine.members for order in engine.answer_for(id).take_over)
 
 
-def test_a_view_survives_its_way_through_json() -> None:
+def test_view_survives_json() -> None:
     """What is restored is what was written, whatever the store does with it in between."""
     kafka = Kafka()
     driver, workers = Driver(standby_replicas=1), fleet(kafka, 2)

@@ -30,7 +30,7 @@ def test_equal_hashes_with_different_partition_counts_are_refused_too() -> None:
     assert "'flights' has 8 partitions, not 4" in outcome.message
 
 
-def test_a_new_topology_takes_over_when_nobody_runs_the_old_one_any_more() -> None:
+def test_new_topology_takes_over_when_nobody_runs_the_old() -> None:
     """While one live worker runs the old one it is refused; then its tasks are the application's."""
     driver, kafka = Driver(), Kafka()
     old = fleet(kafka, 2)
@@ -45,7 +45,7 @@ def test_a_new_topology_takes_over_when_nobody_runs_the_old_one_any_more() -> No
     assert driver.engine.view(None).active == {f"0_{partition}": "w2" for partition in range(6)}
 
 
-def test_the_only_worker_may_come_back_with_a_new_topology() -> None:
+def test_only_worker_may_return_with_a_new_topology() -> None:
     """Its former self does not stand in its way."""
     driver, kafka = Driver(), Kafka()
     settled(driver, fleet(kafka, 1))
@@ -54,7 +54,7 @@ def test_the_only_worker_may_come_back_with_a_new_topology() -> None:
     assert driver.engine.topology.hash == "h2"
 
 
-def test_a_refused_worker_that_did_not_send_its_topology_is_told_both_hashes() -> None:
+def test_refusal_without_a_sent_topology_names_both_hashes() -> None:
     """What differs can only be said of a topology that came along."""
     driver, kafka = Driver(), Kafka()
     driver.beat(Worker("w0", kafka, topology(hash="aaa")))
@@ -76,7 +76,7 @@ def test_a_coordinator_that_has_no_topology_asks_for_it() -> None:
     assert answer.take_over
 
 
-def test_what_workers_said_before_the_topology_was_known_counts_when_it_is() -> None:
+def test_reports_before_the_topology_is_known_count_later() -> None:
     """A coordinator without memory hears of tasks before it knows what tasks there are."""
     driver, kafka = Driver(gathering_ms=100), Kafka()
     old = Driver()
@@ -89,7 +89,7 @@ def test_what_workers_said_before_the_topology_was_known_counts_when_it_is() -> 
     assert driver.engine.view(None).owners == kafka.owners
 
 
-def test_a_topology_that_is_not_what_its_hash_says_is_refused() -> None:
+def test_topology_that_contradicts_its_hash_is_refused() -> None:
     """A heartbeat must not contradict itself."""
     driver = Driver()
     outcome = driver.beat(Worker("w0", Kafka(), topology(hash="h1")), topology=topology(hash="h2"))
@@ -105,7 +105,7 @@ def test_a_topology_of_absurd_size_is_refused() -> None:
     assert driver.engine.topology is None
 
 
-def test_a_topology_of_more_tasks_than_can_be_written_down_is_refused() -> None:
+def test_topology_with_too_many_tasks_to_store_is_refused() -> None:
     """The worker is told how many, and so is whoever asks who is refused; one of as many as may be is let in."""
     driver, kafka = Driver(most_tasks=8), Kafka()
     refusal = driver.beat(Worker("w0", kafka, topology(9)))
@@ -143,7 +143,7 @@ def test_a_worker_of_another_application_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "coordinator"), [(Epoch(6, 1), "a"), (Epoch(6, 0), ""), (Epoch(5, 3), "d")], ids=str)
-def test_a_coordinator_stands_down_when_a_worker_knows_a_later_one(epoch: Epoch, coordinator: str) -> None:
+def test_coordinator_stands_down_for_a_later_one(epoch: Epoch, coordinator: str) -> None:
     """A higher term, or the same term of a later start: from then on everybody is refused and nothing is decided."""
     driver, kafka = Driver(term=5, coordinator="c"), Kafka()
     workers = fleet(kafka, 2)
@@ -156,7 +156,7 @@ def test_a_coordinator_stands_down_when_a_worker_knows_a_later_one(epoch: Epoch,
 
 
 @pytest.mark.parametrize(("epoch", "coordinator"), [(Epoch(4, 900), "z"), (Epoch(5, 3), "b"), (Epoch(), "")], ids=str)
-def test_a_coordinator_goes_on_when_a_worker_knows_only_earlier_ones(epoch: Epoch, coordinator: str) -> None:
+def test_coordinator_continues_when_workers_know_only_earlier_ones(epoch: Epoch, coordinator: str) -> None:
     """A lower term, the same term of an earlier start, or nobody yet."""
     driver = Driver(term=5, coordinator="c")
     assert code(driver.beat(Worker("w0", Kafka(), topology()), epoch=epoch, coordinator=coordinator)) is None
@@ -175,7 +175,7 @@ def test_differences_are_named_and_counted() -> None:
 
 
 @pytest.mark.parametrize("epoch", [Epoch(100), Epoch(2**63 - 1)])
-def test_a_worker_that_claims_to_know_a_coordinator_of_the_far_future_is_not_believed(epoch: Epoch) -> None:
+def test_claim_of_a_far_future_coordinator_is_rejected(epoch: Epoch) -> None:
     """It gets no answer, and the others go on."""
     driver, kafka = Driver(term=10, latest_term=100), Kafka()
     good, liar = Worker("w0", kafka, topology()), Worker("w1", kafka, topology())

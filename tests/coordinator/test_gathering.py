@@ -5,7 +5,7 @@ from __future__ import annotations
 from millpond_operator.coordinator.gathering import Gathering
 
 
-def test_those_who_had_tasks_when_all_ended_are_given_time_once_the_first_is_back():
+def test_former_owners_get_time_once_the_first_returns():
     """A stopped application starts again: its tasks are not dealt out before their owners could come, or 2 s are over."""
     gathering = Gathering(500)
     gathering.expect(["w0", "w1", "w2"])

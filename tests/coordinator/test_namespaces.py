@@ -20,7 +20,7 @@ def path(namespace: str, worker: str = "w0", application: str = APP) -> str:
     return f"/namespaces/{namespace}/v1/applications/{application}/workers/{worker}/heartbeat"
 
 
-def test_two_namespaces_may_have_an_application_of_the_same_id() -> None:
+def test_namespaces_may_share_an_application_id() -> None:
     """Neither is below the plain paths, and each has its own workers."""
 
     async def scenario() -> None:
@@ -59,7 +59,7 @@ def test_a_worker_whose_url_has_a_namespace_is_served_there() -> None:
     run(scenario())
 
 
-def test_a_token_of_one_namespace_is_good_for_nothing_in_another() -> None:
+def test_token_of_one_namespace_is_refused_in_another() -> None:
     """Not for heartbeats, not for reading, and its admin is none there."""
 
     async def identify(token: str | None) -> Identity | None:
@@ -85,7 +85,7 @@ def test_a_token_of_one_namespace_is_good_for_nothing_in_another() -> None:
     run(scenario())
 
 
-def test_tokens_that_cannot_be_judged_now_are_neither_good_nor_bad() -> None:
+def test_failed_token_review_is_retried_not_refused() -> None:
     """The worker asks again; it is not told that its token is wrong."""
 
     async def identify(token: str | None) -> Identity | None:
@@ -112,7 +112,7 @@ async def all_heard(engine: Engine, times: int = 1) -> None:
     )
 
 
-def test_changes_are_told_once_for_many_and_not_for_mere_progress() -> None:
+def test_watchers_hear_of_changes_but_not_of_progress() -> None:
     """Whoever reconciles hears of members, owners, refusals and starts; an idle fleet makes no noise."""
 
     async def scenario() -> None:
@@ -172,7 +172,7 @@ def test_workers_learn_of_another_session_timeout_at_once() -> None:
     run(scenario())
 
 
-def test_a_heartbeat_of_another_version_that_cannot_be_read_is_remembered() -> None:
+def test_unreadable_heartbeat_of_another_version_is_remembered() -> None:
     """Whoever rolls out a new image learns that it speaks another protocol."""
 
     async def scenario() -> None:
@@ -187,7 +187,7 @@ def test_a_heartbeat_of_another_version_that_cannot_be_read_is_remembered() -> N
     run(scenario())
 
 
-def test_a_failing_application_does_not_stop_the_time_of_others() -> None:
+def test_failing_application_does_not_stop_other_sessions() -> None:
     """Their sessions time out all the same."""
 
     async def scenario() -> None:

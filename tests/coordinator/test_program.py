@@ -48,7 +48,7 @@ def answered(url: str, worker: str = "w0", epoch: Epoch = NO_EPOCH) -> Epoch | N
     return asyncio.run(scenario())
 
 
-def test_it_serves_keeps_its_term_in_the_store_and_ends_on_sigterm(tmp_path: Path) -> None:
+def test_program_stores_its_term_and_ends_on_sigterm(tmp_path: Path) -> None:
     """Each start has a later term; a signal ends it in order, status 0."""
     store = str(tmp_path / "assignment.json")
     terms = []
@@ -62,7 +62,7 @@ def test_it_serves_keeps_its_term_in_the_store_and_ends_on_sigterm(tmp_path: Pat
     assert terms[1] > terms[0]
 
 
-def test_it_ends_with_a_reason_when_another_one_leads() -> None:
+def test_program_ends_with_a_reason_when_another_leads() -> None:
     """A worker has seen a later term: going on would only be in the way."""
     with started() as (process, url):
         assert answered(url, epoch=Epoch(7, 1)) is None
@@ -84,7 +84,7 @@ def test_it_ends_with_a_reason_when_another_one_leads() -> None:
     ],
     ids=["no key", "no certificate", "no tokens", "no duration", "no time", "no such address"],
 )
-def test_options_that_cannot_be_used_end_it_with_a_sentence(options: tuple[str, ...], status: int, words: str) -> None:
+def test_unusable_options_end_the_program_with_one_sentence(options: tuple[str, ...], status: int, words: str) -> None:
     """On standard error, without a traceback."""
     done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == status, done.stderr

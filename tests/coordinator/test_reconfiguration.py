@@ -52,7 +52,7 @@ def test_a_longer_session_counts_at_once() -> None:
     assert not driver.engine.members["w0"].alive
 
 
-def test_pinning_is_one_of_the_settings() -> None:
+def test_pinned_topology_can_be_changed() -> None:
     """A strategy that changes pins or unpins the topology with everything else."""
     driver, kafka = Driver(), Kafka()
     settled(driver, fleet(kafka, 1))

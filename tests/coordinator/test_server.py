@@ -144,7 +144,7 @@ async def all_owned(service: Service, by: set[str]) -> View:
     raise AssertionError(f"not owned by {by}: {await service.view()}")
 
 
-def test_workers_get_tasks_and_take_over_from_one_that_is_reported_gone() -> None:
+def test_workers_take_over_from_one_reported_dead_over_http() -> None:
     """End to end over HTTP: three workers, one dies, the others own everything a moment later."""
 
     async def scenario() -> None:
@@ -168,7 +168,7 @@ def at_rest(application: Application) -> bool:
     return told and application.waiting == len(members)
 
 
-def test_a_killed_worker_shows_by_its_connection() -> None:
+def test_broken_connection_reveals_a_killed_worker() -> None:
     """Nobody reports it and its session is long: the broken connection of its long poll is enough."""
 
     async def scenario() -> None:
@@ -186,7 +186,7 @@ def test_a_killed_worker_shows_by_its_connection() -> None:
     run(scenario())
 
 
-def test_a_goodbye_is_taken_at_its_word() -> None:
+def test_final_heartbeat_is_believed() -> None:
     """A worker that ends in order is replaced without any timeout."""
 
     async def scenario() -> None:
@@ -206,7 +206,7 @@ def test_a_goodbye_is_taken_at_its_word() -> None:
     run(scenario())
 
 
-def test_a_drain_moves_everything_and_ends_when_it_is_taken_back() -> None:
+def test_drain_moves_everything_until_it_is_undone() -> None:
     """POST drains, DELETE undrains; both answer with the member."""
 
     async def scenario() -> None:
@@ -224,7 +224,7 @@ def test_a_drain_moves_everything_and_ends_when_it_is_taken_back() -> None:
     run(scenario())
 
 
-def test_a_long_poll_waits_until_its_time_is_over_or_a_later_one_comes() -> None:
+def test_long_poll_ends_by_timeout_or_a_newer_heartbeat() -> None:
     """What has no news is answered late, and at once when the worker itself has news."""
 
     async def scenario() -> None:
@@ -272,7 +272,7 @@ BAD_BODIES = {
 
 
 @pytest.mark.parametrize("raw", BAD_BODIES.values(), ids=BAD_BODIES.keys())
-def test_garbage_is_refused(raw: bytes) -> None:
+def test_undecodable_requests_are_refused(raw: bytes) -> None:
     """It gets a sentence and status 400, it does no harm, and it is counted."""
 
     async def scenario() -> None:
@@ -293,7 +293,7 @@ def test_garbage_is_refused(raw: bytes) -> None:
     run(scenario())
 
 
-def test_a_heartbeat_of_a_later_version_is_refused_as_such_even_if_it_cannot_be_read() -> None:
+def test_later_protocol_version_is_refused_even_if_unreadable() -> None:
     """Whatever a later protocol looks like, it has its version, and the sentence names both."""
 
     async def scenario() -> None:
@@ -375,7 +375,7 @@ def test_a_token_speaks_for_its_own_worker_only(tmp_path: Path, caplog: pytest.L
     assert "wrong" not in caplog.text
 
 
-def test_only_admins_drain_and_declare_gone_and_every_token_may_look(tmp_path: Path) -> None:
+def test_only_admins_drain_and_report_deaths(tmp_path: Path) -> None:
     """Workers' tokens read views, since they forward queries; orders are for people and the operator."""
 
     async def scenario() -> None:
@@ -402,7 +402,7 @@ def test_only_admins_drain_and_declare_gone_and_every_token_may_look(tmp_path: P
     run(scenario())
 
 
-def test_people_get_tables() -> None:
+def test_text_views_are_tables() -> None:
     """`?format=text`, or asking for plain text, gives tables and sentences; tools get JSON."""
 
     async def scenario() -> None:
@@ -481,7 +481,7 @@ class Stuck:
         self.saved.append(view)
 
 
-def test_an_assignment_is_written_down_before_anybody_is_told() -> None:
+def test_assignment_is_stored_before_it_is_sent() -> None:
     """While the store takes its time workers keep their orders, and when it fails, too, until it works again."""
 
     async def scenario() -> None:
@@ -509,9 +509,7 @@ def test_an_assignment_is_written_down_before_anybody_is_told() -> None:
     run(scenario())
 
 
-def test_an_assignment_that_cannot_be_made_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_assignment_is_retried(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """An error in the assignment costs time: heartbeats are answered, workers keep what they have, the log has it."""
 
     async def scenario() -> None:
@@ -537,7 +535,7 @@ def test_an_assignment_that_cannot_be_made_is_tried_again(
     assert "workers keep theirs" in caplog.text
 
 
-def test_a_restart_moves_nothing_over_http_either(tmp_path: Path) -> None:
+def test_restart_over_http_moves_nothing(tmp_path: Path) -> None:
     """The same port and store, a new process in effect: workers reconnect by themselves and keep their tasks."""
 
     async def scenario() -> None:
@@ -568,7 +566,7 @@ def test_a_restart_moves_nothing_over_http_either(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_of_two_coordinators_the_later_one_wins_and_the_earlier_one_stands_down() -> None:
+def test_later_of_two_coordinators_wins() -> None:
     """Workers that reach both in turns follow the higher term; the other learns of it from them."""
 
     async def scenario() -> None:
@@ -603,7 +601,7 @@ def certificate(tmp_path: Path) -> tuple[ssl.SSLContext, Path]:
     return context, ca
 
 
-def test_tls_with_an_authority_of_ones_own(tmp_path: Path) -> None:
+def test_tls_works_with_a_private_authority(tmp_path: Path) -> None:
     """With its certificate the client connects; without it, or with another's, it does not, and says why."""
 
     async def scenario() -> None:
@@ -670,7 +668,7 @@ def test_an_authenticator_is_any_awaitable_function() -> None:
     run(scenario())
 
 
-def test_figures_that_somebody_else_shows_are_not_served() -> None:
+def test_metrics_can_be_served_elsewhere() -> None:
     """A registry of whoever runs the coordinator has them; who may only send heartbeats reads nothing of others."""
 
     async def scenario() -> None:

@@ -11,7 +11,7 @@ def rows(table: str) -> dict[str, str]:
     return {line.split()[0]: line for line in table.splitlines() if line}
 
 
-def test_the_assignment_tells_where_each_task_is_and_why_it_waits() -> None:
+def test_assignment_view_shows_place_and_reason_of_each_task() -> None:
     """Every state a task can be in has its words; tasks come in their numerical order."""
     view = View(
         "delays",
@@ -40,13 +40,13 @@ def test_the_assignment_tells_where_each_task_is_and_why_it_waits() -> None:
     assert "restoring  1,234" in found["0_10"]
 
 
-def test_nothing_yet_is_said_in_a_sentence() -> None:
+def test_empty_view_is_one_sentence() -> None:
     """An empty table would leave people guessing."""
     assert "No task is assigned yet." in assignment_table(View("delays", Epoch(1, 0)))
     assert members_table([]) == "No worker has been heard of yet.\n"
 
 
-def test_members_are_shown_with_what_they_hold_and_how_their_clocks_go() -> None:
+def test_member_view_shows_tasks_and_clock_skew() -> None:
     """A clock an hour off stands out; the dead hold nothing."""
     tasks = running("0_0", "0_1") | {"0_2": TaskReport(Role.STANDBY), "0_3": TaskReport(Role.WARM_UP)}
     found = rows(

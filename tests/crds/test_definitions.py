@@ -30,7 +30,7 @@ def test_definitions_are_small(kind, definitions):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_schemas_are_structural_and_the_api_server_finds_nothing_to_say(kind, api):
+def test_schemas_are_structural_and_accepted(kind, api):
     """No field is left to chance: the API server serves the schema as it is."""
     plural = f"{kind.lower()}s.millpond.dev"
     found = api.get("CustomResourceDefinition", None, plural)
@@ -50,7 +50,7 @@ def test_short_names_and_categories(api):
     assert "streamassignments/status" not in found
 
 
-def test_what_is_not_given_gets_its_default(api, stream_app):
+def test_missing_fields_get_defaults(api, stream_app):
     """The API server fills in the same defaults as the operator would."""
     given = stream_app()
     made = api.create(given)
@@ -90,7 +90,7 @@ def test_defaults_reach_into_objects_that_are_given_in_part(api, stream_app):
     assert parse(made).spec == parse(given).spec
 
 
-def test_what_nobody_knows_is_pruned(api, stream_app):
+def test_unknown_fields_are_pruned(api, stream_app):
     """A misspelled field does not stay and look as if it had an effect; strict clients are told of it."""
     made = api.create(stream_app({"standByReplicas": 2, "kafka/brokers": "x", ".status": {"phase": "Running"}}))
     assert "standByReplicas" not in made["spec"]
@@ -183,7 +183,7 @@ def test_the_status_is_a_subresource(api, stream_app):
     assert changed["metadata"]["generation"] == 2
 
 
-def test_columns_tell_how_an_application_is(api, stream_app, namespace):
+def test_printed_columns_show_the_application(api, stream_app, namespace):
     """What kubectl get shows."""
     status = {
         "phase": "Running",

@@ -84,7 +84,7 @@ def review(api, verb, group, resource, namespace, name) -> bool:
     return api.create(made)["status"]["allowed"]
 
 
-def test_the_operator_may_do_what_it_does_and_nothing_else(api, installed_operator):
+def test_operator_role_has_exactly_the_needed_rights(api, installed_operator):
     """The API server's own judgement of the roles that are installed."""
 
     def refused():
@@ -106,7 +106,7 @@ def test_roles_have_no_wildcards():
             assert rule.get("resourceNames") == ["millpond-coordinator-tls"] or rule["verbs"] == ["create"]
 
 
-def test_who_may_edit_a_namespace_may_edit_its_applications(api, installed_operator):
+def test_namespace_editors_may_edit_applications(api, installed_operator):
     """The roles that Kubernetes has for people take in those of the operator."""
     roles = {each["metadata"]["name"]: each for each in deployed() if each["kind"] == "ClusterRole"}
     aggregated = "rbac.authorization.k8s.io/aggregate-to-"
@@ -115,7 +115,7 @@ def test_who_may_edit_a_namespace_may_edit_its_applications(api, installed_opera
     assert "streamapps/status" not in roles["millpond-edit"]["rules"][0]["resources"]
 
 
-def test_the_api_server_takes_everything_and_the_operators_pods_are_restricted(api, installed_operator):
+def test_deployment_is_accepted_and_its_pods_are_restricted(api, installed_operator):
     """Its namespace enforces the restricted standard, and its pods follow it."""
     (deployment,) = (each for each in deployed() if each["kind"] == "Deployment")
     api.apply(deployment, dry_run=True)
@@ -159,7 +159,7 @@ def test_every_file_is_installed():
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed; install it to render deploy/")
-def test_kubectl_renders_it():
+def test_kubectl_renders_the_deployment():
     """`kubectl apply -k deploy/` needs no network and names one image."""
     told = subprocess.run(["kubectl", "kustomize", DEPLOY], check=True, capture_output=True, text=True)
     rendered = list(yaml.safe_load_all(told.stdout))

@@ -105,9 +105,7 @@ def everything(app, surroundings=SURROUNDINGS, replicas=0):
 
 
 @pytest.mark.parametrize("spec", [PLAIN, ALL, EPHEMERAL, ROUNDED], ids=["plain", "all", "ephemeral", "rounded"])
-def test_what_is_applied_is_the_same_when_it_is_read_and_applying_it_again_changes_nothing(
-    spec, api, stream_app, namespace
-):
+def test_applying_a_manifest_again_changes_nothing(spec, api, stream_app, namespace):
     """The API server takes every manifest as it is; only another leader's epoch would change anything."""
     app = parse(api.create(stream_app(spec)))
     for manifest in everything(app):
@@ -125,7 +123,7 @@ def test_what_is_applied_is_the_same_when_it_is_read_and_applying_it_again_chang
         assert same(manifest, newer), kind
 
 
-def test_what_is_no_longer_wanted_is_noticed_and_goes(api, stream_app, namespace):
+def test_unwanted_fields_are_noticed_and_removed(api, stream_app, namespace):
     """A field that was in the manifest and is not any more: the object has it still, and then it has not."""
     app = parse(api.create(stream_app(ALL)))
     less = dataclasses.replace(app, spec=parse(stream_app({"state": ALL["state"]})).spec, annotations={})
@@ -141,7 +139,7 @@ def test_what_is_no_longer_wanted_is_noticed_and_goes(api, stream_app, namespace
     assert not pod["containers"][0]["resources"]
 
 
-def test_the_template_in_a_revision_is_the_one_that_was_put_there(api, stream_app, namespace):
+def test_revision_returns_its_template_unchanged(api, stream_app, namespace):
     """What is gone back to is what there was, to the last digit of its revision."""
     app = parse(api.create(stream_app(ALL)))
     template = pod_template(app, SURROUNDINGS)
@@ -184,7 +182,7 @@ def test_pods_are_admitted_where_only_restricted_pods_are(spec, api, stream_app,
     assert tokens == ["millpond-coordinator"]
 
 
-def test_a_grown_volume_is_asked_for_and_the_set_made_anew_around_its_pods(api, stream_app, namespace):
+def test_grown_volume_recreates_the_set_around_its_pods(api, stream_app, namespace):
     """Volumes grow by their claims; the StatefulSet, which cannot be changed there, is replaced and adopts its pods."""
     small = parse(api.create(stream_app()))
     for manifest in everything(small, replicas=1):

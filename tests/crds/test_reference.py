@@ -3,7 +3,7 @@ from __future__ import annotations
 from docs.crds import main, pages
 
 
-def test_the_reference_is_what_the_definitions_say(capsys):
+def test_reference_matches_the_definitions(capsys):
     """docs/reference/ is written by `python -m docs.crds`, and nobody forgot to."""
     assert main(["--check"]) == 0, capsys.readouterr().err
 
@@ -25,7 +25,7 @@ def test_every_field_is_described(definitions):
         assert not missing
 
 
-def test_the_reference_has_a_page_for_each_kind_and_every_sentence():
+def test_reference_has_every_kind_and_every_message():
     """What the API server says when it refuses something is found in the reference."""
     text = "\n".join(pages().values())
     assert set(pages()) == {"index.md", "streamapps.md", "streamassignments.md"}

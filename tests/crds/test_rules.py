@@ -36,9 +36,7 @@ def refusal(call, *arguments: Any, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("case", OBJECT, ids=lambda case: case.message)
-def test_what_is_wrong_is_refused_with_a_sentence_and_the_nearest_right_thing_is_taken(
-    case, api, stream_app, definitions
-):
+def test_each_rule_refuses_its_mistake_and_nothing_else(case, api, stream_app, definitions):
     """Each rule says what to do, of just what it is for."""
     told = refusal(api.create, stream_app(case.wrong))
     assert (case.told or message(definitions["StreamApp"], case.message)) in told
@@ -47,7 +45,7 @@ def test_what_is_wrong_is_refused_with_a_sentence_and_the_nearest_right_thing_is
 
 
 @pytest.mark.parametrize("case", TRANSITIONS, ids=lambda case: case.message)
-def test_what_may_not_change_does_not_and_the_sentence_says_what_to_do_instead(case, api, stream_app, definitions):
+def test_each_transition_rule_refuses_its_change_and_nothing_else(case, api, stream_app, definitions):
     """Each transition rule refuses a change, and lets another one of the same object through."""
     there = api.create(stream_app(case.before))
     told = refusal(api.replace, changed(there, case.wrong))

@@ -52,7 +52,7 @@ def compared(struct: type, schema: dict[str, Any], path: str):
             yield f"{where} is {field.default!r} by default, and {other['default']!r}"
 
 
-def test_types_and_definition_say_the_same(definitions):
+def test_types_match_the_definition(definitions):
     """No field, default, choice or requirement is in one and not in the other."""
     (version,) = definitions["StreamApp"]["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]

@@ -69,7 +69,7 @@ def test_a_late_flight_within_grace_counts() -> None:
         assert (hour.departures, hour.mean_delay, hour.worst) == (2, 15.0, (30, "Hawaiian"))
 
 
-def test_an_hour_is_told_once_and_only_when_it_is_final(app: Delays) -> None:
+def test_each_hour_is_reported_once_and_only_when_final(app: Delays) -> None:
     """Nothing is sent before stream time is past the hour and its grace; then each airport's hour comes once."""
     for minute in (0, 30, 59, 69):
         app.flights.pipe_input("N1", flight(minute))
@@ -87,7 +87,7 @@ def test_a_flight_after_the_grace_is_left_out(app: Delays) -> None:
     assert [hour.departures for hour in app.results().values()] == [1, 1]
 
 
-def test_airports_have_hours_of_their_own(app: Delays) -> None:
+def test_hours_are_counted_per_airport(app: Delays) -> None:
     """The windowed key carries the airport and the hour."""
     for origin in ("JFK", "EWR", "JFK"):
         app.flights.pipe_input("N1", flight(10, origin=origin))
@@ -116,7 +116,7 @@ def test_both_tables_are_joined(app: Delays) -> None:
     assert (hour.seats, hour.worst) == (350, (6, "Hawaiian"))
 
 
-def test_two_days_of_real_flights_give_what_a_plain_loop_gives() -> None:
+def test_two_days_of_flights_match_a_plain_loop() -> None:
     """The application and the demo's truth agree on real data, so that the demo compares what it says it compares."""
     rows = data.year(days=2)
     with TopologyTestDriver(delays()) as driver:

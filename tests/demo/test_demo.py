@@ -44,7 +44,7 @@ def run_demo(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("own_brokers")
-def test_flights_come_through_a_kill_identical(soak: bool) -> None:
+def test_flights_survive_a_kill(soak: bool) -> None:
     """The demo on a share of the data: kill -9, restart, comparison, exit status 0, in the README's shape."""
     share, verdict = ([], OF_THE_YEAR) if soak else (["--days", "7", "--seconds", "3"], OF_A_WEEK)
     done = run_demo(*share)
@@ -74,7 +74,7 @@ def shape(output: str) -> list[str]:
     return [re.sub(r" +", " ", re.sub(r"minutes, .*?, \w+,", "minutes, WHO, WHERE,", line)).strip() for line in shaped]
 
 
-def test_the_exit_status_tells_that_the_output_differs(
+def test_differing_output_sets_the_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One hour that is missing is enough for status 1 and a verdict in words."""
@@ -85,7 +85,7 @@ def test_the_exit_status_tells_that_the_output_differs(
     assert "DIFFERENT" in capsys.readouterr().out
 
 
-def test_what_ends_the_demo_early_is_one_sentence_and_status_2(
+def test_early_end_is_one_sentence_and_status_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Data that is not installed, for instance, gives no traceback."""

@@ -86,7 +86,7 @@ def test_the_readme_shows_the_demo_itself() -> None:
     assert first.text == (ROOT / "examples" / "flights" / "app.py").read_text()
 
 
-def test_the_test_in_the_readme_is_one_of_ours() -> None:
+def test_readme_test_exists_in_the_suite() -> None:
     """The test shown for the application is in the suite, word for word but for its docstring."""
     shown = [block.text for block in blocks(README) if block.language == "python"][1]
     source = inspect.getsource(test_delays.test_a_late_flight_within_grace_counts)
@@ -201,7 +201,7 @@ def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], kubectl:
     shell.stop()
 
 
-def test_the_first_steps_lead_to_a_running_application(
+def test_readme_first_steps_run_an_application(
     shells: Callable[..., Shell], broker: support.Broker, tmp_path: Path
 ) -> None:
     """The page's files are saved under their names, and its commands are typed in its order."""

@@ -59,7 +59,7 @@ def test_count_reduce_and_aggregate_follow_the_stream(records: list[tuple[Any, A
         assert node.drops == len(records) - len(expected)
 
 
-def test_the_first_aggregate_has_no_old_value_with_or_without_caching() -> None:
+def test_first_aggregate_has_no_old_value() -> None:
     """What the initializer made was never in the table. (Kafka Streams passes it on as the old value when uncached,
     so that its results depend on caching: a regrouping would subtract what was never added.)
     """

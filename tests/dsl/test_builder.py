@@ -95,7 +95,7 @@ class _Nothing(mp.Processor[Any, Any, Any, Any]):
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_it_refuses(what: str) -> None:
+def test_builder_refuses_invalid_calls(what: str) -> None:
     """Each mistake is told in one sentence, where it is made if possible, else at build()."""
     mistake, message = WRONG[what]
     with pytest.raises(TopologyError, match=re.escape(message)) as caught:

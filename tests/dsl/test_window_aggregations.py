@@ -60,7 +60,7 @@ def outcome(node: Node) -> list[Any]:
 
 
 @given(WINDOWS, RECORDS)
-def test_count(windows: TimeWindows, records: list[tuple[str, str, int]]) -> None:
+def test_windowed_count_matches_a_model(windows: TimeWindows, records: list[tuple[str, str, int]]) -> None:
     """Each accepted record counts in each of its open windows; each late window is a drop."""
     node = Node(store=store(windows, Long, caching=False))
     process = CountWindows("store", windows).bind(node)
@@ -72,7 +72,7 @@ def test_count(windows: TimeWindows, records: list[tuple[str, str, int]]) -> Non
 
 
 @given(WINDOWS, RECORDS, st.booleans())
-def test_aggregate_with_aggregates_changed_in_place(
+def test_windowed_aggregate_changed_in_place_matches_a_model(
     windows: TimeWindows, records: list[tuple[str, str, int]], send_old: bool
 ) -> None:
     """An aggregator may change and return its aggregate; old values are what they were before that."""
@@ -93,7 +93,7 @@ def test_aggregate_with_aggregates_changed_in_place(
 
 
 @given(WINDOWS, RECORDS)
-def test_reduce(windows: TimeWindows, records: list[tuple[str, str, int]]) -> None:
+def test_windowed_reduce_matches_a_model(windows: TimeWindows, records: list[tuple[str, str, int]]) -> None:
     """The first value of a window is its first aggregate."""
     node = Node(store=store(windows, String, caching=False))
     process = ReduceWindows("store", windows, lambda aggregate, value: aggregate + value, False).bind(node)
@@ -121,7 +121,7 @@ def test_caching_ends_with_the_same_windows(
 
 
 @given(WINDOWS, RECORDS, RECORDS)
-def test_what_was_late_before_a_restart_is_late_after_it(
+def test_late_record_stays_late_after_a_restart(
     windows: TimeWindows, before: list[tuple[str, str, int]], after: list[tuple[str, str, int]]
 ) -> None:
     """Stream time is committed with the offsets, so a restart drops exactly what an uninterrupted run drops."""
@@ -140,7 +140,7 @@ def test_what_was_late_before_a_restart_is_late_after_it(
     assert outcome(first) + outcome(second) == [(k, start, len(values), then) for k, start, values, then in updates]
 
 
-def test_records_without_a_key_are_dropped_and_do_not_move_time() -> None:
+def test_records_without_a_key_do_not_advance_time() -> None:
     """A null key counts as dropped; the window of the next record is open all the same."""
     windows = TimeWindows(10 * MS)
     node = Node(store=store(windows, Long, caching=False))

@@ -15,7 +15,7 @@ MS = timedelta(milliseconds=1)
 
 
 @given(st.integers(1, 500), st.integers(1, 500), st.integers(0, 10_000))
-def test_a_moment_is_in_every_window_that_covers_it(size: int, advance: int, moment: int) -> None:
+def test_timestamp_is_in_every_window_that_covers_it(size: int, advance: int, moment: int) -> None:
     """Windows start at multiples of the advance, never before 0, and contain their start but not their end."""
     advance = min(advance, size)
     windows = TimeWindows(size * MS, advance=advance * MS)
@@ -36,7 +36,7 @@ def test_a_moment_is_in_every_window_that_covers_it(size: int, advance: int, mom
         ({"size": 10 * MS, "grace": -MS}, "grace=.* is negative"),
     ],
 )
-def test_windows_that_make_no_sense_are_refused(arguments: dict[str, timedelta], message: str) -> None:
+def test_invalid_windows_are_refused(arguments: dict[str, timedelta], message: str) -> None:
     """The message says what is wrong and what would be right."""
     with pytest.raises(TopologyError, match=message):
         TimeWindows(**arguments)

@@ -104,9 +104,7 @@ def _crash_at(application: Application, points: Iterable[Point], guarantee: str)
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_crash_at_any_step_of_a_transaction_leaves_each_record_counted_once(
-    application: Application, seed: int, soak: bool
-) -> None:
+def test_crash_at_any_transaction_step_counts_each_record_once(application: Application, seed: int, soak: bool) -> None:
     """Dead at each step of claiming, committing, writing state and restoring in turn, the worker still counts exactly."""
     pick = random.Random(seed)
     # Claiming is crashed at in its order: only a first start goes through it.
@@ -126,9 +124,7 @@ def test_a_crash_at_any_step_of_a_transaction_leaves_each_record_counted_once(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_crash_at_any_step_of_an_at_least_once_commit_loses_nothing(
-    application: Application, seed: int, soak: bool
-) -> None:
+def test_crash_at_any_at_least_once_step_loses_nothing(application: Application, seed: int, soak: bool) -> None:
     """Dead at each step of an at-least-once commit in turn, the worker may count twice, but never too little."""
     points = _generated(random.Random(seed), COMMITTING_OFFSETS, all_=soak)
     with Generator(application, seed, RATE) as generator:

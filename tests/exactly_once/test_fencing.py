@@ -78,9 +78,7 @@ def _end_and_verify(application: Application, generator: Generator, run: Run, pl
     verify_exactly_once(application, truth, application.state_directory(worker, place))
 
 
-def test_a_fenced_worker_that_still_owns_its_tasks_comes_back_and_goes_on(
-    application: Application, generator: Generator
-) -> None:
+def test_fenced_worker_that_still_owns_its_tasks_resumes(application: Application, generator: Generator) -> None:
     """Somebody else's init_transactions() aborts the worker's transaction three times; each time it goes on by itself."""
     run = application.start()
     for _ in range(3):
@@ -93,9 +91,7 @@ def test_a_fenced_worker_that_still_owns_its_tasks_comes_back_and_goes_on(
 
 
 @pytest.mark.slow
-def test_a_worker_stopped_beyond_its_transaction_timeout_recovers_when_it_wakes(
-    application: Application, generator: Generator
-) -> None:
+def test_worker_stopped_beyond_the_transaction_timeout_recovers(application: Application, generator: Generator) -> None:
     """SIGSTOP for longer than transaction.timeout.ms aborts the open transaction; after SIGCONT nothing is lost or doubled."""
     run = application.start(
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, commit_interval_ms=1_000, producer_linger_ms=0
@@ -110,9 +106,7 @@ def test_a_worker_stopped_beyond_its_transaction_timeout_recovers_when_it_wakes(
     _end_and_verify(application, generator, run, "state")
 
 
-def test_of_two_processes_with_one_worker_id_one_stops_and_says_why(
-    application: Application, generator: Generator
-) -> None:
+def test_second_process_with_the_same_worker_id_ends(application: Application, generator: Generator) -> None:
     """A second process with the same worker id and another state directory: one of them ends, and the counts are exact."""
     first = application.start(place="first")
     first.await_commits()
@@ -128,9 +122,7 @@ def test_of_two_processes_with_one_worker_id_one_stops_and_says_why(
     _end_and_verify(application, generator, on, "first" if on is first else "second")
 
 
-def test_a_worker_of_another_name_is_refused_and_told_what_to_do(
-    application: Application, generator: Generator
-) -> None:
+def test_worker_without_ownership_is_refused_with_a_cure(application: Application, generator: Generator) -> None:
     """Tasks that belong to 'w0' are not touched by 'w1', which says how to start instead; 'w0' notices nothing."""
     owner = application.start()
     owner.await_commits()
@@ -146,7 +138,7 @@ def test_a_worker_of_another_name_is_refused_and_told_what_to_do(
     _end_and_verify(application, generator, owner, "state")
 
 
-def test_a_take_over_from_a_silent_worker_is_exact_and_final(application: Application, generator: Generator) -> None:
+def test_take_over_from_a_silent_worker_is_exact(application: Application, generator: Generator) -> None:
     """'w1' takes over from a stopped 'w0', which finds itself fenced when it wakes, names its successor and ends."""
     silent = application.start()
     silent.await_commits(2)
@@ -163,7 +155,7 @@ def test_a_take_over_from_a_silent_worker_is_exact_and_final(application: Applic
     _end_and_verify(application, generator, successor, "other", "w1")
 
 
-def test_of_two_workers_that_take_over_at_once_one_wins(application: Application, generator: Generator) -> None:
+def test_one_of_two_concurrent_take_overs_wins(application: Application, generator: Generator) -> None:
     """Two successors race for the tasks of a killed worker: at most one gets them, and the counts are exact."""
     dead = application.start()
     dead.await_commits(2)

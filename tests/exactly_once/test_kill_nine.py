@@ -27,9 +27,7 @@ RATE = 3_000
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_kills_while_input_flows_lose_nothing_and_double_nothing(
-    application: Application, seed: int, soak: bool
-) -> None:
+def test_kills_lose_nothing_and_double_nothing(application: Application, seed: int, soak: bool) -> None:
     """Killed at random moments, a windowed count ends with the truth everywhere, one commit replayed at most."""
     kills = ALL_KILLS if soak else KILLS
     pick = random.Random(seed)

@@ -57,7 +57,7 @@ def test_metadata_survives_the_broker(metadata: OffsetMetadata) -> None:
     assert decode_metadata(encode_metadata(metadata)) == metadata
 
 
-def test_what_is_committed_is_short_and_reads_as_it_did() -> None:
+def test_committed_metadata_is_short_and_backward_compatible() -> None:
     """The broker limits it, and workers of other versions read it: those that wrote no topology, and those that know none."""
     metadata = OffsetMetadata("pay-0", 3, 1_700_000_000_000, {"merge": 5}, topology="627dae5a8bb75986")
     text = '{"o":"pay-0","e":3,"t":1700000000000,"p":{"merge":5},"h":"627dae5a8bb75986"}'
@@ -68,14 +68,14 @@ def test_what_is_committed_is_short_and_reads_as_it_did() -> None:
 
 
 @given(_task, st.sampled_from(["h1", "h2"]))
-def test_a_task_belongs_to_the_only_topology_that_its_metadata_names(partitions: dict, topology: str) -> None:
+def test_metadata_decides_which_topology_a_task_belongs_to(partitions: dict, topology: str) -> None:
     """Partitions that name none, as workers of earlier versions left them, say nothing."""
     named = {each.metadata.topology for each in partitions.values()} - {""}
     assert belongs_to(topology, partitions) == (not named or named == {topology})
 
 
 @given(st.none() | st.text() | st.binary().map(lambda data: base64.b64encode(data).decode()))
-def test_metadata_of_others_makes_nobody_an_owner(text: str | None) -> None:
+def test_foreign_metadata_names_no_owner(text: str | None) -> None:
     """Whatever other clients wrote beside an offset is read without an error and names no owner unless it is ours."""
     metadata = decode_metadata(text)
     assert metadata.owner is None or encode_metadata(metadata)
@@ -90,7 +90,7 @@ def test_kafka_streams_partition_time_is_taken_over(time_ms: int, rest: bytes) -
 
 
 @given(_workers, _task)
-def test_a_task_that_names_another_worker_anywhere_is_not_touched(worker: str, partitions: dict) -> None:
+def test_task_naming_another_worker_is_foreign(worker: str, partitions: dict) -> None:
     """One partition in another's name makes the task foreign; one in ours, and none in another's, makes it ours."""
     claim, owner = claim_of(worker, partitions)
     owners = {each.metadata.owner for each in partitions.values()} - {None}
@@ -104,7 +104,7 @@ def test_a_task_that_names_another_worker_anywhere_is_not_touched(worker: str, p
 
 
 @given(_workers, _tasks)
-def test_every_task_is_sorted_once(worker: str, committed: dict) -> None:
+def test_every_task_has_one_claim(worker: str, committed: dict) -> None:
     """Tasks to resume, to claim and of each other owner are together all tasks, none of them twice."""
     resume, unowned, foreign = tasks_by_claim(worker, committed)
     sorted_tasks = [*resume, *unowned, *(task for tasks in foreign.values() for task in tasks)]
@@ -115,9 +115,7 @@ def test_every_task_is_sorted_once(worker: str, committed: dict) -> None:
 
 
 @given(_task, _names, st.integers(1, 100), st.integers(0, 1_000))
-def test_a_claim_changes_the_owner_and_the_topology_and_nothing_else(
-    committed: dict, worker: str, epoch: int, first: int
-) -> None:
+def test_claim_changes_only_owner_epoch_and_topology(committed: dict, worker: str, epoch: int, first: int) -> None:
     """Offsets, partition times and the processors' metadata pass through a claim; what had no offset gets its start."""
     made = claimed(committed, lambda _: first, worker, epoch, "new")
     assert made.keys() == committed.keys()
@@ -257,4 +255,4 @@ class OwnershipProtocol(RuleBasedStateMachine):
                     assert (each.offset or 0) == self.progress[task]
 
 
-test_offsets_move_once_per_record_however_processes_interleave = OwnershipProtocol.TestCase
+test_interleaved_processes_commit_each_record_once = OwnershipProtocol.TestCase

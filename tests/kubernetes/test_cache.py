@@ -27,7 +27,7 @@ def test_the_newer_state_wins() -> None:
     assert cache.version(POD, "ns", "p") == 10
 
 
-def test_kinds_and_namespaces_are_apart() -> None:
+def test_kinds_and_namespaces_are_separate() -> None:
     """Objects of one name in several kinds and namespaces are several objects."""
     cache = Cache()
     cache.put(POD, an_object(POD, "p", 1))
@@ -42,7 +42,7 @@ def test_kinds_and_namespaces_are_apart() -> None:
     assert (cache.count(POD), cache.count(SERVICE), cache.count(CONFIG_MAP)) == (2, 1, 0)
 
 
-def test_what_was_deleted_stays_deleted() -> None:
+def test_deleted_object_stays_deleted() -> None:
     """A state from before a deletion does not bring the object back; a new object of that name does."""
     cache = Cache()
     cache.put(POD, an_object(POD, "p", 5))
@@ -81,7 +81,7 @@ def test_objects_are_found_by_their_application() -> None:
     assert cache.app_of(POD, Key("ns", "b")) == "z"
 
 
-def test_what_is_given_out_is_the_callers() -> None:
+def test_returned_objects_are_copies() -> None:
     """Changing an object that the cache gave out changes nothing in the cache."""
     cache = Cache()
     cache.put(POD, an_object(POD, "p", 1, spec={"x": 1}))
@@ -119,7 +119,7 @@ def test_a_list_adds_updates_and_removes() -> None:
     assert not cache.put(POD, an_object(POD, "missing", 19))
 
 
-def test_a_list_of_one_namespace_says_nothing_of_others() -> None:
+def test_list_of_one_namespace_leaves_others() -> None:
     """Objects of other namespaces stay."""
     cache = Cache()
     cache.put(POD, an_object(POD, "p", 1))

@@ -38,7 +38,7 @@ def with_client(server: SharedApiServer, scenario: Scenario, **options: Any) -> 
     run(main())
 
 
-def test_what_is_applied_can_be_read(api_server: SharedApiServer, namespace: str) -> None:
+def test_applied_object_can_be_read(api_server: SharedApiServer, namespace: str) -> None:
     """An applied object comes back as it is now, and is found by name and in lists."""
 
     async def scenario(client: Client) -> None:
@@ -58,7 +58,7 @@ def test_what_is_applied_can_be_read(api_server: SharedApiServer, namespace: str
     with_client(api_server, scenario)
 
 
-def test_applying_the_same_again_changes_nothing(api_server: SharedApiServer, namespace: str) -> None:
+def test_repeated_apply_changes_nothing(api_server: SharedApiServer, namespace: str) -> None:
     """The version stays, and what is no longer wanted goes."""
 
     async def scenario(client: Client) -> None:
@@ -89,7 +89,7 @@ def test_an_apply_may_be_for_one_version_only(api_server: SharedApiServer, names
     with_client(api_server, scenario)
 
 
-def test_fields_of_others_are_taken_only_by_force(api_server: SharedApiServer, namespace: str) -> None:
+def test_foreign_fields_need_force(api_server: SharedApiServer, namespace: str) -> None:
     """Without force, a field that another manager owns is a conflict."""
 
     async def scenario(client: Client) -> None:
@@ -116,7 +116,7 @@ def test_an_invalid_object_names_its_fields(api_server: SharedApiServer, namespa
     with_client(api_server, scenario)
 
 
-def test_creating_replacing_and_patching(api_server: SharedApiServer, namespace: str) -> None:
+def test_create_replace_and_patch_work(api_server: SharedApiServer, namespace: str) -> None:
     """An object is created once; replaced at its version; patched by merging and by operations."""
 
     async def scenario(client: Client) -> None:
@@ -137,7 +137,7 @@ def test_creating_replacing_and_patching(api_server: SharedApiServer, namespace:
     with_client(api_server, scenario)
 
 
-def test_the_status_is_written_apart(api_server: SharedApiServer, namespace: str) -> None:
+def test_status_is_written_through_its_subresource(api_server: SharedApiServer, namespace: str) -> None:
     """A subresource changes nothing else."""
 
     async def scenario(client: Client) -> None:
@@ -173,7 +173,7 @@ def test_deleting_is_idempotent_and_conditional(api_server: SharedApiServer, nam
     with_client(api_server, scenario)
 
 
-def test_what_is_not_gone_at_once_is_shown(api_server: SharedApiServer, namespace: str) -> None:
+def test_pending_deletion_is_shown(api_server: SharedApiServer, namespace: str) -> None:
     """An object that a finalizer holds comes back as it is now: on its way."""
 
     async def scenario(client: Client) -> None:
@@ -189,7 +189,7 @@ def test_what_is_not_gone_at_once_is_shown(api_server: SharedApiServer, namespac
     with_client(api_server, scenario)
 
 
-def test_long_lists_come_in_pages(api_server: SharedApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_are_paged(api_server: SharedApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pages are of one moment, and of objects that say what they are."""
     monkeypatch.setattr(client, "_PAGE", 3)
 
@@ -206,7 +206,7 @@ def test_long_lists_come_in_pages(api_server: SharedApiServer, namespace: str, m
     with_client(api_server, scenario)
 
 
-def test_objects_without_a_namespace(api_server: SharedApiServer, namespace: str) -> None:
+def test_cluster_scoped_objects_work(api_server: SharedApiServer, namespace: str) -> None:
     """Kinds that are in no namespace have none in their path."""
 
     async def scenario(client: Client) -> None:
@@ -255,7 +255,7 @@ def test_a_token_is_reviewed_for_its_audience(api_server: SharedApiServer, api: 
     with_client(api_server, scenario)
 
 
-def test_what_is_not_allowed_is_said(api_server: SharedApiServer, api: Api, namespace: str) -> None:
+def test_forbidden_request_is_explained(api_server: SharedApiServer, api: Api, namespace: str) -> None:
     """Without a right it is Forbidden; without a valid token, Unauthorized."""
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "w", "namespace": namespace}})
 

@@ -73,7 +73,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("code", [429, 500, 503, 504])
-def test_reading_is_tried_again(code: int) -> None:
+def test_reads_are_retried(code: int) -> None:
     """A busy API server is asked again, and the caller sees nothing of it."""
 
     async def scenario() -> None:
@@ -86,7 +86,7 @@ def test_reading_is_tried_again(code: int) -> None:
 
 
 @pytest.mark.usefixtures("quick", "impatient")
-def test_reading_gives_up() -> None:
+def test_reads_give_up_after_the_deadline() -> None:
     """After a while the last error is the caller's."""
 
     async def scenario() -> None:
@@ -100,7 +100,7 @@ def test_reading_gives_up() -> None:
 
 
 @pytest.mark.parametrize(("code", "expected"), [(429, TooManyRequests), (500, Unavailable), (418, ApiError)])
-def test_writing_is_never_tried_again(code: int, expected: type[ApiError]) -> None:
+def test_writes_are_never_retried(code: int, expected: type[ApiError]) -> None:
     """A write that failed is the work queue's business, which is told when to come again."""
 
     async def scenario() -> None:
@@ -119,7 +119,7 @@ def test_writing_is_never_tried_again(code: int, expected: type[ApiError]) -> No
     simulate(scenario())
 
 
-def test_a_wish_for_a_pause_is_respected() -> None:
+def test_retry_after_is_respected() -> None:
     """Reading waits as long as the API server asks, and gives up at once when that is too long."""
 
     async def scenario() -> None:
@@ -137,7 +137,7 @@ def test_a_wish_for_a_pause_is_respected() -> None:
 
 
 @pytest.mark.usefixtures("quick", "impatient")
-def test_silence_ends() -> None:
+def test_silent_request_times_out() -> None:
     """A request that is not answered ends with an error that says so."""
 
     async def scenario() -> None:
@@ -156,7 +156,7 @@ def test_silence_ends() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_api_server_that_is_away_is_said() -> None:
+def test_unreachable_api_server_is_reported() -> None:
     """Nobody listens: the message names the address."""
 
     async def scenario() -> None:
@@ -211,7 +211,7 @@ def test_a_replaced_token_is_read_again(tmp_path: Path, monkeypatch: pytest.Monk
     simulate(scenario())
 
 
-def test_an_answer_that_is_no_status_is_shown() -> None:
+def test_non_status_error_body_is_shown() -> None:
     """A proxy's page is an error with the page's beginning."""
 
     async def scenario() -> None:

@@ -30,7 +30,7 @@ def kubeconfig(path: Path, cluster: dict[str, Any], user: dict[str, Any] | None 
     return path
 
 
-def test_a_kubeconfig_gives_all_there_is(tmp_path: Path) -> None:
+def test_kubeconfig_settings_are_all_read(tmp_path: Path) -> None:
     """Data and files, tokens and certificates, relative to the file."""
     (tmp_path / "ca.crt").write_bytes(b"authority")
     (tmp_path / "token").write_text("secret\n")
@@ -42,7 +42,7 @@ def test_a_kubeconfig_gives_all_there_is(tmp_path: Path) -> None:
     assert "secret" not in repr(found)
 
 
-def test_a_pod_finds_what_it_needs(tmp_path: Path) -> None:
+def test_in_cluster_settings_are_read(tmp_path: Path) -> None:
     """The files of its service account, and the address in its environment."""
     for name, content in (("token", "secret"), ("ca.crt", "authority"), ("namespace", "operators\n")):
         (tmp_path / name).write_text(content)
@@ -52,7 +52,7 @@ def test_a_pod_finds_what_it_needs(tmp_path: Path) -> None:
     assert found.namespace == "operators"
 
 
-def test_the_first_that_is_there_is_used(tmp_path: Path) -> None:
+def test_first_available_configuration_is_used(tmp_path: Path) -> None:
     """A named kubeconfig wins over the environment, that over the pod's account, that over the home directory."""
     named = kubeconfig(tmp_path / "named", {"server": "https://named"})
     (tmp_path / ".kube").mkdir()
@@ -77,7 +77,7 @@ def test_the_first_that_is_there_is_used(tmp_path: Path) -> None:
         ({"server": "https://k"}, {"exec": {"command": "login"}}, "logs in by exec, which is not supported"),
     ],
 )
-def test_a_kubeconfig_that_cannot_be_used_is_said(
+def test_unusable_kubeconfig_is_explained(
     tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, message: str
 ) -> None:
     """The message names what is wrong."""
@@ -85,7 +85,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_said(
         Connection.from_kubeconfig(kubeconfig(tmp_path / "config", cluster, user))
 
 
-def test_a_file_that_is_no_kubeconfig_is_said(tmp_path: Path) -> None:
+def test_invalid_kubeconfig_file_is_explained(tmp_path: Path) -> None:
     """Missing, broken, empty, or without the context that it names."""
     with pytest.raises(ConfigError, match="cannot be read"):
         Connection.from_kubeconfig(tmp_path / "nowhere")
@@ -99,7 +99,7 @@ def test_a_file_that_is_no_kubeconfig_is_said(tmp_path: Path) -> None:
         Connection.from_kubeconfig(kubeconfig(tmp_path / "config", {"server": "https://k"}), context="other")
 
 
-def test_certificates_that_cannot_be_used_are_said() -> None:
+def test_unusable_certificates_are_explained() -> None:
     """A kubeconfig's certificates are checked before anything is asked."""
     with pytest.raises(ConfigError, match="certificates for https://k cannot be used"):
         Connection("https://k", ca=b"nonsense").ssl_context()

@@ -32,7 +32,7 @@ def taken() -> Taken:
     return Taken()
 
 
-def test_news_wakes_its_application(taken: Taken) -> None:
+def test_change_enqueues_its_application(taken: Taken) -> None:
     """A StreamApp is its own application; what belongs to one says so; what belongs to none wakes nobody."""
     taken.intake.event(STREAM_APP, "ADDED", an_object(STREAM_APP, "a", 1))
     taken.intake.event(POD, None, an_object(POD, "a-0", 2, app="a"))
@@ -43,7 +43,7 @@ def test_news_wakes_its_application(taken: Taken) -> None:
     assert taken.told == [("ns", name) for name in ("a", "a", "b", "a", "c")]
 
 
-def test_what_is_known_wakes_nobody(taken: Taken) -> None:
+def test_known_state_enqueues_nothing(taken: Taken) -> None:
     """An event that is no news, like those about the operator's own writes, is nothing to do."""
     taken.cache.put(POD, an_object(POD, "a-0", 7, app="a"))
     taken.intake.event(POD, "MODIFIED", an_object(POD, "a-0", 7, app="a"))
@@ -52,7 +52,7 @@ def test_what_is_known_wakes_nobody(taken: Taken) -> None:
     assert taken.told == []
 
 
-def test_what_changes_hands_wakes_both(taken: Taken) -> None:
+def test_change_of_owner_enqueues_both_applications(taken: Taken) -> None:
     """When the label of an application changes, the one before has to look too."""
     taken.intake.event(POD, "ADDED", an_object(POD, "p", 1, app="a"))
     taken.intake.event(POD, "MODIFIED", an_object(POD, "p", 2, app="b"))
@@ -91,7 +91,7 @@ def test_nothing_is_expected_of_a_watch_before_it_begins(taken: Taken) -> None:
     assert taken.late() == []
 
 
-def test_nothing_is_expected_about_what_is_gone(taken: Taken) -> None:
+def test_deleted_objects_are_not_expected(taken: Taken) -> None:
     """A watch that began anew does not tell of deletions before that."""
     taken.intake.listed(POD, an_object(POD, "p", 5))
     taken.intake.listed(POD, an_object(POD, "q", 6))

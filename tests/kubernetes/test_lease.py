@@ -85,7 +85,7 @@ def lease(client: Client, namespace: str, identity: str, **options: Any) -> Leas
     return Lease(client, namespace, identity, options=BRISK, **options)
 
 
-def test_the_first_leads_and_the_second_waits(api_server: SharedApiServer, namespace: str) -> None:
+def test_first_candidate_leads_while_the_second_waits(api_server: SharedApiServer, namespace: str) -> None:
     """While the leader renews, a candidate stands by however long it takes."""
 
     async def scenario() -> None:
@@ -107,7 +107,7 @@ def test_the_first_leads_and_the_second_waits(api_server: SharedApiServer, names
     run(scenario())
 
 
-def test_a_leader_that_dies_is_followed(api_server: SharedApiServer, namespace: str) -> None:
+def test_dead_leader_is_replaced(api_server: SharedApiServer, namespace: str) -> None:
     """A lease that nobody renews is taken when its time is over, and not before; by then the old leader has stopped."""
 
     async def scenario() -> None:
@@ -157,9 +157,7 @@ def test_a_leader_that_ends_hands_over_at_once(api_server: SharedApiServer, name
     run(scenario())
 
 
-def test_a_leader_that_ends_in_the_middle_of_a_renewal_hands_over_at_once(
-    api_server: SharedApiServer, namespace: str
-) -> None:
+def test_leader_ending_during_a_renewal_hands_over_at_once(api_server: SharedApiServer, namespace: str) -> None:
     """The renewal went through, which the leader does not know: the lease is another one than it believes."""
 
     async def scenario() -> None:
@@ -178,7 +176,7 @@ def test_a_leader_that_ends_in_the_middle_of_a_renewal_hands_over_at_once(
     run(scenario())
 
 
-def test_a_leader_that_was_frozen_must_not_write(api_server: SharedApiServer, namespace: str) -> None:
+def test_frozen_leader_must_not_write(api_server: SharedApiServer, namespace: str) -> None:
     """A process that wakes up after its lease ended is told before its first write, and does not renew."""
 
     async def scenario() -> None:
@@ -223,7 +221,7 @@ def test_a_leader_that_cannot_renew_stops_in_time(api_server: SharedApiServer, n
     run(scenario())
 
 
-def test_who_was_superseded_stops_at_once(api_server: SharedApiServer, namespace: str) -> None:
+def test_superseded_leader_stops_at_once(api_server: SharedApiServer, namespace: str) -> None:
     """When the lease is another's, the leader does not wait for its own deadline."""
 
     async def scenario() -> None:
@@ -238,7 +236,7 @@ def test_who_was_superseded_stops_at_once(api_server: SharedApiServer, namespace
     run(scenario())
 
 
-def test_others_may_touch_the_lease(api_server: SharedApiServer, namespace: str) -> None:
+def test_foreign_changes_to_the_lease_are_tolerated(api_server: SharedApiServer, namespace: str) -> None:
     """A label that somebody puts on the lease, or its deletion, ends nothing, and the epoch stays."""
 
     async def scenario() -> None:
@@ -284,7 +282,7 @@ def test_epochs_never_go_back(api_server: SharedApiServer, namespace: str) -> No
     run(scenario())
 
 
-def test_of_many_candidates_one_leads(api_server: SharedApiServer, namespace: str) -> None:
+def test_one_of_many_candidates_leads(api_server: SharedApiServer, namespace: str) -> None:
     """However many try at the same moment."""
 
     async def scenario() -> None:
@@ -300,7 +298,7 @@ def test_of_many_candidates_one_leads(api_server: SharedApiServer, namespace: st
     run(scenario())
 
 
-def test_without_the_right_to_leases_nobody_waits(api_server: SharedApiServer, api: Api, namespace: str) -> None:
+def test_missing_lease_permission_fails_at_once(api_server: SharedApiServer, api: Api, namespace: str) -> None:
     """A missing right is no reason to try for ever."""
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "w", "namespace": namespace}})
     access = api_server.service_account(api.token(namespace, "w"))

@@ -27,7 +27,7 @@ async def probed(metrics: OperatorMetrics, **checks: list[Check]) -> AsyncIterat
         await server.stop()
 
 
-def test_probes_say_what_is_wrong() -> None:
+def test_probes_report_the_fault() -> None:
     """All checks are asked; with trouble the answer is 503 and one sentence each; a check that fails is trouble."""
 
     async def scenario() -> None:
@@ -65,7 +65,7 @@ def test_a_reconciliation_that_hangs_is_found() -> None:
     simulate(scenario())
 
 
-def test_figures_are_exposed() -> None:
+def test_metrics_are_exposed() -> None:
     """Reconciliations by result, leadership, and whatever parts add, in Prometheus' format."""
 
     async def scenario() -> None:

@@ -32,7 +32,7 @@ def test_keys_come_in_order_and_once() -> None:
     simulate(scenario())
 
 
-def test_a_key_that_is_worked_on_comes_again_after_that() -> None:
+def test_key_added_while_processed_is_requeued() -> None:
     """Nobody else gets a key that is worked on; what was added meanwhile comes when it is done."""
 
     async def scenario() -> None:
@@ -119,7 +119,7 @@ def test_workers_share_the_keys() -> None:
     simulate(scenario())
 
 
-def test_a_failed_key_comes_again_and_others_go_on() -> None:
+def test_failed_key_is_retried_beside_others() -> None:
     """Errors of the API server and errors nobody thought of are the same to the queue."""
 
     async def scenario() -> None:
@@ -146,7 +146,7 @@ def test_a_failed_key_comes_again_and_others_go_on() -> None:
     simulate(scenario())
 
 
-def test_the_api_servers_wish_is_respected() -> None:
+def test_retry_after_delays_the_key() -> None:
     """A key waits for as long as the API server asked, though its backoff is shorter."""
 
     async def scenario() -> None:
@@ -225,7 +225,7 @@ def test_a_cancelled_taker_passes_its_turn_on() -> None:
     simulate(scenario())
 
 
-def test_figures_tell_depth_and_waits() -> None:
+def test_metrics_show_depth_and_waits() -> None:
     """The queue's figures have the names and labels of other controllers' queues."""
 
     async def scenario() -> None:

@@ -64,7 +64,7 @@ def test_durations_have_units(text: str, duration: timedelta) -> None:
         ("SOMETHING_ELSE", "5m", "is no setting of the operator"),
     ],
 )
-def test_what_cannot_be_used_is_said(name: str, value: str, message: str) -> None:
+def test_unusable_settings_are_explained(name: str, value: str, message: str) -> None:
     """The message names the setting and the cure."""
     with pytest.raises(ConfigError) as caught:
         read(**{name: value})
@@ -76,7 +76,7 @@ def test_service_links_are_no_settings() -> None:
     assert read(SERVICE_HOST="10.0.0.1", PORT="tcp://10.0.0.1:8081", PORT_8081_TCP_ADDR="10.0.0.1") == Settings()
 
 
-def test_a_command_gets_its_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_accept_their_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     """The help names every flag and its default; what is given arrives as settings."""
     monkeypatch.delenv("MILLPOND_OPERATOR_LOG_LEVEL", raising=False)
     seen: list[Settings] = []

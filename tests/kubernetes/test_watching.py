@@ -143,7 +143,7 @@ def test_changes_are_followed(api_server: SharedApiServer, proxy: FaultProxy, na
     in_world(api_server, proxy, namespace, story, before=before)
 
 
-def test_nothing_is_written(api_server: SharedApiServer, proxy: FaultProxy, crds: None, namespace: str) -> None:
+def test_watching_writes_nothing(api_server: SharedApiServer, proxy: FaultProxy, crds: None, namespace: str) -> None:
     """The shell leaves no trace: no finalizers, no annotations, no events, not even when an object is deleted."""
 
     async def story(world: World) -> None:
@@ -214,9 +214,7 @@ def test_a_dropped_watch_goes_on_where_it_was(
     in_world(api_server, proxy, namespace, story, before=before)
 
 
-def test_watches_that_end_at_once_are_not_begun_without_a_pause(
-    api_server: SharedApiServer, proxy: FaultProxy, namespace: str
-) -> None:
+def test_watches_that_end_at_once_back_off(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
     """Between watches that last no second, each pause is longer; and yet nothing is missed."""
 
     async def story(world: World) -> None:
@@ -300,7 +298,7 @@ def test_watches_that_stay_dead_are_trouble(api_server: SharedApiServer, proxy: 
 
 
 @pytest.mark.parametrize("status", [429, 500])
-def test_errors_are_lived_through(api_server: SharedApiServer, proxy: FaultProxy, namespace: str, status: int) -> None:
+def test_watches_survive_errors(api_server: SharedApiServer, proxy: FaultProxy, namespace: str, status: int) -> None:
     """Lists and watches that are refused for a while are tried again until they are not."""
 
     async def story(world: World) -> None:
@@ -339,7 +337,9 @@ def test_an_api_server_that_is_away_is_waited_for(
     in_world(api_server, proxy, namespace, story)
 
 
-def test_nothing_is_done_before_all_was_listed(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+def test_reconciliation_waits_for_the_first_lists(
+    api_server: SharedApiServer, proxy: FaultProxy, namespace: str
+) -> None:
     """As long as a kind cannot be listed, the cache does not count as synced."""
 
     async def before(world: World) -> None:
@@ -357,7 +357,7 @@ def test_nothing_is_done_before_all_was_listed(api_server: SharedApiServer, prox
     in_world(api_server, proxy, namespace, story, before=before, wait=False)
 
 
-def test_stale_lists_take_nothing_back(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+def test_stale_list_undoes_nothing(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
     """When lists come from an API server that lags, neither changes nor deletions are undone."""
 
     async def story(world: World) -> None:
@@ -382,7 +382,7 @@ def test_stale_lists_take_nothing_back(api_server: SharedApiServer, proxy: Fault
     in_world(api_server, proxy, namespace, story)
 
 
-def test_who_cannot_be_watched_is_given_up(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+def test_watches_that_keep_dying_are_reported(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
     """When the watches die as soon as they begin, again and again, the caller is told."""
 
     async def scenario() -> None:
@@ -397,7 +397,7 @@ def test_who_cannot_be_watched_is_given_up(api_server: SharedApiServer, proxy: F
     run(scenario())
 
 
-def test_signals_stay_the_callers(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
+def test_signal_handlers_are_not_changed(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
     """Who embeds the watches decides what SIGTERM does."""
 
     async def story(_world: World) -> None:

@@ -68,7 +68,7 @@ def application(broker: Any, create_topic: Any, app_id: str, tmp_path: Path) -> 
     return fleet, Input(broker.bootstrap_servers, source), lambda: counted(broker.bootstrap_servers, target)
 
 
-def test_workers_share_tasks_and_go_on_without_one_that_leaves_and_with_one_that_comes(application: Any) -> None:
+def test_workers_share_tasks_while_others_come_and_leave(application: Any) -> None:
     """Three workers have their share of the tasks; one leaves, one comes; the counts are exact all along."""
     make, given, result = application
     with make(**{"standby-replicas": 1}) as fleet:

@@ -161,7 +161,7 @@ def scene(broker, create_topic, app_id, tmp_path):
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_a_worker_that_is_refused_for_its_topology_touches_nothing(scene, guarantee):
+def test_worker_refused_for_its_topology_touches_nothing(scene, guarantee):
     """It has the name of the last owner, and no more than that: the records wait for a worker that is let in."""
     settings = {"processing.guarantee": guarantee}
     scene.service.start()
@@ -180,7 +180,7 @@ def test_a_worker_that_is_refused_for_its_topology_touches_nothing(scene, guaran
     scene.puts_out("count:1", "count:2")
 
 
-def test_a_worker_that_is_refused_leaves_its_own_topologys_tasks_alone_as_well(scene):
+def test_refused_worker_leaves_tasks_of_its_own_topology_alone(scene):
     """The application is to go on with another one: this one does not so much as say that it is back."""
     scene.service.start()
     scene.start("w0", Scene.counting)
@@ -197,7 +197,7 @@ def test_a_worker_that_is_refused_leaves_its_own_topologys_tasks_alone_as_well(s
     assert running.worker.metrics.records_processed == 0
 
 
-def test_while_the_coordinator_is_away_tasks_are_resumed_by_name_under_their_own_topology_only(scene):
+def test_without_a_coordinator_only_the_same_topology_resumes(scene):
     """Another one waits until it is let in; from its first commit on it is the one that may resume."""
     scene.service.start()
     scene.start("w0", Scene.counting)
@@ -226,7 +226,7 @@ def test_while_the_coordinator_is_away_tasks_are_resumed_by_name_under_their_own
     scene.puts_out("count:1", "count:2", "c", "d")
 
 
-def test_an_application_that_was_suspended_goes_on_with_another_topology_that_is_let_in(scene):
+def test_suspended_application_continues_with_an_admitted_topology(scene):
     """All workers stop, the pin is changed, and they come again: every task changes, idle ones too."""
     counting, passing = scene.hashes[Scene.counting], scene.hashes[Scene.passing]
     scene.service.start(pinned=counting)
@@ -247,7 +247,7 @@ def test_an_application_that_was_suspended_goes_on_with_another_topology_that_is
     scene.puts_out("count:1", "b")
 
 
-def test_workers_that_are_refused_after_they_were_let_in_finish_and_let_go(scene):
+def test_workers_refused_after_admission_commit_and_let_go(scene):
     """What they processed is committed, nothing more is, and what they held they take up again when they may."""
     scene.service.start()
     running = scene.start("w0", Scene.counting, **{"commit.interval.ms": 60_000, "transaction.timeout.ms": 60_000})

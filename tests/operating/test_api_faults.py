@@ -122,7 +122,7 @@ FAULTS: dict[str, Callable[[FaultProxy], object]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_life_with_trouble_ends_as_one_without(fault, stage, app, ending):
+def test_api_faults_do_not_change_the_outcome(fault, stage, app, ending):
     """The fault occurs before every change of the StreamApp, and lasts into it."""
 
     def trouble() -> None:
@@ -169,7 +169,7 @@ def test_workers_process_while_the_api_server_is_away(seconds, hangs, stage, app
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [{"replicas": 4}, {"image": "delays:2"}, {"suspended": True}], ids=str)
-def test_an_operator_that_starts_with_old_lists_does_not_undo_what_was_done(change, stage, app):
+def test_operator_with_old_lists_undoes_nothing(change, stage, app):
     """It may see an API server that lags behind; pods do not notice."""
     app.apply()
     app.runs()
@@ -186,7 +186,7 @@ def test_an_operator_that_starts_with_old_lists_does_not_undo_what_was_done(chan
 
 
 @pytest.mark.slow
-def test_an_operator_that_starts_with_old_lists_does_not_bring_back_what_was_deleted(stage, app):
+def test_operator_with_old_lists_recreates_nothing_deleted(stage, app):
     """What it makes for a StreamApp that it believes in goes again."""
     app.apply()
     app.runs()

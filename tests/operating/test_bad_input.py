@@ -231,7 +231,7 @@ MISTAKES = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_each_mistake_becomes_one_condition_with_the_cure_and_is_over_when_it_is_cured(scene: Scene) -> None:
+def test_each_mistake_is_one_condition_until_it_is_cured(scene: Scene) -> None:
     """Degraded says what is wrong and what to do, once; nothing is written while it lasts; then the application runs."""
     for act in (_make, _see, _await_quiet, _cure):
         together([functools.partial(act, scene, name) for name in MISTAKES], act.__name__)

@@ -202,9 +202,7 @@ def _check(world: World, name: str, directory, subtests, capsys, sample: int | N
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_an_operator_that_is_killed_after_any_write_is_followed_by_one_that_ends_the_same(
-    name, world, tmp_path, subtests, capsys
-):
+def test_kill_after_any_write_converges_to_the_same_state(name, world, tmp_path, subtests, capsys):
     """Same objects, same status, nothing left over, and no task ever processed by two."""
     _check(world, name, tmp_path, subtests, capsys)
 

@@ -300,7 +300,7 @@ def test_each_leaf_of_the_crd_has_a_case() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_what_a_worker_is_made_of_follows_each_leaf_and_comes_back(scene: Scene) -> None:
+def test_every_leaf_of_the_spec_reaches_the_workers(scene: Scene) -> None:
     """Set, change and remove it: the StatefulSet and the workers show it, and in the end everything is as it was."""
     left: queue.SimpleQueue[Case] = queue.SimpleQueue()
     for case in CASES:
@@ -329,7 +329,7 @@ def test_what_a_worker_is_made_of_follows_each_leaf_and_comes_back(scene: Scene)
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_how_an_application_lives_follows_each_leaf_and_comes_back(scene: Scene) -> None:
+def test_every_leaf_changes_the_lifecycle_and_back(scene: Scene) -> None:
     """Leaves that show in what happens, and leaves that rules protect."""
     acts = [lambda act=act: act(scene, act.__name__.strip("_").replace("_", "-")) for act in _MORE.values()]
     together(acts, "leaves")

@@ -86,7 +86,7 @@ def served(scenario: Callable[[Hosted], Any], **spec: Any) -> None:
     simulate(with_hosted())
 
 
-def test_a_worker_that_knows_a_later_coordinator_is_served_in_a_later_term() -> None:
+def test_worker_of_a_later_coordinator_raises_the_term() -> None:
     """The lease says who leads: the assignment goes on after what the worker knows, as soon as it can be written."""
 
     async def scenario(hosted: Hosted) -> None:
@@ -105,7 +105,7 @@ def test_a_worker_that_knows_a_later_coordinator_is_served_in_a_later_term() -> 
     served(scenario)
 
 
-def test_a_worker_cannot_drive_the_term_to_where_nothing_can_be_written() -> None:
+def test_worker_cannot_exhaust_the_terms() -> None:
     """Neither at once nor step by step."""
 
     async def scenario(hosted: Hosted) -> None:

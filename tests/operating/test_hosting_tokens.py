@@ -78,7 +78,7 @@ class Clocked:
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])
-def test_a_worker_that_is_known_is_answered_at_once_while_reviews_fail(how: str) -> None:
+def test_known_worker_is_answered_while_reviews_fail(how: str) -> None:
     """Until its token ends; reviews go on beside its heartbeats, and not with every one of them."""
 
     async def scenario() -> None:
@@ -104,7 +104,7 @@ def test_a_worker_that_is_known_is_answered_at_once_while_reviews_fail(how: str)
     simulate(scenario())
 
 
-def test_a_token_that_is_good_no_more_is_refused_after_the_next_review() -> None:
+def test_revoked_token_is_refused_after_the_next_review() -> None:
     """Its pod was deleted."""
 
     async def scenario() -> None:
@@ -123,7 +123,7 @@ def test_a_token_that_is_good_no_more_is_refused_after_the_next_review() -> None
     simulate(scenario())
 
 
-def test_a_token_is_not_good_for_longer_than_it_says() -> None:
+def test_token_expires_when_it_says() -> None:
     """Nor does an answer hold for ever when a token says so."""
 
     async def scenario() -> None:
@@ -142,7 +142,7 @@ def test_a_token_is_not_good_for_longer_than_it_says() -> None:
     simulate(scenario())
 
 
-def test_a_review_that_failed_is_not_asked_for_again_at_once() -> None:
+def test_failed_review_is_not_repeated_at_once() -> None:
     """Heartbeats with that token are answered at once, too, that nobody can tell now."""
 
     async def scenario() -> None:
@@ -159,7 +159,7 @@ def test_a_review_that_failed_is_not_asked_for_again_at_once() -> None:
     simulate(scenario())
 
 
-def test_reviews_are_few_at_once_and_their_answers_count_even_when_nobody_waits_any_more() -> None:
+def test_concurrent_reviews_are_limited_and_their_results_kept() -> None:
     """A thousand workers come to a new leader whose API server is slow for a moment."""
 
     async def scenario() -> None:

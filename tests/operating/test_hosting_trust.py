@@ -39,9 +39,7 @@ def test_a_first_leader_makes_an_authority_and_a_certificate() -> None:
 
 @pytest.mark.parametrize("field", ["ca", "ca_key", "certificate", "key"])
 @pytest.mark.parametrize("damage", ["", "-----BEGIN NOTHING-----", "another's"])
-def test_what_a_leader_knows_is_written_back_over_damage(
-    field: str, damage: str, ours: Kept, theirs: Certificates
-) -> None:
+def test_leader_restores_a_damaged_secret(field: str, damage: str, ours: Kept, theirs: Certificates) -> None:
     """Missing, unreadable, or not belonging to the rest."""
     text = getattr(theirs, field) if damage == "another's" else damage
     assert looked_after(ours, Kept(replace(ours.current, **{field: text})), HOSTS, NOW) == ours
@@ -49,7 +47,7 @@ def test_what_a_leader_knows_is_written_back_over_damage(
 
 
 @pytest.mark.parametrize(("field", "the_same"), [("ca", False), ("ca_key", True), ("certificate", True), ("key", True)])
-def test_a_new_leader_rescues_the_authority_from_damage_if_it_can(field: str, the_same: bool, ours: Kept) -> None:
+def test_new_leader_repairs_a_damaged_authority(field: str, the_same: bool, ours: Kept) -> None:
     """Whoever trusts it is served; an authority that lost its key gets a successor before its certificate ends."""
     kept = looked_after(None, Kept(replace(ours.current, **{field: "-"})), HOSTS, NOW)
     assert kept.current.serves(NOW)
@@ -57,7 +55,7 @@ def test_a_new_leader_rescues_the_authority_from_damage_if_it_can(field: str, th
     assert (kept.following is not None) == (field == "ca_key")
 
 
-def test_another_authority_is_told_of_before_it_is_used(ours: Kept, theirs: Certificates) -> None:
+def test_new_authority_is_published_before_it_is_used(ours: Kept, theirs: Certificates) -> None:
     """It is kept beside the one that workers know, for the next leader too, and workers are to trust both."""
     kept = looked_after(ours, Kept(theirs), HOSTS, NOW)
     assert (kept.current, kept.following) == (ours.current, theirs)
@@ -67,7 +65,7 @@ def test_another_authority_is_told_of_before_it_is_used(ours: Kept, theirs: Cert
     assert looked_after(kept, kept, HOSTS, NOW) == kept
 
 
-def test_a_certificate_is_renewed_by_its_authority_long_before_it_ends(ours: Kept) -> None:
+def test_certificate_is_renewed_long_before_it_expires(ours: Kept) -> None:
     """It never lasts longer than that."""
     assert looked_after(ours, ours, HOSTS, NOW + 59 * DAY) == ours
     kept = looked_after(ours, ours, HOSTS, NOW + 61 * DAY)
@@ -76,7 +74,7 @@ def test_a_certificate_is_renewed_by_its_authority_long_before_it_ends(ours: Kep
     assert looked_after(ours, ours, ("other.svc",), NOW).current.same_authority(ours.current)
 
 
-def test_an_authority_that_ends_gets_a_successor_first(ours: Kept) -> None:
+def test_expiring_authority_gets_a_successor_first(ours: Kept) -> None:
     """It goes on until then; when it is too late for that, the successor serves at once."""
     soon = NOW + 3_500 * DAY
     kept = looked_after(ours, ours, HOSTS, soon)
@@ -153,7 +151,7 @@ class Scene:
         )
 
 
-def test_another_authority_waits_for_whoever_does_not_know_it(ours: Kept, theirs: Certificates) -> None:
+def test_new_authority_waits_until_all_workers_trust_it(ours: Kept, theirs: Certificates) -> None:
     """For as long as that takes, and then for the time that workers need to get what was written for them."""
 
     async def scenario() -> None:
@@ -186,7 +184,7 @@ def test_another_authority_waits_for_whoever_does_not_know_it(ours: Kept, theirs
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_of_two_operators_that_make_an_authority_one_goes_on_with_the_others(there: bool, ours: Kept) -> None:
+def test_second_operator_adopts_the_first_ones_authority(there: bool, ours: Kept) -> None:
     """There is one authority only."""
 
     async def scenario() -> None:

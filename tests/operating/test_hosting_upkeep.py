@@ -56,7 +56,7 @@ def asked(operator, path, trusted):
         connection.close()
 
 
-def test_workers_are_sent_to_the_leader_again_when_its_endpoints_are_deleted_or_changed(api, namespace, operator):
+def test_deleted_or_changed_endpoints_point_to_the_leader_again(api, namespace, operator):
     """Whoever did that, and without a write as long as nobody does."""
 
     def addresses():
@@ -84,7 +84,7 @@ def test_workers_are_sent_to_the_leader_again_when_its_endpoints_are_deleted_or_
 
 
 @pytest.mark.parametrize("how", ["deleted", "damaged"])
-def test_a_secret_that_is_lost_is_written_back_as_it_was(how, api, namespace, operator):
+def test_lost_secret_is_restored_unchanged(how, api, namespace, operator):
     """Workers go on with the authority that they know, under the next leader too."""
     before = api.get("Secret", namespace, SECRET)
     if how == "deleted":
@@ -95,7 +95,7 @@ def test_a_secret_that_is_lost_is_written_back_as_it_was(how, api, namespace, op
     assert asked(operator, "/healthz", base64.b64decode(before["data"]["ca.crt"]).decode()) == 200
 
 
-def test_another_authority_is_told_to_all_applications_before_it_serves(api, namespace, operator):
+def test_new_authority_reaches_all_applications_before_use(api, namespace, operator):
     """At no time does a worker that has what was written for it see a coordinator that it does not trust."""
     for name in ("pay", "delays"):
         apply_app(api, namespace, name)
@@ -121,7 +121,7 @@ def test_another_authority_is_told_to_all_applications_before_it_serves(api, nam
         asked(operator, "/healthz", first)
 
 
-def test_figures_of_all_tenants_are_with_the_operators_own_and_not_where_workers_ask(api, namespace, operator):
+def test_tenant_metrics_are_not_served_to_workers(api, namespace, operator):
     """A pod that can reach the coordinator needs a token to learn anything."""
     apply_app(api, namespace)
     figure = f'millpond_coordinator_members{{application_id="pay",application_namespace="{namespace}",state="alive"}}'

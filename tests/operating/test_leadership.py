@@ -83,7 +83,7 @@ def asked(stage, number):
 
 
 @pytest.mark.slow
-def test_a_leader_that_was_frozen_past_its_lease_writes_nothing_and_ends(stage, app):
+def test_leader_frozen_past_its_lease_writes_nothing(stage, app):
     """The other one finishes what it had begun."""
     frozen_past_its_lease(stage, app)
 
@@ -150,7 +150,7 @@ def test_a_write_that_arrives_when_another_one_leads_changes_nothing(match, stag
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [LONG], indirect=True, ids=["long lease"])
-def test_a_leader_that_is_asked_to_end_is_followed_at_once(stage, app):
+def test_leader_asked_to_end_is_followed_at_once(stage, app):
     """The next one need not wait for the end of the lease, and workers do not notice."""
     first, second = stage.operators
     app.streams.pauses.clear()
@@ -166,7 +166,7 @@ def test_a_leader_that_is_asked_to_end_is_followed_at_once(stage, app):
 
 
 @pytest.mark.slow
-def test_a_lease_that_is_deleted_is_there_again_and_nobody_else_leads(stage, app):
+def test_deleted_lease_is_restored_without_two_leaders(stage, app):
     """Or the other one does; never both, and nothing is lost."""
     first, _ = stage.operators
     before = lease(stage)

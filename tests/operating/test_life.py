@@ -25,7 +25,7 @@ def scene(world, tmp_path) -> Iterator[Scene]:
         yield made
 
 
-def test_while_reconciliation_is_paused_nothing_is_changed_and_afterwards_everything_is(scene: Scene) -> None:
+def test_paused_reconciliation_changes_nothing_until_resumed(scene: Scene) -> None:
     """Somebody wants to be alone with the application: what they do to it stays until they let go."""
     scene.apply("paused", TWO)
     scene.await_settled("paused")
@@ -54,7 +54,7 @@ def test_while_reconciliation_is_paused_nothing_is_changed_and_afterwards_everyt
     )
 
 
-def test_a_new_value_of_restarted_at_restarts_all_workers_one_at_a_time(scene: Scene) -> None:
+def test_new_restarted_at_restarts_workers_one_at_a_time(scene: Scene) -> None:
     """The same value once more restarts nobody."""
     scene.apply("restarted", merged(TWO, {"rollout": {"minReady": "1s"}}))
     scene.await_settled("restarted")
@@ -92,7 +92,7 @@ def test_a_new_value_of_restarted_at_restarts_all_workers_one_at_a_time(scene: S
     assert not streams.fenced, "no task was taken from a worker that processed it"
 
 
-def test_a_suspended_application_keeps_its_volumes_and_goes_on_where_it_was(scene: Scene) -> None:
+def test_suspended_application_keeps_its_volumes_and_resumes(scene: Scene) -> None:
     """Its workers hand in what they have and end; the same volumes come back with them."""
     scene.apply("suspended", TWO)
     scene.await_settled("suspended")
@@ -122,7 +122,7 @@ def test_a_suspended_application_keeps_its_volumes_and_goes_on_where_it_was(scen
     )
 
 
-def test_deletion_with_topics_waits_for_the_workers_and_for_the_clean_up(scene: Scene) -> None:
+def test_deletion_waits_for_workers_and_cleanup(scene: Scene) -> None:
     """The finalizer is there only as long as it has something to wait for, and nothing stays."""
     scene.apply("deleted", merged(TWO, {"deletion": {"kafka": "Delete"}}))
     scene.await_settled("deleted")
@@ -135,7 +135,7 @@ def test_deletion_with_topics_waits_for_the_workers_and_for_the_clean_up(scene: 
 
 
 @pytest.mark.parametrize("cure", ["the image is mended", "the topics are let be"])
-def test_a_clean_up_that_fails_says_why_and_ends_one_way_or_the_other(scene: Scene, cure: str) -> None:
+def test_failing_cleanup_reports_its_cause_and_can_be_ended(scene: Scene, cure: str) -> None:
     """The condition has the cause and both ways out."""
     name = f"stuck-{len(cure)}"
     spec = merged(BASE, {"image": name, "deletion": {"kafka": "Delete"}})
@@ -161,7 +161,7 @@ def test_a_clean_up_that_fails_says_why_and_ends_one_way_or_the_other(scene: Sce
     _await_nothing_left(scene, name)
 
 
-def test_an_application_can_be_made_again_at_once_under_the_name_of_a_deleted_one(scene: Scene) -> None:
+def test_deleted_application_can_be_recreated_at_once(scene: Scene) -> None:
     """What is left of the old one is no mistake of anybody's: it is waited for."""
     scene.apply("again", TWO)
     scene.await_settled("again")
@@ -174,7 +174,7 @@ def test_an_application_can_be_made_again_at_once_under_the_name_of_a_deleted_on
     assert {event["type"] for event in scene.events("again")} == {"Normal"}
 
 
-def test_tasks_of_a_lost_node_are_processed_elsewhere_though_its_pod_stays(scene: Scene) -> None:
+def test_tasks_of_a_lost_node_run_elsewhere(scene: Scene) -> None:
     """The pod cannot be deleted as long as nobody hears of the node; nothing waits for that."""
     scene.apply("lost", merged(BASE, {"replicas": 3, "sessionTimeout": "1s"}))
     scene.await_settled("lost")
@@ -207,7 +207,7 @@ def test_tasks_of_a_lost_node_are_processed_elsewhere_though_its_pod_stays(scene
     scene.await_settled("lost")
 
 
-def test_what_was_deleted_or_changed_by_hand_comes_back_without_a_restart(scene: Scene) -> None:
+def test_manual_changes_are_reverted_without_a_restart(scene: Scene) -> None:
     """All that was made for an application is the operator's, one as well as the other."""
     scene.apply("mended", TWO)
     scene.await_settled("mended")
@@ -261,7 +261,7 @@ def _without_added(seen: dict) -> dict:
     return seen | {"StatefulSet/mended": seen.get("StatefulSet/mended", {}) | {"spec": spec}}
 
 
-def test_recreate_lets_a_new_topology_in_only_when_the_last_old_worker_has_ended(scene: Scene) -> None:
+def test_recreate_admits_a_topology_after_the_last_old_worker(scene: Scene) -> None:
     """Neither at once: not in pods, and not in tasks."""
     scene.kubelets.images["recreated:2"] = Image(topology(partitions=TASKS, hash="h2", store="totals"))
     spec = merged(TWO, {"rollout": {"strategy": "Recreate"}})
@@ -284,7 +284,7 @@ def test_recreate_lets_a_new_topology_in_only_when_the_last_old_worker_has_ended
     assert not streams.fenced
 
 
-def test_a_volume_that_cannot_grow_is_told_and_stops_nothing(scene: Scene) -> None:
+def test_refused_volume_expansion_is_reported_without_stopping_workers(scene: Scene) -> None:
     """The workers go on with what they have."""
     metadata = {"name": f"{scene.namespace}-fixed"}
     fixed = {

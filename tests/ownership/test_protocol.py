@@ -31,7 +31,7 @@ class _WithoutTakeOver(Model):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_no_commit_is_wrong_and_the_last_worker_can_always_go_on() -> None:
+def test_commits_form_one_chain_without_dead_ends() -> None:
     """Three workers, two tasks, every order of everything: commits of a task form one chain, and no state is a dead end."""
     model = Model(fine=False)
     found = explore(model)
@@ -52,7 +52,7 @@ def test_one_task_is_explored_with_every_stage_of_a_transaction() -> None:
 
 
 @pytest.mark.parametrize("mutant", Mutant, ids=lambda each: each.name.lower())
-def test_each_rule_is_needed(mutant: Mutant) -> None:
+def test_dropping_any_rule_breaks_the_protocol(mutant: Mutant) -> None:
     """Without one of the rules some commit is wrong, and a shortest trace shows how it comes to that."""
     found = explore(of_mutant(mutant), lemma=False)
     print(f"{mutant.value}\n{found}")
@@ -62,7 +62,7 @@ def test_each_rule_is_needed(mutant: Mutant) -> None:
     assert len(found.trace) <= 20
 
 
-def test_without_take_overs_a_dead_owner_is_a_dead_end() -> None:
+def test_without_take_over_a_dead_owner_blocks_its_tasks() -> None:
     """The search for dead ends finds them where there are some: tasks of owners that nobody may take from."""
     model = _WithoutTakeOver(tasks=(0,), expiry=False)
     found = explore(model)

@@ -62,7 +62,7 @@ def test_restart_and_take_over_are_links_of_one_chain(application: Application, 
 # What the rules allow ---------------------------------------------------------------------------------------
 
 
-def test_hand_over_take_over_return_and_new_beginning_are_allowed() -> None:
+def test_hand_over_take_over_and_restart_are_allowed() -> None:
     """The owner's last commit may move the offset, an executor's leaves it; owners come back; what expired begins anew."""
     check_chains(
         _chain(
@@ -84,7 +84,7 @@ def test_offsets_that_name_nobody_may_come_first() -> None:
         )
     )
 )
-def test_whatever_owners_do_by_the_rules_passes(deeds: list[tuple[str, int, int]]) -> None:
+def test_random_valid_histories_pass(deeds: list[tuple[str, int, int]]) -> None:
     """Any sequence of work, hand-overs, take-overs and restarts makes a chain without a fault."""
     offset, owner, epoch = 0, "w0", 1
     commits: list[tuple[int | None, str | None, int]] = [(offset, owner, epoch)]
@@ -125,12 +125,12 @@ def test_an_epoch_that_falls_is_found() -> None:
     )
 
 
-def test_an_owner_that_vanishes_is_found() -> None:
+def test_commit_without_an_owner_is_found() -> None:
     """Somebody commits without saying whose the partition is."""
     assert _only_fault((5, "w0", 3), (9, None, 0)) == "in-0, commit 1: it names no owner, where 'w0' was"
 
 
-def test_all_faults_are_told_with_the_commits_that_led_there() -> None:
+def test_faults_are_reported_with_their_commits() -> None:
     """One message has every place, and the last commits before it."""
     chains = _chain((5, "w0", 3), (9, "w1", 4), (7, "w0", 3), (9, "w1", 4))
     chains[Partition("in", 1)] = [CommitSeen(3, "w0", 1, 0), CommitSeen(2, "w0", 1, 0)]
@@ -174,7 +174,7 @@ def test_every_version_of_a_commit_is_read(key_version: int, version: int, owner
     assert parse_commit(key, None) == ("app", Partition("in", 7), CommitSeen(None, None, 0, -1))
 
 
-def test_what_is_no_commit_is_passed_over_and_what_is_unknown_is_refused() -> None:
+def test_non_commits_are_skipped_and_unknown_versions_refused() -> None:
     """Records about a group's members are none; a version of the future is an error, not a wrong reading."""
     assert parse_commit(struct.pack(">h", 2) + _short("app"), b"") is None
     key = struct.pack(">h", 1) + _short("app") + _short("in") + struct.pack(">i", 7)

@@ -43,14 +43,12 @@ def _loaded_by(statement: str) -> set[str]:
         "import millpond_operator.assignment",
     ],
 )
-def test_what_the_control_plane_shares_needs_no_data_plane(
-    statement: str, loaded_by: Callable[[str], set[str]]
-) -> None:
+def test_shared_modules_import_no_data_plane(statement: str, loaded_by: Callable[[str], set[str]]) -> None:
     """Its image has none of these installed."""
     assert not loaded_by(statement) & set(HEAVY)
 
 
-def test_no_module_of_the_control_plane_needs_the_data_plane(loaded_by: Callable[[str], set[str]]) -> None:
+def test_control_plane_imports_no_data_plane(loaded_by: Callable[[str], set[str]]) -> None:
     """Its image has neither Kafka's client nor RocksDB; metrics and a command line it has itself."""
     everything = (
         "import importlib, pkgutil, millpond_operator as package\n"
@@ -61,7 +59,7 @@ def test_no_module_of_the_control_plane_needs_the_data_plane(loaded_by: Callable
     assert not loaded & {"confluent_kafka", "rocksdict", "rich"}
 
 
-def test_a_topology_is_built_without_a_client_and_without_a_state_file(loaded_by: Callable[[str], set[str]]) -> None:
+def test_building_a_topology_imports_no_client_or_state_file(loaded_by: Callable[[str], set[str]]) -> None:
     """`StreamsBuilder` only writes down what is to be done."""
     loaded = loaded_by(
         "import millpond as mp\nmp.StreamsBuilder().stream('in', key=mp.String, value=mp.String).to('x')"
@@ -69,7 +67,7 @@ def test_a_topology_is_built_without_a_client_and_without_a_state_file(loaded_by
     assert not loaded & {"confluent_kafka", "rich", "click"}
 
 
-def test_every_name_of_the_facade_is_there_and_is_what_checkers_see() -> None:
+def test_facade_names_match_what_type_checkers_see() -> None:
     """The imports that only type checkers read, and the table that is used when a program runs, agree."""
     tree = ast.parse(inspect.getsource(millpond))
     declared = {
@@ -96,7 +94,7 @@ def test_names_can_be_imported_one_by_one_and_all_together(loaded_by: Callable[[
     loaded_by("import millpond as mp; assert mp.testing.TopologyTestDriver and mp.errors.TopicError")
 
 
-def test_a_name_that_is_not_there_is_missed_with_the_nearest_one() -> None:
+def test_missing_name_suggests_the_nearest_one() -> None:
     """A typing error looks as it does in every module."""
     with pytest.raises(AttributeError, match="has no attribute 'StreamBuilder'") as caught:
         millpond.StreamBuilder  # noqa: B018

@@ -25,7 +25,7 @@ def pins(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", *OF_IMAGES])
-def test_a_lock_names_no_place_to_get_things_from(name: str) -> None:
+def test_locks_name_no_package_index(name: str) -> None:
     """That is everybody's own business; the hashes say what is the right thing."""
     assert not re.search(r"^\s*--(extra-)?(index|find-links)|https?://", (ROOT / name).read_text(), re.MULTILINE)
 
@@ -37,7 +37,7 @@ def test_images_have_the_versions_that_were_tested(name: str) -> None:
     assert pins(name).items() <= tested.items()
 
 
-def test_each_image_has_what_it_needs_and_not_the_other_ones_things() -> None:
+def test_each_image_has_only_its_own_requirements() -> None:
     """The operator runs no topologies, and workers talk to no API server."""
     operator, worker = pins("requirements-operator.lock"), pins("requirements-worker.lock")
     data_plane = {"confluent-kafka", "rocksdict", "rich", "pygments"}
@@ -66,7 +66,7 @@ def test_an_image_is_built_from_what_the_context_has(file: str) -> None:
     assert not any("." in value.partition("/")[0].partition(":")[0] for value in arguments.values())
 
 
-def test_images_run_as_nobody() -> None:
+def test_images_run_as_an_unprivileged_user() -> None:
     """The same number that the pods ask for."""
     for file in ("worker/Dockerfile", "operator/Dockerfile"):
         assert "\nUSER 65532:65532\n" in (ROOT / file).read_text(encoding="utf-8")

@@ -90,7 +90,7 @@ def test_keys_may_be_long(application):
     assert application.client().store("counts").get(key) == 9
 
 
-def test_odd_but_right_requests_are_answered(application):
+def test_unusual_valid_requests_are_answered(application):
     """Keys with every character, times in words, unknown times far away, and keys that are JSON."""
     assert json.loads(ask(application, "/v1/stores/counts/keys/a%2Fb%3Fc")[1])["value"] == 8
     assert json.loads(ask(application, "/v1/stores/counts/keys/a/b%3Fc")[1])["value"] == 8
@@ -128,7 +128,7 @@ def test_numbers_of_any_length_are_taken_for_very_large_ones(start, digits):
         assert ask(worker, f"/v1/stores/windows/windows?from=-{many}&to={many}")[0] == 200
 
 
-def test_garbage_from_peers_is_refused(application):
+def test_undecodable_peer_answers_are_refused(application):
     """Whatever is posted to the workers' own interface, the worker answers and goes on."""
     good = Read(application=APPLICATION, store="counts", partitions=(0,))
     for body in (b"", b"\xc1", b"{}", msgspec.msgpack.encode({"application": APPLICATION}), b"\x93\x01\x02\x03"):
@@ -158,7 +158,7 @@ def test_garbage_from_peers_is_refused(application):
     assert json.loads(ask(application, "/v1/stores/counts/keys/key")[1])["value"] == 7
 
 
-def test_values_that_cannot_be_decoded_can_be_had_as_bytes(start):
+def test_undecodable_values_can_be_read_as_bytes(start):
     """A value some other program left: JSON fails with the store and the serde, base64 does not."""
     application = start(1, 1, alone=True)
     worker = application.workers[0]
@@ -178,7 +178,7 @@ def test_values_that_cannot_be_decoded_can_be_had_as_bytes(start):
         assert [(row.key, row.value) for row in raw.all()] == [(b'{"y":1,"x":1}', b"not json")]
 
 
-def test_figures_count_what_was_asked_and_how_it_ended(start):
+def test_metrics_count_queries_by_outcome(start):
     """By kind and outcome."""
     application = start(1, 1, alone=True)
     worker = application.workers[0]
@@ -201,7 +201,7 @@ def test_figures_count_what_was_asked_and_how_it_ended(start):
     assert count("key", "not_active") == 2
 
 
-def test_a_defect_is_logged_and_harms_only_its_request(start, caplog, monkeypatch):
+def test_internal_error_fails_only_its_request(start, caplog, monkeypatch):
     """An error nobody foresaw ends one request with status 500."""
     application = start(1, 1, alone=True)
     application.put("counts", "key", mp.ValueAndTimestamp(7, 1))

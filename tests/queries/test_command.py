@@ -74,7 +74,7 @@ def test_objects_are_shown_field_by_field(query):
     assert "and more" in out
 
 
-def test_ranges_prefixes_and_windows(query):
+def test_ranges_prefixes_and_windows_are_shown(query):
     """Each with its options."""
     assert [line[0] for line in words(query("counts", "--low", "k10", "--high", "k12")[1])] == [
         "key", "k10", "k11", "k12",
@@ -97,7 +97,7 @@ def test_json_is_one_object_per_line_and_has_all_rows(query):
     assert (answer["found"], answer["key"], answer["value"]) == (True, "azAx", "AAAAAAAAAAE=")
 
 
-def test_the_coordinator_knows_the_workers(query, application):
+def test_workers_are_found_through_the_coordinator(query, application):
     """Instead of a worker's URL: the coordinator's, and the application."""
     where = ["--coordinator-url", application.coordinator.url]
     status, out, _ = query(*where, "--application-id", "app", "counts", "k01", "-o", "json", url=False)
@@ -110,7 +110,7 @@ def test_the_coordinator_knows_the_workers(query, application):
     assert "does not say who the workers of 'app' are" in err
 
 
-def test_where_shows_the_workers(query, application):
+def test_where_command_shows_the_workers(query, application):
     """Of a key, and of all partitions."""
     lines = words(query("counts", "--where")[1])
     assert lines[0] == ["partition", "task", "active", "standbys"]

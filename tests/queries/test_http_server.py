@@ -29,7 +29,7 @@ async def hello(request):
     return web.Response(text=f"hello {request.match_info['name']}")
 
 
-def test_routes_are_served_on_a_free_port_and_others_are_listed():
+def test_routes_are_served_and_unknown_paths_list_them():
     """Port 0 takes a free port; an unknown path says which ones there are."""
     server = HttpServer("127.0.0.1", 0)
     server.route("GET", "/hello/{name}", hello)
@@ -68,7 +68,7 @@ def test_a_port_that_is_taken_is_said_in_one_sentence():
         assert server.port == port
 
 
-def test_the_end_cancels_what_was_spawned_and_closes_what_was_opened():
+def test_close_cancels_coroutines_and_leaves_contexts():
     """Coroutines see their cancellation, contexts are left after the last request, and the thread is gone."""
     told = []
 

@@ -89,7 +89,7 @@ def test_a_query_fails_at_its_deadline_and_says_why(start):
     assert failure().reason is FailureReason.NOT_PRESENT
 
 
-def test_an_owner_that_hands_over_answers_to_the_end(start):
+def test_owner_answers_until_the_hand_over(start):
     """A releasing task still answers: its last commit is the newest there is."""
     application = start(2, 2)
     partition = application.put("counts", "key", count(7))
@@ -98,7 +98,7 @@ def test_an_owner_that_hands_over_answers_to_the_end(start):
         assert application.client(worker).store("counts").get("key") == 7
 
 
-def test_an_owner_that_hangs_is_given_up_when_the_task_is_elsewhere(start, background):
+def test_hanging_owner_is_abandoned_when_the_task_moved(start, background):
     """A paused process accepts connections and answers nothing: the query does not wait for it to the deadline."""
     application = start(2, 2)
     partition = application.put("counts", "key", count(7))
@@ -119,7 +119,7 @@ def test_an_owner_that_hangs_is_given_up_when_the_task_is_elsewhere(start, backg
         assert time.monotonic() - began < 20
 
 
-def test_wrong_directories_do_not_send_queries_in_circles(start):
+def test_wrong_metadata_causes_no_forwarding_loop(start):
     """Workers that are told of each other ask once each; who is asked by a worker asks nobody."""
     application = start(2, 2)
     partition = application.put("counts", "key", count(7))
@@ -138,7 +138,7 @@ def test_wrong_directories_do_not_send_queries_in_circles(start):
     assert figure(second, "millpond_query_forwarded_total") == 0
 
 
-def test_what_is_known_is_used_while_the_coordinator_is_away(start):
+def test_cached_metadata_serves_while_the_coordinator_is_away(start):
     """A coordinator that fails costs nothing as long as nothing moves."""
     application = start(3, 3)
     application.put("counts", "key", count(7))
@@ -148,7 +148,7 @@ def test_what_is_known_is_used_while_the_coordinator_is_away(start):
     assert [store.get("key") for store in stores] == [7, 7, 7]
 
 
-def test_without_a_coordinator_from_the_start_only_what_is_here_is_found(start):
+def test_without_a_coordinator_only_local_tasks_are_found(start):
     """A worker that never heard from its coordinator still answers for what it has."""
     application = start(2, 2)
     application.coordinator.broken = True
@@ -174,7 +174,7 @@ def test_a_worker_of_another_application_is_not_believed(start):
     assert raised.value.reason is FailureReason.NOT_PRESENT
 
 
-def test_a_worker_that_starts_says_so_and_the_client_asks_the_next(start, monkeypatch):
+def test_starting_worker_refuses_and_the_client_asks_another(start, monkeypatch):
     """Routes are there before the worker knows its stores: until then it refuses."""
     monkeypatch.setattr(Worker, "start_answering", lambda worker: None)
     application = start(2, 2)
@@ -190,7 +190,7 @@ def test_a_worker_that_starts_says_so_and_the_client_asks_the_next(start, monkey
     assert application.client(starting, ready, timeout=LONG).store("counts").get("key") == 7
 
 
-def test_workers_that_are_gone_are_said(start):
+def test_dead_workers_are_named(start):
     """No URL answers: the error names them and what to look at."""
     application = start(1, 1, alone=True)
     client = application.client(timeout=SHORT)
@@ -200,7 +200,7 @@ def test_workers_that_are_gone_are_said(start):
     assert raised.value.reason is FailureReason.NOT_PRESENT
 
 
-def test_something_else_at_the_address_is_said(start, background):
+def test_foreign_service_at_the_address_is_named(start, background):
     """A web server that is no worker."""
     with HttpServer("127.0.0.1", 0) as server:
         application = start(1, 1, alone=True)

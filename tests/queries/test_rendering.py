@@ -53,7 +53,7 @@ def info(key, value=mp.Long):
 
 @settings(max_examples=generated.examples(60))
 @given(st.sampled_from(list(SERDES)).flatmap(lambda serde: st.tuples(st.just(serde), SERDES[serde])))
-def test_what_an_answer_shows_finds_the_row_again(case):
+def test_rendered_key_finds_its_row(case):
     """A key as it is rendered, given back as JSON, as text or in base64, is the same key."""
     serde, key = case
     raw = serde.serialize(key)
@@ -79,7 +79,7 @@ def _is_json(text):
     return True
 
 
-def test_a_value_without_a_form_in_json_is_refused_with_the_way_out():
+def test_value_without_json_form_is_refused_with_a_cure():
     """It says which type, and how to get the bytes."""
     odd = mp.Serde("Odd", lambda value: b"", lambda data: complex(1, 2))
     with pytest.raises(QueryFailed, match=r"complex.*format=base64") as raised:
@@ -96,7 +96,7 @@ def test_windowed_keys_go_to_the_partition_of_the_inner_key():
         assert info(serde).partition_of(raw) == inner
 
 
-def test_keys_with_two_readings_prefer_json():
+def test_ambiguous_keys_are_read_as_json():
     """Where keys are any JSON, `5` is the number, and what is no JSON is text."""
     store = info(mp.Json())
     assert raw_key(store, "5", KeyFormat.TEXT) == b"5"

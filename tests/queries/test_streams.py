@@ -134,7 +134,7 @@ def test_rows_of_a_partition_are_those_of_one_moment(start, pieces):
     assert len(pieces) > 15 * 10
 
 
-def test_a_look_that_lasts_too_long_is_taken_anew_and_said(start, pieces, monkeypatch):
+def test_long_scan_is_restarted_and_reported(start, pieces, monkeypatch):
     """RocksDB is not kept from forgetting old values for ever: then the rows are of several moments."""
     monkeypatch.setattr("millpond.queries.local.LONGEST_LOOK_S", 0.0)
     application = start(2, 3)
@@ -186,7 +186,7 @@ def test_a_rebuilt_store_is_read_from_where_it_was(start, pieces, monkeypatch, b
     assert rows.complete
 
 
-def test_rows_that_went_between_two_looks_at_the_task_are_not_missed(start, monkeypatch):
+def test_rows_of_a_moving_task_are_not_missed(start, monkeypatch):
     """The task moves after it was seen to be here and before its rows were read: the empty rest is no answer."""
     application = start(2, 1)
     keys = fill(application, 100)
@@ -255,7 +255,7 @@ async def refuses(request, response):
 
 
 @pytest.mark.parametrize("then", [hang_up, half_a_frame, no_end, garbage, giant, refuses])
-def test_an_owner_that_vanishes_halfway_is_gone_on_from(start, then):
+def test_stream_continues_when_the_owner_dies(start, then):
     """The rest comes from the next owner: no row is missing, none comes twice, and the end says it was two moments."""
     application = start(2, 1)
     keys = fill(application, 500)
@@ -275,7 +275,7 @@ def test_an_owner_that_vanishes_halfway_is_gone_on_from(start, then):
     assert rows.position["in-0"] == 1, "the lesser of what both said"
 
 
-def test_an_answer_that_cannot_be_completed_says_so_in_its_last_line(start, pieces):
+def test_incomplete_answer_says_so_in_its_last_line(start, pieces):
     """Rows came already, so the status is 200: the last line has the reason, and the client raises it."""
     application = start(1, 1, alone=True)
     fill(application, 500)
@@ -294,7 +294,7 @@ def test_an_answer_that_cannot_be_completed_says_so_in_its_last_line(start, piec
     assert raised.value.partitions == (0,)
 
 
-def test_a_cut_answer_is_noticed():
+def test_truncated_answer_is_noticed():
     """Rows without a last line are not all the rows, however neatly the connection was closed."""
 
     async def cut(request):
@@ -318,7 +318,7 @@ def test_a_cut_answer_is_noticed():
             assert rows.count == number
 
 
-def test_a_task_that_is_restored_again_is_not_read_meanwhile(start):
+def test_restoring_task_is_not_read(start):
     """Between two looks the task fell back to restoring: nothing of that shows."""
     application = start(1, 1, alone=True)
     keys = fill(application, 300)

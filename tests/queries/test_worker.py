@@ -85,7 +85,7 @@ def test_a_worker_answers_for_what_it_committed(broker, create_topic, app_id, tm
         assert figures == 1
 
 
-def test_what_is_not_committed_is_seen_only_when_asked(broker, create_topic, app_id, tmp_path):
+def test_uncommitted_rows_are_read_only_on_request(broker, create_topic, app_id, tmp_path):
     """With a long commit interval the task is far ahead of what is committed."""
     servers = broker.bootstrap_servers
     source, airports, target = create_topic("in"), create_topic("airports"), create_topic("out")
@@ -125,7 +125,7 @@ def test_queries_do_not_hold_up_processing(broker, create_topic, app_id, tmp_pat
     print(f"{answers} answers, the longest took {longest:.3f} s")
 
 
-def test_queries_go_on_while_workers_come_and_go(broker, create_topic, app_id, tmp_path):
+def test_queries_continue_while_workers_change(broker, create_topic, app_id, tmp_path):
     """Two workers, a third joins, the first leaves: each query is answered, by whoever has the key then."""
     servers = broker.bootstrap_servers
     source, airports, target = create_topic("in", 4), create_topic("airports"), create_topic("out", 4)

@@ -59,7 +59,7 @@ def test_an_assignment_is_read_back_as_it_was_written(view):
 
 
 @given(views)
-def test_what_need_not_outlive_the_coordinator_is_not_written(view):
+def test_transient_fields_are_not_written(view):
     """A lag, a reason to wait or a silence that changes writes nothing."""
     members = tuple(
         Member(each.worker, each.address, each.incarnation, each.alive, each.draining, 5, 6, each.tags, each.rack, {},
@@ -73,7 +73,7 @@ def test_what_need_not_outlive_the_coordinator_is_not_written(view):
     assert stream_assignment(stream_app(), noisy) == stream_assignment(stream_app(), view)
 
 
-def test_people_read_it_worker_by_worker():
+def test_assignment_is_printed_by_worker():
     """What kubectl shows."""
     topology = TopologySummary("h", (SubtopologySummary(0, 2, True), SubtopologySummary(1, 4, False)))
     members = (Member("delays-0"), Member("delays-1", alive=False))
@@ -86,7 +86,7 @@ def test_people_read_it_worker_by_worker():
     ]
 
 
-def test_what_is_no_assignment_is_refused_with_the_cure():
+def test_invalid_assignment_is_refused_with_a_cure():
     """Nothing in it is needed: workers know all of it."""
     broken = {"metadata": {"namespace": "shop", "name": "delays"}, "spec": {"application": "delays", "term": "three"}}
     with pytest.raises(InvalidStreamAssignment, match=r"'shop/delays' cannot be read .*: delete it"):

@@ -61,7 +61,7 @@ def served(object: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(app=stream_apps, data=st.data())
-def test_what_was_applied_is_the_same(app, data):
+def test_applied_manifest_equals_its_object(app, data):
     """What the API server and others add to an object is no difference."""
     manifest = data.draw(st.sampled_from(everything(app)))
     there = served(finish(manifest, 3))
@@ -71,7 +71,7 @@ def test_what_was_applied_is_the_same(app, data):
 
 
 @given(app=stream_apps, data=st.data())
-def test_any_leaf_that_was_removed_or_changed_is_noticed(app, data):
+def test_every_removed_or_changed_leaf_is_noticed(app, data):
     """Somebody else's hand shows, wherever it was."""
     manifest = data.draw(st.sampled_from(everything(app)))
     there = served(finish(manifest, 3))
@@ -89,7 +89,7 @@ def test_any_leaf_that_was_removed_or_changed_is_noticed(app, data):
 
 
 @given(before=stream_apps, after=stream_apps, data=st.data())
-def test_what_is_wanted_now_and_was_not_before_is_noticed(before, after, data):
+def test_newly_wanted_field_is_noticed(before, after, data):
     """A manifest that differs is applied, even if all of it is there, because something is wanted no more."""
     index = data.draw(st.integers(0, len(everything(before)) - 1))
     old, new = everything(before)[index], everything(after)[index]
@@ -98,7 +98,7 @@ def test_what_is_wanted_now_and_was_not_before_is_noticed(before, after, data):
     assert same(new, there) == (digest(old) == digest(new))
 
 
-def test_a_field_that_is_no_longer_wanted_is_noticed():
+def test_no_longer_wanted_field_is_noticed():
     """Less is wanted than was applied: every leaf of it is there, and it is not the same."""
     before = {"metadata": {"name": "a"}, "spec": {"kept": 1, "gone": 2}}
     after = {"metadata": {"name": "a"}, "spec": {"kept": 1}}
@@ -106,7 +106,7 @@ def test_a_field_that_is_no_longer_wanted_is_noticed():
     assert same(after, finish(after, 1))
 
 
-def test_what_was_never_applied_is_not_the_same():
+def test_object_never_applied_differs():
     """An object that somebody else made alike, or that an older operator applied, is taken over."""
     manifest = {"metadata": {"name": "a"}, "spec": {"x": 1}}
     assert not same(manifest, copy.deepcopy(manifest))
@@ -152,7 +152,7 @@ def test_amounts_are_the_same_as_the_api_server_rounds_them(written, kept):
     assert not same(manifest, there)
 
 
-def test_what_an_object_is_is_neither_how_it_fares_nor_who_wrote_it():
+def test_content_of_an_object_excludes_status_and_writers():
     """The content of an object changes with what somebody may want otherwise, and with nothing else."""
     there = finish({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": {"y": 1}}, 1)
     later = finish(there, 7) | {"status": {"z": 1}}
@@ -163,7 +163,7 @@ def test_what_an_object_is_is_neither_how_it_fares_nor_who_wrote_it():
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-inf", "", "1GB", "Gi", "one", "1 Gi i", "--1"])
-def test_what_is_no_amount_is_refused(text):
+def test_invalid_amount_is_refused(text):
     """The sentence shows what one looks like."""
     with pytest.raises(ValueError, match="write a number with a unit, such as 500m, 2, or 20Gi"):
         amount(text)
@@ -177,7 +177,7 @@ def test_lists_without_keys_are_compared_as_a_whole():
         assert not same(manifest, there | {"spec": {"command": other}})
 
 
-def test_another_type_is_another_value():
+def test_values_of_different_types_differ():
     """`1` is neither true nor the text 1."""
     manifest = {"metadata": {"name": "a"}, "spec": {"x": 1}}
     there = finish(manifest, 1)

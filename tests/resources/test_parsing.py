@@ -41,13 +41,13 @@ def test_fields_of_a_newer_definition_are_passed_over():
 
 
 @pytest.mark.parametrize("spec", [{"replicas": "many"}, {"sessionTimeout": "soon"}, {"image": None}, {"kafka": {}}])
-def test_what_the_definition_would_refuse_is_refused_with_the_reason_and_the_cure(spec):
+def test_parser_refuses_what_the_definition_refuses(spec):
     """Another definition than the operator's own is installed."""
     with pytest.raises(InvalidStreamApp, match=r"'shop/delays' cannot be read .*: install the CRDs"):
         stream_app(**spec)
 
 
-def test_an_object_that_is_being_deleted_says_so():
+def test_deletion_timestamp_is_read():
     """Its finalizer holds it."""
     metadata = {"namespace": "shop", "name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z",
                 "finalizers": ["millpond.dev/kafka-cleanup"]}  # fmt: skip
@@ -83,7 +83,7 @@ def test_durations_are_written_shortly(duration, text):
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "1.5s", "-1s", "1m30s", "1d", "5 s", "9999999999999999h"])
-def test_what_is_no_duration_is_refused(text):
+def test_invalid_duration_is_refused(text):
     """The sentence shows what one looks like, or that it is too long."""
     with pytest.raises(ValueError, match=r"write a number with a unit|longer than any"):
         Duration.parse(text)

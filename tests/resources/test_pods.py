@@ -72,7 +72,7 @@ def test_settings_reach_workers_as_they_were_written():
     assert "MILLPOND_CONFIG_INLINE" not in variables(pod_template(stream_app(), SURROUNDINGS))
 
 
-def test_a_persons_variables_come_last_and_keep_their_meaning():
+def test_user_variables_come_last_and_stay_unchanged():
     """They may refer to others; an empty one is there, and empty."""
     env = [{"name": "B", "value": "$(A)"}, {"name": "A", "value": ""}]
     given = container(pod_template(stream_app(env=env), SURROUNDINGS))["env"]
@@ -157,7 +157,7 @@ def test_revisions_are_the_same_in_every_process():
      {"rollout": {"strategy": "Recreate", "minReady": "1s"}}, {"deletion": {"kafka": "Delete"}}, {"state": {"size": "2Gi"}},
      {"state": {"retentionPolicy": {"whenScaled": "Retain"}}}],
 )  # fmt: skip
-def test_what_does_not_concern_pods_restarts_no_worker(spec):
+def test_changes_outside_the_pod_keep_the_revision(spec):
     """The revision stays."""
     before, after = (revision_of(pod_template(app, SURROUNDINGS)) for app in (stream_app(), stream_app(**spec)))
     assert before == after
@@ -168,7 +168,7 @@ def test_what_does_not_concern_pods_restarts_no_worker(spec):
     [{"image": "delays:4"}, {"topology": "app:other"}, {"config": {"max.task.idle.ms": "1"}}, {"sessionTimeout": "7s"},
      {"env": [{"name": "A", "value": "1"}]}, {"resources": {"limits": {"cpu": 1}}}, {"pod": {"labels": {"a": "b"}}}],
 )  # fmt: skip
-def test_what_concerns_pods_makes_another_revision(spec):
+def test_changes_of_the_pod_change_the_revision(spec):
     """Workers restart with it, one at a time."""
     before, after = (revision_of(pod_template(app, SURROUNDINGS)) for app in (stream_app(), stream_app(**spec)))
     assert before != after
@@ -200,7 +200,7 @@ def test_workers_are_spread_over_nodes_unless_the_person_says_otherwise():
 
 
 @pytest.mark.parametrize(("grace_s", "shutdown"), [(60, "50s"), (15, "7500ms"), (130, "2m")])
-def test_the_last_commit_has_most_of_the_grace_period(grace_s, shutdown):
+def test_shutdown_timeout_leaves_time_within_the_grace_period(grace_s, shutdown):
     """A worker is done before Kubernetes kills it."""
     template = pod_template(stream_app(pod={"terminationGracePeriodSeconds": grace_s}), SURROUNDINGS)
     assert template["spec"]["terminationGracePeriodSeconds"] == grace_s

@@ -43,14 +43,14 @@ def test_everything_is_labelled_and_goes_with_the_application(app):
         assert json.loads(json.dumps(manifest)) == manifest, "it is JSON as it stands"
 
 
-def test_the_operator_decides_when_pods_go():
+def test_stateful_set_updates_on_delete():
     """The StatefulSet restarts nothing by itself, and starts all at once."""
     spec = made(stream_app(), 7)["spec"]
     assert (spec["replicas"], spec["serviceName"]) == (7, "delays")
     assert (spec["updateStrategy"], spec["podManagementPolicy"]) == ({"type": "OnDelete"}, "Parallel")
 
 
-def test_state_is_on_a_volume_that_goes_as_the_person_says():
+def test_state_volume_follows_size_class_and_retention():
     """Size, class and retention are the person's."""
     policy = {"whenDeleted": "Retain", "whenScaled": "Delete"}
     spec = made(stream_app(state={"size": "5Gi", "storageClassName": "fast", "retentionPolicy": policy}))["spec"]
@@ -88,7 +88,7 @@ def test_volumes_grow_and_never_shrink(size, there, grown):
     assert patch == (None if grown is None else {"spec": {"resources": {"requests": {"storage": grown}}}})
 
 
-def test_a_set_is_made_anew_only_where_it_cannot_be_changed():
+def test_stateful_set_is_recreated_only_for_immutable_fields():
     """Another size, class or kind of volume; nothing else."""
     there = finish(made(stream_app()), 1)
     there["spec"]["volumeClaimTemplates"][0]["status"] = {"phase": "Pending"}
@@ -100,7 +100,7 @@ def test_a_set_is_made_anew_only_where_it_cannot_be_changed():
     assert fixed_differences(made(stream_app(state={"size": "2Gi"})), there) == ("volumeClaimTemplates",)
 
 
-def test_a_set_is_not_made_anew_because_the_api_server_rounds_amounts():
+def test_rounded_amounts_do_not_recreate_the_stateful_set():
     """What it makes of a size is that size."""
     app = stream_app(state={"size": "1.23456Gi"})
     there = json.loads(json.dumps(finish(made(app), 1)).replace("1.23456Gi", "1325598706238m"))
@@ -128,7 +128,7 @@ def test_a_revision_keeps_the_template():
     assert template_of(revision) == template
 
 
-def test_what_is_made_for_a_stream_app_is_not_made_for_another_of_its_name():
+def test_objects_are_told_apart_from_those_of_a_namesake():
     """The clean-up is owned by none, and says of which it is."""
     app = stream_app()
     another = replace(app, uid="7b1d")
@@ -143,7 +143,7 @@ def test_what_is_made_for_a_stream_app_is_not_made_for_another_of_its_name():
 
 
 @given(stream_apps, stream_apps)
-def test_the_clean_up_is_done_with_what_is_known_to_work(wanted, worked):
+def test_cleanup_uses_the_last_working_workers_settings(wanted, worked):
     """It has image, topology, settings and files of the workers that it is given, and nothing of what failed."""
     template = pod_template(worked, SURROUNDINGS)
     found, expected = cleanup_job(wanted, template), cleanup_job(worked)
@@ -153,12 +153,12 @@ def test_the_clean_up_is_done_with_what_is_known_to_work(wanted, worked):
     assert cleanup_job(wanted, served) == expected, "read from a StatefulSet"
 
 
-def test_a_clean_up_that_cannot_run_ends():
+def test_cleanup_job_has_a_deadline():
     """An image that is not there fails no Job by itself."""
     assert 60 <= cleanup_job(stream_app())["spec"]["activeDeadlineSeconds"] <= 3600
 
 
-def test_the_clean_up_needs_nothing_that_the_operator_made():
+def test_cleanup_job_needs_no_objects_of_the_operator():
     """It runs while everything else of the application may already be gone."""
     app = stream_app(
         kafka={"bootstrapServers": "a:1", "credentialsSecret": "s"},

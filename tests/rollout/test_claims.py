@@ -29,7 +29,7 @@ def claims(enqueued) -> Claims:
     return Claims(enqueued.append)
 
 
-def test_who_has_an_id_keeps_it_whoever_else_comes(claims):
+def test_first_holder_keeps_the_application_id(claims):
     """Not even an older one gets it: its workers would meet those that run."""
     assert claims.taken_by(_app("b")) is None
     assert claims.taken_by(_app("a", created="2025-01-01")) == ("money", "b")
@@ -37,14 +37,14 @@ def test_who_has_an_id_keeps_it_whoever_else_comes(claims):
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_after_a_restart_those_that_ran_have_it(claims, order):
+def test_after_a_restart_started_apps_keep_their_ids(claims, order):
     """In whatever order they are seen first, paused or not."""
     apps = [_app("z", created="2024-01-01", started=True), _app("a"), _app("b", created="2023-01-01")]
     claims.prime([apps[index] for index in order])
     assert [claims.taken_by(app) for app in apps] == [None, ("money", "z"), ("money", "z")]
 
 
-def test_an_id_that_is_free_goes_to_who_waited_longest(claims, enqueued):
+def test_free_id_goes_to_the_longest_waiting_app(claims, enqueued):
     """And that one is told."""
     for name in ("a", "b", "c"):
         claims.taken_by(_app(name))
@@ -54,7 +54,7 @@ def test_an_id_that_is_free_goes_to_who_waited_longest(claims, enqueued):
     assert claims.taken_by(_app("b")) is None
 
 
-def test_another_kafka_has_the_same_id_too(claims):
+def test_same_id_on_another_kafka_is_independent(claims):
     """It may be the same one under another name, which matters when something is to be deleted there."""
     assert claims.taken_by(_app("a")) is None
     assert claims.taken_by(_app("b", servers="elsewhere:9092")) is None
@@ -63,7 +63,7 @@ def test_another_kafka_has_the_same_id_too(claims):
     assert claims.others(("money", "a")) == []
 
 
-def test_the_order_of_brokers_says_nothing(claims):
+def test_order_of_bootstrap_servers_does_not_matter(claims):
     """One Kafka, two spellings."""
     assert claims.taken_by(_app("a", servers="x:1, y:2")) is None
     assert claims.taken_by(_app("b", servers="y:2,x:1")) == ("money", "a")

@@ -17,7 +17,7 @@ def _seen(progress: Progress, lag: int, minutes: float, *, running: int = 0) -> 
     return progress.noted(_KEY, {"pay-0": worker}, now, timedelta(minutes=5))["pay-0"].restoring
 
 
-def test_a_worker_whose_lag_falls_restores_for_as_long_as_it_takes():
+def test_worker_with_falling_lag_may_restore_for_long():
     """An hour, if need be."""
     progress = Progress()
     assert all(_seen(progress, 1_000_000 - minute, minute) for minute in range(60))

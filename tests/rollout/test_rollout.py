@@ -41,7 +41,7 @@ def world(request) -> World:
     return World(random.Random(request.param), WANTED)
 
 
-def test_a_new_application_starts_and_its_revision_counts_as_good_once_it_works(world):
+def test_first_revision_counts_as_good_once_it_works(world):
     """A revision that was never seen to work is none to go back to."""
     assert world.turn().phase is Phase.PENDING
     assert world.status.current_revision == ""
@@ -59,14 +59,14 @@ def test_a_rolling_update_restarts_one_empty_worker_at_a_time(world):
     assert world.down_by_us == 1
 
 
-def test_a_single_worker_is_restarted_though_nobody_can_take_its_tasks(world):
+def test_single_worker_is_restarted_without_draining_elsewhere(world):
     """Waiting for a place to drain to would be waiting for ever."""
     _running(world, replicas=1)
     world.wanted = replace(world.wanted, revision="r2")
     world.until(lambda _: world.status.current_revision == "r2", turns=40)
 
 
-def test_a_revision_that_does_not_start_is_rolled_back_after_one_worker(world):
+def test_broken_revision_is_rolled_back_after_one_worker(world):
     """The others never see it; the failure is kept, and it is not tried again."""
     _running(world)
     world.bad.add("r2")
@@ -94,7 +94,7 @@ def test_after_a_rollback_the_next_revision_is_tried(world):
     assert world.status.failed is None
 
 
-def test_a_first_revision_that_does_not_start_gives_way_to_the_next_one(world):
+def test_broken_first_revision_gives_way_to_the_next(world):
     """There is nothing to go back to; the correction is what counts."""
     world.bad.add("r1")
     world.until(lambda _: world.status.failed is not None)
@@ -148,7 +148,7 @@ def test_recreate_never_runs_two_revisions_at_once(world):
     assert world.status.current_revision == "r2"
 
 
-def test_recreate_goes_back_too(world):
+def test_recreate_rolls_back_a_bad_revision(world):
     """With another topology of the bad revision or without."""
     _running(world, strategy="Recreate")
     world.bad.add("r2")
@@ -186,7 +186,7 @@ def test_a_suspended_application_stops_and_resumes_with_what_it_had(world):
     world.until(lambda decision: decision.phase is Phase.RUNNING and len(world.pods) == 3)
 
 
-def test_no_workers_at_all_prove_nothing(world):
+def test_zero_replicas_do_not_prove_a_revision(world):
     """Scaled to none, a new revision does not count as good."""
     _running(world)
     world.wanted = replace(world.wanted, replicas=0, revision="r2")
@@ -199,7 +199,7 @@ def test_no_workers_at_all_prove_nothing(world):
     assert _revisions(world) == {"r1"}
 
 
-def test_a_pod_is_not_deleted_before_the_statefulset_knows_the_revision(world):
+def test_pod_deletion_waits_for_the_observed_revision(world):
     """It would come back as it was."""
     _running(world)
     world.lag_of_controller = True
@@ -210,7 +210,7 @@ def test_a_pod_is_not_deleted_before_the_statefulset_knows_the_revision(world):
     world.until(lambda _: world.status.current_revision == "r2")
 
 
-def test_state_is_of_a_topology_as_soon_as_its_tasks_ran(world):
+def test_topology_is_noted_as_soon_as_its_tasks_ran(world):
     """However long a revision takes to prove itself: what it processed is there."""
     world.wanted = replace(WANTED, min_ready=timedelta(hours=1))
     world.until(lambda _: all(owner is not None for owner in world.owners.values()))
@@ -223,7 +223,7 @@ def test_state_is_of_a_topology_as_soon_as_its_tasks_ran(world):
     assert world.running_topology == "one"
 
 
-def test_nothing_goes_back_by_itself_from_a_topology_that_has_processed(world):
+def test_no_automatic_rollback_from_a_topology_that_processed(world):
     """What it did would be missing in the state of the one before: a person decides."""
     _running(world, strategy="Recreate")
     world.topology["r2"] = "two"
@@ -239,7 +239,7 @@ def test_nothing_goes_back_by_itself_from_a_topology_that_has_processed(world):
     assert world.running_topology == "one"
 
 
-def test_a_worker_that_worked_is_not_blamed_for_how_long_the_rollout_has_taken(world):
+def test_long_rollout_does_not_blame_a_worker_that_restarts(world):
     """Twelve workers take longer than the deadline; one that restarts late is waited for like any other."""
     _running(world, replicas=12)
     world.wanted = replace(world.wanted, revision="r2")
@@ -252,7 +252,7 @@ def test_a_worker_that_worked_is_not_blamed_for_how_long_the_rollout_has_taken(w
 
 
 @pytest.mark.parametrize("change", [{"replicas": 1}, {"revision": "r2"}])
-def test_workers_that_were_not_heard_of_yet_are_not_taken_for_empty(world, change):
+def test_unreported_workers_are_not_taken_for_empty(world, change):
     """After a restart without a memory: a worker that is ready may have anything."""
     _running(world)
     world.informed = False
@@ -265,7 +265,7 @@ def test_workers_that_were_not_heard_of_yet_are_not_taken_for_empty(world, chang
     world.until(_settled(world))
 
 
-def test_a_pod_on_a_lost_node_does_not_hold_up_an_upgrade(world):
+def test_lost_nodes_pod_does_not_block_an_upgrade(world):
     """It ends when its node is back; the others need not wait for that."""
     _running(world, replicas=4)
     world.pods[3].terminating_until = world.now + timedelta(days=1)
@@ -274,7 +274,7 @@ def test_a_pod_on_a_lost_node_does_not_hold_up_an_upgrade(world):
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_whatever_happens_the_application_comes_to_what_is_wanted(seed):
+def test_random_changes_end_in_the_wanted_revision(seed):
     """Changes of mind and crashes at any time: in the end the wanted revision runs, or the last good one when that is bad."""
     print("seed", seed)
     chance = random.Random(seed)

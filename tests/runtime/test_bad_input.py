@@ -40,9 +40,7 @@ BAD = {
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("bad", BAD, ids=[each.replace(" ", "-") for each in BAD])
-def test_a_record_that_cannot_be_decoded_stops_the_worker_at_its_offset(
-    broker, create_topic, app_id, tmp_path, bad, guarantee
-):
+def test_undecodable_record_stops_the_worker_at_its_offset(broker, create_topic, app_id, tmp_path, bad, guarantee):
     """The error names the place and the setting; the record is not committed away, and a restart meets it again."""
     source, target = create_topic("in"), create_topic("out")
     key, value, _ = BAD[bad]
@@ -80,9 +78,7 @@ def test_only_bad_records_still_move_the_committed_offset(broker, create_topic, 
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_dead_letters_hold_the_source_record_of_every_kind_of_failure(
-    broker, create_topic, app_id, tmp_path, guarantee
-):
+def test_dead_letters_hold_the_source_record_of_every_failure(broker, create_topic, app_id, tmp_path, guarantee):
     """Deserialization, processing and production failures each send the raw source record with its own headers."""
     source, target, letters = create_topic("in"), create_topic("out"), create_topic("dead")
     records = [(b"fine", b"1"), (b"undecodable", b"{"), (b"raises", b"2"), (b"unencodable", b"3"), (b"last", b"4")]
@@ -164,7 +160,7 @@ KINDS = ("filter", "map", "processor", "partitioner", "topic extractor", "serial
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_user_code_that_raises_drops_only_its_record_when_told_to_continue(kind):
+def test_raising_user_code_drops_only_its_record_under_continue(kind):
     """FAIL stops with the node, the place and the setting; CONTINUE drops the one record and counts it."""
     topology = _raiser(kind)("in", "out")
 
@@ -221,7 +217,7 @@ def test_a_punctuator_that_raises_asks_the_processing_handler(kind):
         run({})
 
 
-def test_a_timestamp_extractor_that_raises_stops_the_worker_at_its_record(broker, create_topic, app_id, tmp_path):
+def test_raising_timestamp_extractor_stops_the_worker_at_its_record(broker, create_topic, app_id, tmp_path):
     """As in Kafka Streams no handler is asked: the error names source, topic, partition and offset."""
     source, target = create_topic("in"), create_topic("out")
     kafka.produce(broker.bootstrap_servers, source, [(b"a", long(1)), (b"b", long(0)), (b"c", long(3))])
@@ -254,7 +250,7 @@ EXTRACTORS = {
 
 
 @pytest.mark.parametrize("extractor", EXTRACTORS)
-def test_a_record_without_a_timestamp_is_for_the_extractor(extractor):
+def test_timestamp_extractor_sees_records_without_a_timestamp(extractor):
     """The default stops with the cure in its message; the others skip, or take the partition's time."""
     settings = {} if extractor is None else {"default.timestamp.extractor": extractor}
     with mp.testing.TopologyTestDriver(copy("in", "out"), settings) as driver:

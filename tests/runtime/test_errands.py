@@ -43,7 +43,7 @@ def test_more_jobs_than_threads_wait_for_their_turn(errands):
     assert len({name for _, name in done}) <= MOST
 
 
-def test_a_job_that_waits_does_not_hold_up_one_that_comes_later(errands):
+def test_waiting_job_does_not_delay_later_ones(errands):
     """While a job waits, later ones find a thread, though an earlier thread had become idle."""
     assert errands.run(lambda: 1).result(WAIT_S) == 1
     released = threading.Event()
@@ -56,7 +56,7 @@ def test_a_job_that_waits_does_not_hold_up_one_that_comes_later(errands):
     assert waiting.result(WAIT_S)
 
 
-def test_each_thread_has_a_consumer_of_its_own_and_keeps_it(errands):
+def test_each_thread_keeps_its_own_consumer(errands):
     """Threads that ask at the same time have different consumers; each has the same one when it asks again."""
     together = threading.Barrier(MOST)
     by_thread = {}
@@ -73,7 +73,7 @@ def test_each_thread_has_a_consumer_of_its_own_and_keeps_it(errands):
     assert len(by_thread) == len({id(each) for each in by_thread.values()}) == MOST
 
 
-def test_what_a_job_raises_is_its_answer(errands):
+def test_exception_of_a_job_is_its_result(errands):
     """An error goes to whoever waits for the job, and the thread goes on."""
     for number in range(2 * MOST):
         with pytest.raises(ZeroDivisionError):

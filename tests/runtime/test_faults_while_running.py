@@ -42,7 +42,7 @@ def final(rows):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_broker_that_goes_away_and_comes_back_costs_nothing_but_time(own_broker, tmp_path):
+def test_broker_outage_costs_only_time(own_broker, tmp_path):
     """Killed with both guarantees running, it comes back: all records are counted, exactly once where promised."""
     servers = own_broker.bootstrap_servers
     keys = [f"k{each % 7}" for each in range(4_000)]
@@ -98,9 +98,7 @@ def test_a_source_topic_deleted_under_a_running_worker_is_named(broker, create_t
 
 
 @pytest.mark.parametrize("damaged", ["*.sst", "MANIFEST-*"], ids=["sst", "manifest"])
-def test_a_corrupted_state_file_is_reported_and_rebuilt_from_the_changelog(
-    broker, create_topic, app_id, tmp_path, damaged, caplog
-):
+def test_corrupted_state_file_is_rebuilt_from_the_changelog(broker, create_topic, app_id, tmp_path, damaged, caplog):
     """The next start says what is broken, restores it, and goes on with the right counts."""
     servers = broker.bootstrap_servers
     source, target = create_topic("in"), create_topic("out")
@@ -164,9 +162,7 @@ def test_a_stop_during_restore_ends_quickly_and_keeps_the_progress(broker, creat
     assert first[3] <= total - done, "the second start has only the rest to do"
 
 
-def test_sigterm_ends_a_worker_within_its_deadline_and_commits_what_it_processed(
-    broker, create_topic, app_id, tmp_path, processes
-):
+def test_sigterm_commits_what_was_processed_within_the_deadline(broker, create_topic, app_id, tmp_path, processes):
     """The process ends with code 0 in time; every record it processed is committed, so nothing is processed twice."""
     servers = broker.bootstrap_servers
     source, target = create_topic("in"), create_topic("out")

@@ -60,7 +60,7 @@ class Asked:
         return self.answers
 
 
-def test_clients_are_asked_only_when_one_reported_something_and_brokers_answer_again(brisk) -> None:
+def test_silent_clients_are_checked_only_after_brokers_answer(brisk) -> None:
     """While they are away nobody can answer; and then clients are given the time to find them."""
     reader, brokers = Asked(answers=False), Asked(answers=False)
     lifelines = Lifelines({Line.READER: reader}, brokers)
@@ -76,7 +76,7 @@ def test_clients_are_asked_only_when_one_reported_something_and_brokers_answer_a
     assert not reader.times
 
 
-def test_a_client_that_answers_is_left_alone(brisk) -> None:
+def test_answering_client_is_not_replaced(brisk) -> None:
     """The one that does not is told, once; and all are examined again when there is reason to."""
     reader, copier = Asked(answers=False), Asked(answers=True)
     lifelines = Lifelines({Line.READER: reader, Line.COPIER: copier}, Asked(answers=True))
@@ -105,7 +105,7 @@ def test_brokers_that_go_away_again_are_waited_for_again(brisk) -> None:
     assert not lifelines.due
 
 
-def test_a_client_is_not_blamed_for_brokers_that_are_away_again(brisk) -> None:
+def test_client_is_kept_while_brokers_are_away_again(brisk) -> None:
     """Silence tells nothing then; once they are back for good, it does."""
     brokers = Asked(answers=True)
     lifelines = Lifelines({Line.READER: Asked(answers=False)}, brokers)
@@ -119,7 +119,7 @@ def test_a_client_is_not_blamed_for_brokers_that_are_away_again(brisk) -> None:
     assert list(lifelines.dead()) == [Line.READER]
 
 
-def test_nothing_is_asked_after_the_end(brisk) -> None:
+def test_closed_monitor_checks_nothing(brisk) -> None:
     """The thread that asks for brokers ends with the worker."""
     brokers = Asked(answers=False)
     lifelines = Lifelines({}, brokers)
@@ -177,7 +177,7 @@ CASES = [
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("line", "guarantee"), CASES)
-def test_a_worker_goes_on_with_a_new_client(
+def test_worker_continues_with_a_new_client(
     line, guarantee, broker, create_topic, tmp_path, monkeypatch, nowhere, brisk
 ) -> None:
     """Whichever client is cut off for good while the brokers are there: it is replaced, and everything is counted."""

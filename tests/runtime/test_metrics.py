@@ -33,7 +33,7 @@ def _samples(text):
     }
 
 
-def test_the_figures_of_a_running_worker_add_up(broker, create_topic, app_id, tmp_path):
+def test_metrics_of_a_running_worker_add_up(broker, create_topic, app_id, tmp_path):
     """Worker, task, processor, store, commit and restore figures are there, in base units, and are true."""
     servers = broker.bootstrap_servers
     source, target = create_topic("in"), create_topic("out")
@@ -139,6 +139,6 @@ def test_kafka_streams_own_metadata_keeps_its_partition_time(version, time, rest
 
 
 @given(st.text(max_size=40))
-def test_metadata_of_others_counts_as_nobodys(text):
+def test_foreign_metadata_names_no_owner(text):
     """Whatever another program wrote, it names no owner and raises nothing."""
     assert isinstance(decode_metadata(text), OffsetMetadata)

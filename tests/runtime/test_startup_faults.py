@@ -78,7 +78,7 @@ def test_a_missing_sink_topic_is_named(broker, create_topic, app_id, tmp_path):
     assert kafka.committed_offsets(broker.bootstrap_servers, app_id, source)[0][0] <= 0
 
 
-def test_a_state_directory_in_use_by_another_process_is_left_alone(broker, create_topic, app_id, tmp_path, processes):
+def test_state_directory_of_another_process_is_not_touched(broker, create_topic, app_id, tmp_path, processes):
     """The second worker says who has the directory and how to choose another; the first goes on."""
     source, target = create_topic("in"), create_topic("out")
     directory = config(broker.bootstrap_servers, app_id, tmp_path).directory
@@ -112,7 +112,7 @@ def _worker_root():
 
 
 @pytest.mark.timeout(240)
-def test_a_broker_that_is_down_at_the_start_is_waited_for(own_brokers, tmp_path, app_id, caplog):
+def test_worker_waits_for_a_broker_at_the_start(own_brokers, tmp_path, app_id, caplog):
     """The worker says that it waits, and starts when the broker comes; without one it ends after task.timeout.ms."""
     caplog.set_level(logging.WARNING, "millpond")
     with own_brokers(tmp_path / "broker") as own:
@@ -144,7 +144,7 @@ def test_stop_while_waiting_for_a_broker_ends_at_once(app_id, tmp_path, monkeypa
     assert running.state.value == "not_running"
 
 
-def test_a_committed_offset_beyond_the_topic_is_refused_and_not_guessed(broker, create_topic, app_id, tmp_path):
+def test_committed_offset_beyond_the_topic_is_refused(broker, create_topic, app_id, tmp_path):
     """A source topic made anew is shorter than the committed offset: the worker says so and touches nothing."""
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers
@@ -162,9 +162,7 @@ def test_a_committed_offset_beyond_the_topic_is_refused_and_not_guessed(broker, 
     assert "millpond reset" in str(error)
 
 
-def test_records_deleted_before_they_were_read_are_reported_with_their_offsets(
-    broker, create_topic, app_id, tmp_path, caplog
-):
+def test_records_deleted_by_retention_are_reported(broker, create_topic, app_id, tmp_path, caplog):
     """A committed offset that retention has overtaken goes on at the first record kept, and says what is missing."""
     caplog.set_level(logging.ERROR, "millpond")
     source, target = create_topic("in"), create_topic("out")

@@ -239,7 +239,7 @@ def _in_process() -> SchemaRegistry:
 
 
 @given(carrier=st.text(st.characters(exclude_categories=["Cs"])), delay=st.none() | st.floats(allow_nan=False))
-def test_typed_avro_comes_back(carrier: str, delay: float | None) -> None:
+def test_typed_avro_round_trips(carrier: str, delay: float | None) -> None:
     """Structs go through Avro's dictionaries and come back as structs."""
     serde = Avro(Flight, registry=_in_process(), schema=FLIGHT).for_topic("t", is_key=False)
     assert serde.deserialize(serde.serialize(Flight(carrier, delay))) == Flight(carrier, delay)
@@ -285,7 +285,7 @@ def test_without_auto_register_an_unknown_schema_is_an_error(server: RegistrySer
     assert server.subjects == {}
 
 
-def test_an_incompatible_schema_is_the_datas_fault(server: RegistryServer, registry: SchemaRegistry) -> None:
+def test_incompatible_schema_reports_the_registrys_reason(server: RegistryServer, registry: SchemaRegistry) -> None:
     """What the registry refuses is told with its own reason."""
     server.incompatible.add("t-value")
     with pytest.raises(SerializationError, match="incompatible with an earlier schema"):
@@ -293,7 +293,7 @@ def test_an_incompatible_schema_is_the_datas_fault(server: RegistryServer, regis
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
-def test_a_registry_that_does_not_answer_is_nobodys_bad_record(server: RegistryServer, status: int) -> None:
+def test_silent_registry_is_not_a_bad_record(server: RegistryServer, status: int) -> None:
     """A record is not dropped because a service was away: that is a BrokerError, and the record reads well later."""
     registry = connect(server.url)
     data = Avro(registry=registry, schema=FLIGHT).for_topic("t", is_key=False).serialize({"carrier": "AA"})
@@ -339,7 +339,7 @@ def test_bytes_after_the_value_are_refused(registry: SchemaRegistry) -> None:
         serde.deserialize(serde.serialize({"carrier": "AA"}) + b"x")
 
 
-def test_a_serde_writes_for_a_topic(registry: SchemaRegistry) -> None:
+def test_serde_needs_its_topic(registry: SchemaRegistry) -> None:
     """Without a topic there is no subject, and the error says what to do."""
     with pytest.raises(SerializationError, match="for_topic"):
         Avro(registry=registry, schema=FLIGHT).serialize({"carrier": "AA"})

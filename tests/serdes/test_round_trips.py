@@ -32,13 +32,13 @@ PRIMITIVES: list[tuple[serdes.Serde[Any], st.SearchStrategy[Any]]] = [
 
 @pytest.mark.parametrize(("serde", "values"), PRIMITIVES, ids=[serde.name for serde, _ in PRIMITIVES])
 @given(data=st.data())
-def test_primitives_come_back_as_they_went(serde: serdes.Serde[Any], values: st.SearchStrategy[Any], data: Any) -> None:
+def test_primitives_round_trip(serde: serdes.Serde[Any], values: st.SearchStrategy[Any], data: Any) -> None:
     """Every value of a primitive serde survives the way to bytes and back."""
     value = data.draw(values)
     assert serde.deserialize(serde.serialize(value)) == value
 
 
-def test_not_a_number_stays_not_a_number() -> None:
+def test_nan_round_trips() -> None:
     """NaN, which equals nothing, is written and read as NaN."""
     for serde in (serdes.Float, serdes.Double):
         assert math.isnan(serde.deserialize(serde.serialize(math.nan)))
@@ -52,7 +52,7 @@ def test_byte_order_is_the_order_of_non_negative_longs(one: int, other: int) -> 
 
 
 @given(texts, times, st.integers(1, 10**9))
-def test_time_windowed_keys_come_back(key: str, start: int, size: int) -> None:
+def test_time_windowed_keys_round_trip(key: str, start: int, size: int) -> None:
     """A windowed key comes back with its window, whose end follows from the size."""
     serde = serdes.TimeWindowedSerde(serdes.String, timedelta(milliseconds=size))
     windowed = serdes.Windowed(key, start, start + size)
@@ -67,7 +67,7 @@ def test_a_window_ends_at_the_last_timestamp() -> None:
 
 
 @given(texts, times, times)
-def test_session_windowed_keys_come_back(key: str, one: int, other: int) -> None:
+def test_session_windowed_keys_round_trip(key: str, one: int, other: int) -> None:
     """A session key comes back with both ends of its session."""
     windowed = serdes.Windowed(key, min(one, other), max(one, other))
     serde = serdes.SessionWindowedSerde(serdes.String)
@@ -78,7 +78,7 @@ changes = st.tuples(st.none() | texts, st.none() | texts).filter(lambda change: 
 
 
 @given(changes)
-def test_changes_come_back(change: tuple[str | None, str | None]) -> None:
+def test_changes_round_trip(change: tuple[str | None, str | None]) -> None:
     """New and old value of a table's update come back, each of them or both."""
     serde = serdes.ChangeSerde(serdes.String)
     assert serde.deserialize(serde.serialize(change)) == change

@@ -64,7 +64,7 @@ documents = st.recursive(
 
 @pytest.mark.parametrize("kind", [serdes.Json, serdes.MsgPack])
 @given(document=documents)
-def test_documents_come_back(kind: Any, document: object) -> None:
+def test_documents_round_trip(kind: Any, document: object) -> None:
     """Whatever JSON can say comes back the same."""
     serde = kind()
     assert serde.deserialize(serde.serialize(document)) == document
@@ -83,7 +83,7 @@ def test_equal_dictionaries_have_equal_bytes(kind: Any, document: dict[str, int]
 
 
 @pytest.mark.parametrize("kind", [serdes.Json, serdes.MsgPack])
-def test_typed_values_come_back_as_their_type(kind: Any) -> None:
+def test_typed_values_round_trip(kind: Any) -> None:
     """With a type, decoding gives objects of it and refuses what is none."""
     serde = kind(Flight)
     assert serde.deserialize(serde.serialize(Flight("AA", 1.5))) == Flight("AA", 1.5)
@@ -96,7 +96,7 @@ def test_json_leaves_out_what_the_type_does_not_name() -> None:
     assert serdes.Json(Flight).deserialize(b'{"carrier": "AA", "new": [1, 2]}') == Flight("AA")
 
 
-def test_names_say_the_type() -> None:
+def test_serde_names_include_the_type() -> None:
     """Error messages and topology errors name the serde the way it was written."""
     assert repr(serdes.Json(Flight)) == "Json(Flight)"
     assert repr(serdes.Json()) == "Json"
@@ -151,7 +151,7 @@ def test_wrapping_serdes_are_as_immutable_as_what_they_wrap() -> None:
         assert serdes.ChangeSerde(inner).immutable is inner.immutable
 
 
-def test_windows_show_themselves_in_utc() -> None:
+def test_windows_are_printed_in_utc() -> None:
     """A windowed key prints as in Kafka Streams, and its window tells wall-clock times."""
     windowed = serdes.Windowed("JFK", 0, 3_600_000)
     assert str(windowed) == "[JFK@0/3600000]"

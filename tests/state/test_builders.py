@@ -33,7 +33,7 @@ WINDOWS = {**COMMON, "retention_ms": 3_600_000, "window_size_ms": 60_000}
         (TimeOrderedBufferBuilder(**COMMON), TimeOrderedBuffer),
     ],
 )
-def test_a_builder_builds_its_kind(builder, expected):
+def test_builder_makes_its_kind_of_store(builder, expected):
     """One builder gives any number of independent stores, one per partition."""
     backend = MemoryBackend()
     first, second = builder.build(0, backend, "changelog"), builder.build(1, backend, "changelog")

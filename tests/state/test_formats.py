@@ -68,7 +68,7 @@ def test_a_buffered_update_survives_the_way_to_bytes_and_back(value, time):
 
 
 @given(st.binary(max_size=80))
-def test_bytes_that_are_no_buffered_update_are_refused(data):
+def test_invalid_buffered_update_is_refused(data):
     """Garbage in a changelog is a ValueError, not a wrong update or a crash."""
     try:
         value, time = decode_buffer_value(data)
@@ -99,7 +99,7 @@ def test_a_window_key_can_be_taken_apart(key, start, sequence, prefix):
     assert formats.split_window_key(data, len(prefix)) == (key, start, sequence)
 
 
-def test_a_timestamped_row_is_the_timestamp_and_the_value_and_its_changelog_record_the_value_alone():
+def test_timestamped_row_and_changelog_record_have_kafkas_bytes():
     """The local row has the bytes of Kafka's ValueAndTimestampSerializer; the changelog carries the timestamp itself."""
     backend = MemoryBackend()
     store = TimestampedKeyValueStore("s", 7, backend, serdes.String, serdes.Long, changelog_topic="app-s-changelog")
@@ -111,7 +111,7 @@ def test_a_timestamped_row_is_the_timestamp_and_the_value_and_its_changelog_reco
 
 
 @given(st.binary(max_size=6), st.binary(max_size=6))
-def test_the_bound_of_a_prefix_is_the_smallest_key_without_it(prefix, key):
+def test_prefix_bound_is_the_smallest_key_beyond_it(prefix, key):
     """A scan of a prefix ends where it should, also when the prefix ends in 0xFF."""
     bound = formats.next_prefix(prefix)
     assert key.startswith(prefix) == (key >= prefix and (bound is None or key < bound))

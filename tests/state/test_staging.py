@@ -34,7 +34,7 @@ def build(kind, backend, **options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_committed_entries_leave_memory_over_the_limit_and_can_still_be_read(kind):
+def test_evicted_entries_are_read_from_the_backend(kind):
     """After a commit the cache is within its limit, and what left it comes back from the backend."""
     backend = MemoryBackend()
     store, put, get = build(kind, backend)
@@ -49,7 +49,7 @@ def test_committed_entries_leave_memory_over_the_limit_and_can_still_be_read(kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_not_committed_stays_in_memory_whatever_the_limit(kind):
+def test_uncommitted_entries_are_never_evicted(kind):
     """Dirty, flushed and sealed writes are readable at each step with a limit of nothing."""
     backend = MemoryBackend()
     store, put, get = build(kind, backend)
@@ -82,7 +82,7 @@ def test_the_estimate_of_memory_is_near_the_truth(kind):
     assert taken * 0.8 <= store.cache_bytes() <= taken * 2
 
 
-def test_a_miss_is_not_asked_of_the_backend_when_everything_is_in_memory():
+def test_complete_cache_answers_misses_without_the_backend():
     """A new store knows all it has; once something left memory the backend is asked again."""
     backend = MemoryBackend()
     asked: list[bytes] = []
@@ -130,7 +130,7 @@ class Task:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cached_update_goes_on_with_the_headers_of_the_last_put(kind):
+def test_cached_update_keeps_the_headers_of_the_last_put(kind):
     """Headers at flush are those of the record that made the last update of the key, none if it had none."""
     task: StoreContext = Task()
     store, put, _ = build(kind, MemoryBackend(), caching=True)
@@ -171,7 +171,7 @@ def test_a_listener_may_put_into_the_store_that_is_flushed(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_created_and_deleted_within_one_flush_is_nobodys_business(kind):
+def test_key_created_and_deleted_between_flushes_is_not_logged(kind):
     """A caching store neither forwards nor logs it, as in Kafka Streams."""
     store, put, get = build(kind, MemoryBackend(), caching=True)
     store.on_flush(lambda *change: pytest.fail("nothing has changed"))
@@ -182,7 +182,7 @@ def test_created_and_deleted_within_one_flush_is_nobodys_business(kind):
     assert (out, store.seal(), get("k")) == ([], [], None)
 
 
-def test_writes_without_a_timestamp_take_the_records():
+def test_write_without_a_timestamp_uses_the_records():
     """A plain store's changelog has the current record's timestamp, or the wall clock where there is no record."""
     task = Task()
     store = KeyValueStoreBuilder(name="s", key=serdes.String, value=serdes.Long).build(0, MemoryBackend(), "changelog")
@@ -195,7 +195,7 @@ def test_writes_without_a_timestamp_take_the_records():
         assert out[0][6] == (5 if timestamp == 5 else 99)
 
 
-def test_a_value_that_cannot_be_written_is_told_by_type_and_serde():
+def test_unserializable_value_error_names_type_and_serde():
     """The error at flush names the serde and never shows the value."""
     store, put, _ = build("key-value", MemoryBackend())
     put("k", "a secret")
@@ -203,7 +203,7 @@ def test_a_value_that_cannot_be_written_is_told_by_type_and_serde():
         store.flush([])
 
 
-def test_a_closed_store_says_so():
+def test_closed_store_raises_an_error():
     """A reference kept beyond the task's end is a clear error, not stale data."""
     store, put, get = build("key-value", MemoryBackend())
     put("k", 1)
@@ -214,7 +214,7 @@ def test_a_closed_store_says_so():
             use()
 
 
-def test_rows_that_were_never_confirmed_are_given_again():
+def test_unconfirmed_rows_are_sealed_again():
     """A seal after a failed write repeats the rows, the older ones first."""
     store, put, _ = build("key-value", MemoryBackend())
     put("a", 1)
@@ -248,6 +248,6 @@ nested = st.recursive(
 
 
 @given(nested)
-def test_anything_has_a_weight(value):
+def test_every_value_has_an_estimated_size(value):
     """Weighing never fails, whatever users keep in a store."""
     assert sizing.weigh(value) > 0

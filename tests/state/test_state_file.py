@@ -244,7 +244,7 @@ sys.stdin.read()
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_second_process_is_told_who_has_the_directory_and_what_to_do(path):
+def test_second_process_learns_who_locks_the_directory(path):
     """The error names the process; when that one is killed the directory is free at once."""
     child = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
@@ -268,7 +268,7 @@ def test_one_process_cannot_open_a_directory_twice(path):
 # What cannot be opened.
 
 
-def test_an_unknown_format_is_left_alone(path):
+def test_unknown_format_is_not_touched(path):
     """A directory of a newer version is neither read nor changed."""
     StateFile.open(path).close()
     (path / "format").write_text("millpond state 99\n")
@@ -278,7 +278,7 @@ def test_an_unknown_format_is_left_alone(path):
     StateFile.open(path).close()
 
 
-def test_a_place_that_cannot_be_a_directory_is_named(tmp_path):
+def test_unusable_directory_is_named(tmp_path):
     """The error says which path, why, and what to set."""
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"/file/worker' cannot be used \(Not a directory\).*'state\.dir'"):
@@ -332,7 +332,7 @@ def test_a_broken_file_costs_only_its_store(path, two_stores, how):
 
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.6])
-def test_damage_found_while_reading_names_the_store_and_can_be_rebuilt(path, two_stores, at):
+def test_damage_found_while_reading_names_a_rebuildable_store(path, two_stores, at):
     """A checksum that fails in a get or a scan is StateCorrupted with the store; rebuild empties that store alone."""
     damage(two_stores["a"][0], at)
     with StateFile.open(path, helpers.SMALL) as file:
@@ -370,7 +370,7 @@ def small_disk(tmp_path, processes):
     subprocess.run(["umount", "-l", where], check=True)
 
 
-def test_a_full_disk_is_said_and_nothing_is_half_written(small_disk):
+def test_full_disk_is_reported_and_leaves_no_partial_write(small_disk):
     """The failed commit is not there, no later one is accepted over the gap, and after making room all goes on."""
     file = StateFile.open(small_disk / "w", helpers.SMALL)
     written = -1
@@ -405,7 +405,7 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(small_disk):
 
 
 @pytest.mark.parametrize("left_kib", [100, 300, 480, 500, 520, 540, 700])
-def test_a_disk_that_fills_while_buffers_are_written_out_is_an_error_and_not_a_hang(small_disk, left_kib):
+def test_disk_full_during_a_flush_is_an_error(small_disk, left_kib):
     """Whether the log or a write buffer meets the full disk first, the commit ends with the same clear error."""
     file = StateFile.open(small_disk / "w", helpers.SMALL)
 
@@ -430,7 +430,7 @@ def test_a_disk_that_fills_while_buffers_are_written_out_is_an_error_and_not_a_h
         assert len(content(file, "a")) == (file.offset("a", 0) + 1) * 50
 
 
-def test_a_memory_backend_never_shows_one_partition_the_rows_of_another():
+def test_memory_backend_keeps_partitions_apart():
     """Counting goes by partition, as the stores' keys do."""
     backend = MemoryBackend()
     backend.write([("s", 0, [(PREFIX + b"k", b"")]), ("s", 1, [(b"\0\0\0\1k", b""), (b"\0\0\0\1l", b"")])])

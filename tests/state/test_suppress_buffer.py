@@ -186,7 +186,7 @@ def build(backend, **options):
 CONTEXT = RecordContext(3, 4, 0, "topic", [("k", b"vv")])
 
 
-def test_an_exception_in_the_callback_leaves_the_update_in_the_buffer():
+def test_failing_callback_keeps_the_update_in_the_buffer():
     """What could not be forwarded is not lost: it goes out with the next try."""
     buffer = build(MemoryBackend())
     buffer.put(1, b"a", "a", 5, None, CONTEXT)

@@ -40,7 +40,7 @@ def logged(store):
         (False, 300_000, False, False),
     ],
 )
-def test_a_late_put_is_seen_by_time_and_accepted_by_segment(persistent, start, seen, accepted):
+def test_late_put_visibility_follows_time_and_acceptance_segments(persistent, start, seen, accepted):
     """Seen: start > stream time - retention. Accepted: the segment is live, or in memory the same as seen."""
     store = build(persistent=persistent)
     store.put("k", 1, 550_000)
@@ -55,7 +55,7 @@ def test_a_late_put_is_seen_by_time_and_accepted_by_segment(persistent, start, s
 
 
 @pytest.mark.parametrize("place", helpers.BACKENDS)
-def test_an_accepted_put_that_is_not_seen_goes_with_its_segment(place):
+def test_invisible_put_is_deleted_with_its_segment(place):
     """Its row reaches the backend, stays hidden, and is deleted with the segment in a later commit's batch."""
     backend = helpers.BACKENDS[place]()
     store = build(backend.backend)
@@ -71,7 +71,7 @@ def test_an_accepted_put_that_is_not_seen_goes_with_its_segment(place):
     backend.end()
 
 
-def test_a_window_that_expires_before_the_flush_is_still_told_and_logged():
+def test_window_that_expires_before_the_flush_is_still_logged():
     """Caching only delays: what was accepted in time goes downstream and into the changelog."""
     store = build(caching=True)
     told: list = []
@@ -127,7 +127,7 @@ def test_ranges_come_in_the_order_of_the_kind_of_store(persistent, order):
     assert [(window.key, window.start_ms) for window, _ in store.backward_all()] == order[::-1]
 
 
-def test_keys_that_start_like_others_are_kept_apart():
+def test_keys_with_a_common_prefix_stay_separate():
     """A key whose bytes continue another key's does not appear among its windows."""
     store = build()
     longer = "k" + (150_000).to_bytes(8, "big").decode("latin-1")
@@ -139,7 +139,7 @@ def test_keys_that_start_like_others_are_kept_apart():
     assert len(list(store.fetch_range("k", "kk", 0, 2**40))) == 3
 
 
-def test_a_changelog_record_of_a_segment_that_is_gone_is_not_restored():
+def test_changelog_record_of_an_expired_segment_is_not_restored():
     """Kafka Streams logs late puts that its store refuses; coming back in a later batch they leave no rows for ever."""
     backend = MemoryBackend()
     store = build(backend)

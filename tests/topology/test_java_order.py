@@ -11,7 +11,7 @@ from millpond.topology.java_order import TreeSet, hash_order
 
 
 @given(st.lists(st.integers()))
-def test_a_tree_set_with_a_steady_order_is_a_sorted_set(items: list[int]) -> None:
+def test_tree_set_with_stable_order_is_sorted(items: list[int]) -> None:
     """As long as the order does not change, iteration is sorted and duplicates are gone."""
     tree: TreeSet[int] = TreeSet(lambda one, other: one - other)
     for item in items:

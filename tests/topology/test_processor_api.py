@@ -28,7 +28,7 @@ def bind(script: Any, **stores: Any) -> tuple[Node, Any]:
     return node, ProcessorBody(lambda: Scripted(script)).bind(node)
 
 
-def test_a_record_is_forwarded_with_its_key_value_timestamp_and_headers() -> None:
+def test_forward_keeps_key_value_timestamp_and_headers() -> None:
     """What forward() is given is what children get; headers are the task's while they run and restored after."""
 
     def script(context: Any, record: Any) -> None:

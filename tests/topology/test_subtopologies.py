@@ -39,7 +39,7 @@ def test_every_node_is_in_exactly_one_subtopology_with_its_neighbours(seed: int)
 
 
 @given(st.integers(0, 10_000))
-def test_subtopologies_are_numbered_by_their_first_node_and_list_parents_first(seed: int) -> None:
+def test_subtopologies_are_numbered_by_their_first_node(seed: int) -> None:
     """Numbers follow the order of adding; within a part, processors come after their parents."""
     topology = random_topology(seed)
     order = {name: rank for rank, name in enumerate(topology.nodes)}
@@ -53,7 +53,7 @@ def test_subtopologies_are_numbered_by_their_first_node_and_list_parents_first(s
     assert firsts == sorted(firsts)
 
 
-def test_a_repartition_topic_is_a_sink_of_one_part_and_a_source_of_the_next() -> None:
+def test_repartition_topic_joins_two_subtopologies() -> None:
     """Both name it without the application's prefix, which decorate() adds."""
     builder = StreamsBuilder()
     builder.stream("in", key=String, value=String).group_by(lambda _, v: v, key=String, name="regroup").count()
@@ -88,7 +88,7 @@ def test_joined_topics_are_one_copartition_group() -> None:
     ]
 
 
-def test_a_join_reuses_the_repartition_topic_of_an_earlier_one_and_both_are_copartitioned() -> None:
+def test_joins_share_a_repartition_topic_and_copartition_group() -> None:
     """The second join of a rekeyed stream reads the same internal topic, in the same group rules."""
     builder = StreamsBuilder()
     stream = builder.stream("in", key=String, value=String).select_key(lambda _, v: v, key=String)
@@ -110,7 +110,7 @@ def test_copartitioned_repartition_topics_with_different_counts_are_refused() ->
 
 
 @given(st.integers(1, 50), st.integers(0, 10_000))
-def test_the_oracles_dice_stay_within_their_sides(sides: int, seed: int) -> None:
+def test_oracle_random_numbers_stay_in_range(sides: int, seed: int) -> None:
     """The generator behind the golden cases is a proper die."""
     dice = Dice(seed)
     assert all(0 <= dice.roll(sides) < sides for _ in range(20))

@@ -43,7 +43,7 @@ def test_invalid_timestamps_fail_are_skipped_or_replaced(timestamp: int) -> None
         UsePartitionTimeOnInvalidTimestamp().extract(record(timestamp), -1)
 
 
-def test_the_wall_clock_is_now() -> None:
+def test_wall_clock_extractor_uses_now() -> None:
     """Processing time ignores what the record says."""
     before = time.time_ns() // 1_000_000
     assert before <= WallclockTimestampExtractor().extract(record(5), 7) <= time.time_ns() // 1_000_000
@@ -75,7 +75,7 @@ def test_a_datetime_without_a_time_zone_is_refused() -> None:
         extractor.extract(record(5), -1)
 
 
-def test_an_extractor_is_used_as_it_is() -> None:
+def test_custom_extractor_is_used_unchanged() -> None:
     """timestamp= takes extractors and functions, and None for the configured default."""
     given_extractor = WallclockTimestampExtractor()
     assert timestamp_extractor(given_extractor) is given_extractor

@@ -75,7 +75,7 @@ def topology() -> Topology:
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_it_is_refused_when(what: str, topology: Topology) -> None:
+def test_invalid_topology_is_refused(what: str, topology: Topology) -> None:
     """Each mistake has its own message: one sentence, ending in a full stop."""
     mistake, message = WRONG[what]
     with pytest.raises(TopologyError, match=re.escape(message)) as caught:
@@ -94,7 +94,7 @@ def test_a_refused_step_leaves_the_topology_as_it_was(what: str, topology: Topol
     assert "global" in what or str(topology.describe()) == before
 
 
-def test_a_processor_that_makes_no_processor_is_refused_when_a_task_starts() -> None:
+def test_supplier_without_a_processor_is_refused_at_task_start() -> None:
     """A supplier's result is checked where it is first needed."""
     from tests.dsl.support import Node
 

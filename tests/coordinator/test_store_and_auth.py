@@ -80,7 +80,7 @@ def who(file: TokenFile, token: str | None) -> Identity | None:
     return asyncio.run(file(token))
 
 
-def test_tokens_stand_for_workers_and_admins(tmp_path: Path) -> None:
+def test_tokens_identify_workers_and_admins(tmp_path: Path) -> None:
     """One line each; comments and empty lines say nothing."""
     path = tmp_path / "tokens"
     path.write_text("\n# people\nabc admin\n  def   worker=w0 \nghi worker=w1 application=delays admin\n")
@@ -92,7 +92,7 @@ def test_tokens_stand_for_workers_and_admins(tmp_path: Path) -> None:
         assert who(file, nobody) is None
 
 
-def test_what_an_identity_may_say() -> None:
+def test_identity_limits_what_a_client_may_send() -> None:
     """For its worker in its application, and for no other."""
     assert Identity("w0").speaks_for("delays", "w0")
     assert not Identity("w0").speaks_for("delays", "w1")
@@ -123,7 +123,7 @@ def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pyte
 
 
 @pytest.mark.parametrize("line", ["{}", "{} worker=", "{} worker=w0 role=boss", "{} nothing"])
-def test_a_line_that_says_nothing_is_refused_without_its_token(tmp_path: Path, line: str) -> None:
+def test_malformed_token_line_is_refused_without_the_token(tmp_path: Path, line: str) -> None:
     """The error names the line by its number, and never the token."""
     path = tmp_path / "tokens"
     path.write_text("# people\n" + line.format("xyzzy") + "\n")
@@ -132,7 +132,7 @@ def test_a_line_that_says_nothing_is_refused_without_its_token(tmp_path: Path, l
     assert "xyzzy" not in str(caught.value)
 
 
-def test_a_token_file_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
+def test_missing_token_file_is_refused_at_the_start(tmp_path: Path) -> None:
     """At the start, not with the first heartbeat."""
     with pytest.raises(ConfigError, match=r"tokens.*cannot be read"):
         TokenFile(tmp_path / "tokens")

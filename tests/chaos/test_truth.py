@@ -81,7 +81,7 @@ def _places(topics: Topics, changelogs: Topics, truth: Truth) -> set[str]:
     return {finding.place for finding in found}
 
 
-def test_what_the_topology_makes_of_its_input_without_any_fault_is_right(right: tuple[Topics, Topics, Truth]) -> None:
+def test_topology_output_without_faults_is_accepted(right: tuple[Topics, Topics, Truth]) -> None:
     """The truth, computed from the input alone, is what the real topology puts out and logs."""
     topics, changelogs, truth = right
     assert all(topics.values())
@@ -128,7 +128,7 @@ def _of_another_time(rows: list[Row]) -> list[Row]:
         *itertools.product([TOTALS], [_last_lost, _twice, _back_and_again, _swapped]),
     ],
 )
-def test_records_lost_doubled_or_out_of_order_in_a_topic_are_found(
+def test_lost_doubled_or_reordered_records_are_found(
     right: tuple[Topics, Topics, Truth], topic: str, wrong: Callable[[list[Row]], list[Row]]
 ) -> None:
     """Whichever record is missing, there twice, or before another of its key, the topic is found to be wrong."""
@@ -159,9 +159,7 @@ def test_a_record_with_another_time_is_found(right: tuple[Topics, Topics, Truth]
 
 
 @pytest.mark.parametrize("wrong", ["lost", "twice", "incomplete"])
-def test_a_closed_window_that_is_missing_there_twice_or_incomplete_is_found(
-    right: tuple[Topics, Topics, Truth], wrong: str
-) -> None:
+def test_missing_doubled_or_incomplete_windows_are_found(right: tuple[Topics, Topics, Truth], wrong: str) -> None:
     """Each window leaves the buffer once, with all of its orders."""
     topics, changelogs, truth = right
     first, *others = topics[FINALS]
@@ -191,7 +189,7 @@ def test_a_journal_that_took_orders_in_another_order_is_found(right: tuple[Topic
     assert _places(topics, {**changelogs, JOURNAL: wrong}, truth) == {f"changelog of {JOURNAL}"}
 
 
-def test_a_join_with_a_row_that_went_back_is_found(right: tuple[Topics, Topics, Truth]) -> None:
+def test_join_with_an_older_row_is_found(right: tuple[Topics, Topics, Truth]) -> None:
     """An order that saw an older version of its customer than the one before it is found."""
     topics, changelogs, truth = right
     rows = topics[WORDS]

@@ -24,9 +24,7 @@ def long(number):
     return number.to_bytes(8, "big", signed=True)
 
 
-def test_a_dead_letter_is_sent_once_though_its_record_waits_behind_another_input(
-    broker, create_topic, app_id, tmp_path
-):
+def test_dead_letter_of_a_waiting_record_is_sent_once(broker, create_topic, app_id, tmp_path):
     """A bad record behind a record that waits is not handled before its turn, however often the worker starts."""
     left, right = create_topic("left", 2), create_topic("right", 2)
     target, letters = create_topic("out"), create_topic("dead")
@@ -59,7 +57,7 @@ def test_a_dead_letter_is_sent_once_though_its_record_waits_behind_another_input
     assert len(kafka.read(servers, letters)) == 1
 
 
-def test_a_write_that_a_flush_causes_in_an_earlier_store_is_committed_with_it(broker, create_topic, app_id, tmp_path):
+def test_write_caused_by_a_flush_is_committed_with_it(broker, create_topic, app_id, tmp_path):
     """What a cache forwards into a store that was flushed before it is in the changelog when the offsets are."""
     source, target = create_topic("in"), create_topic("out")
 
@@ -95,7 +93,7 @@ def test_a_write_that_a_flush_causes_in_an_earlier_store_is_committed_with_it(br
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_a_record_at_the_epoch_keeps_out_of_the_present(broker, create_topic, app_id, tmp_path, guarantee):
+def test_timestamp_zero_is_not_replaced_by_the_wall_clock(broker, create_topic, app_id, tmp_path, guarantee):
     """Timestamp 0 goes through outputs and repartition topics without becoming the wall clock and making others late."""
     source, target = create_topic("in"), create_topic("out")
     builder = mp.StreamsBuilder()
@@ -122,9 +120,7 @@ class ZeroTime(mp.TimestampExtractor):
         return min(record.timestamp, 1) if record.timestamp < 5 else 0
 
 
-def test_output_over_its_limit_does_not_keep_the_answer_to_a_commit_out(
-    broker, create_topic, app_id, tmp_path, monkeypatch
-):
+def test_full_outbox_does_not_block_the_commit_answer(broker, create_topic, app_id, tmp_path, monkeypatch):
     """Under at_least_once, where the answer comes through the consumer, a full outbox during a commit is no deadlock."""
     monkeypatch.setattr(committer_module, "OUTBOX_BYTES", 10_000)
     source, target = create_topic("in"), create_topic("out")
@@ -146,7 +142,7 @@ def test_output_over_its_limit_does_not_keep_the_answer_to_a_commit_out(
         )
 
 
-def test_slow_user_code_does_not_put_off_the_end(broker, create_topic, app_id, tmp_path):
+def test_slow_user_code_does_not_delay_stop(broker, create_topic, app_id, tmp_path):
     """However much is waiting, the worker looks at commits and at `stop()` again within a fraction of a second."""
     source, target = create_topic("in"), create_topic("out")
     builder = mp.StreamsBuilder()
@@ -198,7 +194,7 @@ def test_a_task_whose_inputs_grew_can_be_taken_over(broker, create_topic, app_id
         running.wait(lambda: len(kafka.read(servers, target)) == 2, "both are through")
 
 
-def test_an_offset_that_cannot_be_read_is_not_taken_for_one_that_was_never_committed():
+def test_unreadable_offset_is_not_taken_for_uncommitted():
     """An error beside a single partition's offset is an error: the task would else begin anew, or be claimed."""
     refused = TopicPartition("t", 0)
     answer = SimpleNamespace(
@@ -210,7 +206,7 @@ def test_an_offset_that_cannot_be_read_is_not_taken_for_one_that_was_never_commi
         store.read([Partition(refused.topic, refused.partition)])
 
 
-def test_no_worker_is_called_unowned():
+def test_worker_id_unowned_is_refused():
     """The transactional id of that name is where tasks without an owner are claimed: its worker would fence itself."""
     with pytest.raises(mp.MillpondError, match="unowned"):
         mp.Config.of({"application.id": "a", "bootstrap.servers": "b:1", "worker.id": "unowned"})

@@ -78,9 +78,7 @@ def recoveries(fleet):
     return {name: running.worker.metrics.recoveries for name, running in fleet.workers.items()}
 
 
-def test_tasks_run_again_when_their_offsets_were_deleted_while_the_coordinator_went_on(
-    broker, create_topic, app_id, tmp_path
-):
+def test_tasks_with_deleted_offsets_are_claimed_again(broker, create_topic, app_id, tmp_path):
     """Kafka forgot the owners that the coordinator remembers: the tasks are nobody's, and are given out anew."""
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers
@@ -94,7 +92,7 @@ def test_tasks_run_again_when_their_offsets_were_deleted_while_the_coordinator_w
         fleet.wait_shared(2)
 
 
-def test_an_idle_task_is_refreshed_beside_one_that_is_never_idle(broker, create_topic, app_id, tmp_path, monkeypatch):
+def test_idle_task_is_refreshed_beside_a_busy_one(broker, create_topic, app_id, tmp_path, monkeypatch):
     """The offsets of a task without records are committed now and then, though another commits at every interval."""
     monkeypatch.setattr(committer_module, "_REFRESH_S", 0.5)
     source, target = create_topic("in", 2), create_topic("out", 2)
@@ -112,7 +110,7 @@ def test_an_idle_task_is_refreshed_beside_one_that_is_never_idle(broker, create_
         producer.flush(30)
 
 
-def test_a_copy_whose_changelog_begins_after_it_is_taken_up_again(broker, create_topic, app_id, tmp_path):
+def test_copy_older_than_its_changelog_is_rebuilt(broker, create_topic, app_id, tmp_path):
     """Retention deleted what the copy would read next: it begins where the changelog does, and nobody goes back."""
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers
@@ -143,7 +141,7 @@ def test_a_copy_whose_changelog_begins_after_it_is_taken_up_again(broker, create
         assert recoveries(fleet) == {"w0": 0, "w1": 0}
 
 
-def test_a_promoted_copy_of_a_table_has_what_came_after_it_was_opened(broker, create_topic, app_id, tmp_path):
+def test_promoted_table_copy_has_all_processed_records(broker, create_topic, app_id, tmp_path):
     """A store whose changelog is the input itself holds all that was processed when its copy is promoted."""
     source, target = create_topic("in", 1, cleanup_policy="compact"), create_topic("out", 1)
     servers = broker.bootstrap_servers
@@ -179,7 +177,7 @@ def test_a_promoted_copy_of_a_table_has_what_came_after_it_was_opened(broker, cr
     assert int.from_bytes(rows[-1].value, "big") == 11
 
 
-def test_a_task_that_was_handed_over_is_not_asked_for_again(broker, create_topic, app_id, tmp_path, caplog):
+def test_handed_over_task_is_not_looked_up_again(broker, create_topic, app_id, tmp_path, caplog):
     """Orders from before a hand-over do not make its giver look up a task that it gave away itself."""
     source, target = create_topic("in", 2), create_topic("out", 2)
     caplog.set_level(logging.INFO, "millpond")
@@ -194,7 +192,7 @@ def test_a_task_that_was_handed_over_is_not_asked_for_again(broker, create_topic
     assert not [line for line in said if "is worker w1's" in line]
 
 
-def test_the_loop_goes_on_while_a_look_up_waits_for_a_transaction(broker, create_topic, app_id, tmp_path, monkeypatch):
+def test_loop_continues_while_a_look_up_waits(broker, create_topic, app_id, tmp_path, monkeypatch):
     """A transaction hangs on a task's input: who takes the task up waits for it, and runs its other tasks meanwhile."""
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers
@@ -226,9 +224,7 @@ def test_the_loop_goes_on_while_a_look_up_waits_for_a_transaction(broker, create
         fleet.wait(lambda: newest(servers, target) == {"key-0": 3, "key-1": 3}, "its task goes on, too")
 
 
-def test_copies_are_followed_after_the_store_of_one_was_found_corrupted(
-    broker, create_topic, app_id, tmp_path, monkeypatch
-):
+def test_copies_follow_after_one_store_was_corrupted(broker, create_topic, app_id, tmp_path, monkeypatch):
     """Opening one of several copies fails: all are taken up again, and each reads its changelog once."""
     source, target = create_topic("in", 4), create_topic("out", 4)
     servers = broker.bootstrap_servers
@@ -310,9 +306,7 @@ def test_a_worker_that_leaves_hands_over_though_a_commit_fails(broker, create_to
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_a_worker_that_slept_while_its_task_was_taken_over_lets_go_of_it(
-    broker, create_topic, app_id, tmp_path, guarantee
-):
+def test_sleeping_worker_lets_go_of_a_task_taken_over(broker, create_topic, app_id, tmp_path, guarantee):
     """It was declared dead, and comes back with nothing to commit: it looks into Kafka, where the task is another's."""
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers

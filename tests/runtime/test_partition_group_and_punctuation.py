@@ -30,7 +30,7 @@ class Queue:
 
 
 @pytest.mark.parametrize("idle", [0, 100])
-def test_a_clock_that_is_set_back_does_not_let_a_task_wait_for_longer_than_it_may(idle):
+def test_clock_set_back_does_not_prolong_the_idle_wait(idle):
     """An hour's jump ahead that is taken back is no hour of waiting for the other input."""
     one, other = Queue(), Queue()
     group = PartitionGroup([one, other], idle)
@@ -54,7 +54,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, partitions=st.integers(1, 3), idle=st.sampled_from([-1, 0, 1, 15, 10_000]))
-def test_a_task_waits_and_chooses_by_the_rules_of_kip_353_and_kip_695(steps, partitions, idle):
+def test_task_chooses_records_by_kip_353_and_kip_695(steps, partitions, idle):
     """Against a model of semantics 4.5: who may be taken, which queue, how far in a row, and what counts as enforced."""
     queues = [Queue() for _ in range(partitions)]
     group = PartitionGroup(queues, idle)
@@ -109,7 +109,7 @@ def test_a_task_waits_and_chooses_by_the_rules_of_kip_353_and_kip_695(steps, par
     interval=st.integers(1, 50),
     steps=st.lists(st.integers(0, 200), min_size=1, max_size=40),
 )
-def test_stream_time_punctuators_fire_once_per_grid_and_never_make_up_for_gaps(interval, steps):
+def test_stream_time_punctuators_fire_once_per_step(interval, steps):
     """Aligned to zero; first as soon as time is known; one firing however many intervals a step skips."""
     fired = []
     queue = PunctuationQueue()
@@ -206,7 +206,7 @@ def test_two_inputs_are_processed_in_the_order_of_their_timestamps(broker, creat
     assert [row.timestamp for row in rows] == list(range(2, 2 * count + 2))
 
 
-def test_an_input_that_stays_empty_is_waited_for_and_then_passed_over(broker, create_topic, app_id, tmp_path):
+def test_empty_input_is_waited_for_then_passed_over(broker, create_topic, app_id, tmp_path):
     """Processing is enforced after max.task.idle.ms, not before, and the metric counts it."""
     servers = broker.bootstrap_servers
     left, right, target = create_topic("left"), create_topic("right"), create_topic("out")
@@ -223,7 +223,7 @@ def test_an_input_that_stays_empty_is_waited_for_and_then_passed_over(broker, cr
         assert task.group.enforced >= 1
 
 
-def test_an_input_far_ahead_of_an_empty_one_is_not_read_into_memory(broker, create_topic, app_id, tmp_path):
+def test_input_far_ahead_is_not_buffered_without_bound(broker, create_topic, app_id, tmp_path):
     """The buffer stays near its limit while the other input is empty; once it has data, everything is processed."""
     servers = broker.bootstrap_servers
     left, right, target = create_topic("left"), create_topic("right"), create_topic("out")

@@ -75,9 +75,7 @@ def test_continue_drops_exactly_the_records_that_are_too_large(
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_many_small_records_for_a_topic_with_a_small_limit_all_arrive(
-    broker, create_topic, app_id, tmp_path, guarantee
-):
+def test_small_batch_limit_delivers_every_record(broker, create_topic, app_id, tmp_path, guarantee):
     """A topic that takes small batches only gets them: no record is at fault, none is dropped, no handler is asked."""
     source, target = create_topic("in"), create_topic("out", max_message_bytes="70000")
     records = numbered(1_200, {})
@@ -91,7 +89,7 @@ def test_many_small_records_for_a_topic_with_a_small_limit_all_arrive(
         assert [row.key.decode() for row in rows] == [key for key, _, _ in records]
 
 
-def test_a_null_key_for_a_compacted_topic_is_the_handlers_to_decide(broker, create_topic, app_id, tmp_path):
+def test_null_key_for_a_compacted_topic_asks_the_handler(broker, create_topic, app_id, tmp_path):
     """The broker accepts no such record: CONTINUE drops it alone, FAIL says why."""
     source, target = create_topic("in"), create_topic("out", cleanup_policy="compact")
     kafka.produce(broker.bootstrap_servers, source, [("a", "1"), (None, "2"), ("c", "3")])
@@ -106,9 +104,7 @@ def test_a_null_key_for_a_compacted_topic_is_the_handlers_to_decide(broker, crea
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_state_too_large_for_its_changelog_stops_whatever_the_handler_says(
-    broker, create_topic, app_id, tmp_path, guarantee
-):
+def test_rejected_changelog_record_stops_whatever_the_handler_says(broker, create_topic, app_id, tmp_path, guarantee):
     """A changelog without the record could not restore the state, so CONTINUE does not apply to it."""
     source = create_topic("in")
     servers = broker.bootstrap_servers
@@ -126,7 +122,7 @@ def test_state_too_large_for_its_changelog_stops_whatever_the_handler_says(
     assert kafka.committed_offsets(servers, app_id, source)[0][0] <= 1
 
 
-def test_a_topic_named_per_record_that_does_not_exist_is_the_handlers_to_decide(broker, create_topic, app_id, tmp_path):
+def test_unknown_topic_of_a_record_asks_the_handler(broker, create_topic, app_id, tmp_path):
     """CONTINUE drops the records for it, and only those."""
     source, target = create_topic("in"), create_topic("out")
     kafka.produce(broker.bootstrap_servers, source, [("a", "1"), ("nowhere", "2"), ("c", "3")])

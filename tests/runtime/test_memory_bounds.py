@@ -181,9 +181,7 @@ def test_an_idle_worker_stays_under_100_mb(broker, create_topic, app_id, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_input_and_state_larger_than_the_limits_do_not_exceed_them(
-    broker, create_topic, app_id, tmp_path, processes, capsys
-):
+def test_large_input_and_state_stay_within_the_memory_limits(broker, create_topic, app_id, tmp_path, processes, capsys):
     """Some 480 MB of input become 480 MB of state; with small limits the whole process stays far below that."""
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers

@@ -20,7 +20,7 @@ def test_one_seed_makes_one_plan() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_plan_has_faults_of_every_kind_in_their_order_at_the_rate_asked_for(seed: int) -> None:
+def test_plan_has_every_kind_at_the_given_rate(seed: int) -> None:
     """200 faults are of all kinds, hit every process, come one after another, and take less than a quarter of an hour."""
     plan = make_plan(seed, 200, **_CLUSTER)
     assert [fault.number for fault in plan] == list(range(200))
@@ -31,7 +31,7 @@ def test_a_plan_has_faults_of_every_kind_in_their_order_at_the_rate_asked_for(se
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_faults_overlap_but_nothing_is_killed_that_is_down(seed: int) -> None:
+def test_overlapping_faults_kill_only_running_processes(seed: int) -> None:
     """Many faults begin before another ends; a worker that is down by the plan is not killed or stopped meanwhile."""
     plan = make_plan(seed, 200, **_CLUSTER)
     overlapping = sum(any(each.at < fault.at < each.at + each.duration for each in plan) for fault in plan)
@@ -44,13 +44,13 @@ def test_faults_overlap_but_nothing_is_killed_that_is_down(seed: int) -> None:
             down_until[fault.target] = fault.at + fault.duration
 
 
-def test_most_pauses_outlast_the_session_so_that_zombies_come_back() -> None:
+def test_most_pauses_outlast_the_session() -> None:
     """A paused worker mostly loses its tasks before it goes on."""
     pauses = [fault for seed in range(10) for fault in make_plan(seed, 200, **_CLUSTER) if fault.kind is Kind.PAUSE]
     assert sum(fault.duration > 2.0 for fault in pauses) > len(pauses) * 0.6
 
 
-def test_kinds_can_be_chosen() -> None:
+def test_plan_can_be_limited_to_some_kinds() -> None:
     """`only` leaves the other kinds out, and a worker alone gets no fault that needs a coordinator."""
     only = make_plan(1, 30, **_CLUSTER, only={Kind.KILL})
     assert {fault.kind for fault in only} == {Kind.KILL}
@@ -60,7 +60,7 @@ def test_kinds_can_be_chosen() -> None:
     assert {fault.target for fault in alone} == {"w0", "broker"}
 
 
-def test_a_plan_can_be_read() -> None:
+def test_described_plan_is_readable() -> None:
     """Each fault is one line with its time, kind, target and duration."""
     text = described([Fault(3, 12.5, Kind.CUT_BROKER, "w1", 2.25, "down")])
     assert text == "  3    12.50 s  cut broker       w1          for  2.25 s down\n"

@@ -96,7 +96,7 @@ def test_a_worker_that_waits_for_the_brokers_tells_its_coordinator(app_id, tmp_p
         running.stop()
 
 
-def test_a_worker_that_starts_after_trouble_is_a_member_without_any(broker, create_topic, app_id, tmp_path):
+def test_worker_that_recovers_at_start_joins_without_trouble(broker, create_topic, app_id, tmp_path):
     """The same process is taken in as soon as it knows its tasks."""
     source, target = create_topic("in"), create_topic("out")
     with coordinator(app_id) as service:
@@ -114,7 +114,7 @@ def test_a_worker_that_starts_after_trouble_is_a_member_without_any(broker, crea
             assert engine.members["w0"].runs == "r1"
 
 
-def test_a_worker_that_its_coordinator_does_not_let_in_is_not_ready(broker, create_topic, app_id, tmp_path):
+def test_worker_without_admission_is_not_ready(broker, create_topic, app_id, tmp_path):
     """It runs nothing and will not: whoever waits for it to be ready must not go on."""
     source, target = create_topic("in"), create_topic("out")
     with coordinator("another") as service:
@@ -127,7 +127,7 @@ def test_a_worker_that_its_coordinator_does_not_let_in_is_not_ready(broker, crea
             assert f"does not serve application '{app_id}'" in text
 
 
-def test_brokers_that_speak_something_else_are_told_from_brokers_that_are_away(broker, app_id, tmp_path):
+def test_unusable_protocol_is_told_from_unreachable_brokers(broker, app_id, tmp_path):
     """Who writes SASL where there is none should not look for a broker that runs."""
     settings = {
         "http.port": 0,
@@ -147,7 +147,7 @@ def test_a_host_that_does_not_exist_is_named(app_id, tmp_path):
     running.stop()
 
 
-def test_what_has_been_waited_for_longest_is_the_trouble(monkeypatch):
+def test_longest_wait_is_reported_as_the_trouble(monkeypatch):
     """And nothing is one before its usual time."""
     clock = [100.0]
     monkeypatch.setattr(waiting.time, "monotonic", lambda: clock[0])

@@ -41,7 +41,7 @@ def reason_of(query):
     return raised.value.reason
 
 
-def test_a_copy_answers_only_when_it_may(copied):
+def test_copy_answers_only_stale_queries(copied):
     """Without an allowance the active task answers, even where a copy is at hand; with one the copy at hand does."""
     application, _, standby, other = copied
     for worker in application.workers:
@@ -54,7 +54,7 @@ def test_a_copy_answers_only_when_it_may(copied):
     assert (answer.value, answer.staleness) == (2, None)
 
 
-def test_a_copy_stands_in_for_an_owner_that_is_gone(copied):
+def test_copy_answers_for_a_dead_owner(copied):
     """Availability for staleness: reads go on while the active task is nowhere."""
     application, partition, standby, other = copied
     application.owners[partition].drop(partition)
@@ -145,7 +145,7 @@ def test_a_copy_cannot_prove_a_position(copied):
         store.get("key", position=bound, max_staleness=timedelta(hours=1), timeout=SHORT)
 
 
-def test_a_position_of_a_topic_the_store_does_not_read_is_refused(copied):
+def test_position_of_an_unread_topic_is_refused(copied):
     """It could never be proven, so it is not passed over in silence."""
     application, _, _, other = copied
     with pytest.raises(QueryFailed, match="'elsewhere' is no topic that the tasks of store 'counts' read") as raised:
@@ -153,7 +153,7 @@ def test_a_position_of_a_topic_the_store_does_not_read_is_refused(copied):
     assert raised.value.reason is FailureReason.BAD_REQUEST
 
 
-def test_only_what_is_committed_is_seen_unless_asked(copied):
+def test_only_committed_rows_are_read_by_default(copied):
     """Uncommitted reads go to the active task, wherever they are asked for."""
     application, partition, standby, other = copied
     application.put("counts", "key", count(3), commit=False)
@@ -168,7 +168,7 @@ def test_only_what_is_committed_is_seen_unless_asked(copied):
     assert store.get("key", isolation="read_uncommitted") == 2
 
 
-def test_a_loop_that_does_not_turn_is_not_waited_for_beyond_the_deadline(copied):
+def test_stuck_loop_is_not_waited_for_beyond_the_deadline(copied):
     """Committed reads need no turn of the loop; uncommitted ones say what is wrong."""
     application, partition, _, _ = copied
     owner = application.owners[partition]
@@ -183,7 +183,7 @@ def test_a_loop_that_does_not_turn_is_not_waited_for_beyond_the_deadline(copied)
     assert stuck.result(10)
 
 
-def test_a_warm_up_copy_is_a_copy(copied):
+def test_warm_up_answers_like_a_standby(copied):
     """Its role does not matter, only how far it is."""
     application, partition, standby, _ = copied
     standby.alter(partition, role=Role.WARM_UP)

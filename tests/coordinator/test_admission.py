@@ -14,7 +14,7 @@ def starting(worker: str = "w0", incarnation: str = "w0-2", **fields: object) ->
     return Heartbeat(APP, worker, incarnation, 1, "", **{"trouble": TROUBLE, "revision": "r2", **fields})
 
 
-def test_a_refused_worker_is_remembered_with_what_it_runs_and_what_differs() -> None:
+def test_refused_worker_is_remembered_with_the_differences() -> None:
     """Whoever rolls out a new topology learns why it is not taken in."""
     driver, kafka = Driver(), Kafka()
     settled(driver, fleet(kafka, 1))
@@ -28,7 +28,7 @@ def test_a_refused_worker_is_remembered_with_what_it_runs_and_what_differs() -> 
     assert driver.engine.changes == before + 1
 
 
-def test_a_refusal_that_repeats_itself_is_no_news_and_keeps_its_time() -> None:
+def test_repeated_refusal_keeps_its_time_and_is_no_news() -> None:
     """Refused workers ask again every second."""
     driver, kafka = Driver(), Kafka()
     settled(driver, fleet(kafka, 1))
@@ -58,7 +58,7 @@ def test_refusals_for_other_reasons_are_not_kept() -> None:
     assert not driver.engine.refused
 
 
-def test_a_refusal_is_forgotten_when_its_worker_is_taken_in_gone_ended_or_silent() -> None:
+def test_refusal_ends_when_its_worker_is_admitted_or_gone() -> None:
     """It stands as long as the worker stands outside."""
     driver, kafka = Driver(), Kafka()
     members = fleet(kafka, 1)
@@ -90,7 +90,7 @@ def test_a_refusal_is_forgotten_when_its_worker_is_taken_in_gone_ended_or_silent
     assert not driver.engine.refused
 
 
-def test_a_pinned_topology_is_kept_when_nobody_runs_it_any_more() -> None:
+def test_pinned_topology_stays_when_nobody_runs_it() -> None:
     """The only worker comes back with another one: it waits until somebody allows it."""
     driver, kafka = Driver(), Kafka()
     settled(driver, fleet(kafka, 1))
@@ -125,7 +125,7 @@ def test_a_pinned_application_without_a_topology_takes_the_first_one() -> None:
     assert driver.engine.topology.hash == "h1"
 
 
-def test_a_worker_that_is_about_to_start_is_seen_and_gets_nothing() -> None:
+def test_starting_worker_is_shown_and_gets_no_tasks() -> None:
     """It is no member: nothing is placed on it, and what its last process had goes on to others."""
     driver, kafka = Driver(), Kafka()
     workers = fleet(kafka, 2)
@@ -140,7 +140,7 @@ def test_a_worker_that_is_about_to_start_is_seen_and_gets_nothing() -> None:
     assert all(each.trouble is None for each in driver.engine.view(None).members)
 
 
-def test_a_worker_that_nobody_knew_shows_while_it_starts() -> None:
+def test_new_worker_is_shown_while_it_starts() -> None:
     """The first worker of an application may wait for the brokers too."""
     driver = Driver()
     driver.engine.heartbeat(starting(), 0)
@@ -151,7 +151,7 @@ def test_a_worker_that_nobody_knew_shows_while_it_starts() -> None:
     assert not driver.engine.starting
 
 
-def test_a_start_that_goes_through_ends_the_trouble() -> None:
+def test_completed_start_ends_the_trouble() -> None:
     """The first heartbeat with a topology makes it a member; one that came late changes nothing."""
     driver, kafka = Driver(), Kafka()
     driver.engine.heartbeat(starting(incarnation="w0-1"), 0)
@@ -162,7 +162,7 @@ def test_a_start_that_goes_through_ends_the_trouble() -> None:
     assert driver.engine.members["w0"].alive
 
 
-def test_what_a_member_runs_and_its_trouble_are_shown_and_are_news() -> None:
+def test_member_revision_and_trouble_are_shown_and_are_news() -> None:
     """People and tools see them in the list of members."""
     driver, kafka = Driver(), Kafka()
     workers = fleet(kafka, 1)
@@ -196,7 +196,7 @@ def test_progress_alone_is_no_news() -> None:
     assert not changed(40)
 
 
-def test_the_pinned_topology_takes_the_place_of_another_that_nobody_runs_any_more() -> None:
+def test_pinned_topology_replaces_one_that_nobody_runs() -> None:
     """Going back from a topology that was let in for a while."""
     driver, kafka = Driver(), Kafka()
     settled(driver, fleet(kafka, 1))
