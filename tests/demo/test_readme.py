@@ -145,6 +145,15 @@ def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], kubectl:
         for line in filter(None, recipe(command).splitlines()):
             assert shutil.which(Path(line.split()[0]).name, path=str(Path(sys.executable).parent)), line
 
+    def make_check(command: str) -> None:
+        planned = recipe(command)
+        assert "ruff check" in planned
+        assert "-m pytest" in planned
+
+    def make_soak(command: str) -> None:
+        assert "python -m tests.soak" in recipe(command)
+        assert "--minutes" in shell.run("python -m tests.soak --help")
+
     def make_bench(command: str) -> None:
         assert "python -m bench" in recipe(command)
         assert "usage" in shell.run("python -m bench --help").lower()
@@ -191,7 +200,7 @@ def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], kubectl:
     carry_out(
         README,
         {
-            "make demo": make_demo, "make test": make_test, "make lint": make_lint, "make bench": make_bench,
+            "make demo": make_demo, "make test": make_test, "make check": make_check, "make lint": make_lint, "make soak": make_soak, "make bench": make_bench,
             "make docs": make_docs, "make e2e": make_e2e, "kubectl": kubectl, "make venv": make_venv, "source .venv/bin/activate": activate,
             "millpond dev": dev, "millpond dev status": dev_command, "millpond dev scale": dev_command,
             "millpond dev kill": dev_command, "millpond dev drain": dev_command, "millpond topology": topology, "millpond run": run, "curl": curl,

@@ -22,6 +22,8 @@ from tests.operating.stage import App, Stage, about
 from tests.operating.world import World
 
 LANES = 2
+SAMPLE = 2
+"""Writes of a scenario after which a real operator is killed, too."""
 #: The lease of one that was killed is deleted; one that lives must not lose it to a machine that is busy.
 SETTINGS = {"LEASE_DURATION": "60s", "LEASE_RENEW_DEADLINE": "50s", "LEASE_RETRY_PERIOD": "1s"}
 #: Writes of one run may come in another order or number than those of the next one.
@@ -184,12 +186,12 @@ def _lanes(world: World, count: int, directory) -> Iterator[list[Stage]]:
             world.api.delete("Namespace", None, name)
 
 
-def _check(world: World, name: str, directory, subtests, capsys, sample: int | None = None) -> None:
+def _check(world: World, name: str, directory, subtests, capsys, sample: random.Random | None = None) -> None:
     with _lanes(world, 1 if sample else LANES, directory) as stages:
         began = time.monotonic()
         lanes = Lanes(SCENARIOS[name], stages)
         wanted, writes = lanes.undisturbed()
-        numbers = itertools.count(1) if sample is None else random.sample(range(1, writes + 1), sample)
+        numbers = itertools.count(1) if sample is None else sample.sample(range(1, writes + 1), SAMPLE)
         points = lanes.disturbed(wanted, writes, numbers)
         with capsys.disabled():
             print(f"\n    {name}: {writes} writes, {len(points)} runs in {time.monotonic() - began:.0f} s")
@@ -210,6 +212,6 @@ def test_kill_after_any_write_converges_to_the_same_state(name, world, tmp_path,
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_real_operators_that_are_killed_end_the_same_too(name, real_world, tmp_path, subtests, capsys):
+def test_real_operators_that_are_killed_end_the_same_too(name, real_world, tmp_path, subtests, capsys, seed):
     """As processes on a real API server, after some of the writes."""
-    _check(real_world, name, tmp_path, subtests, capsys, sample=2)
+    _check(real_world, name, tmp_path, subtests, capsys, random.Random(seed))
