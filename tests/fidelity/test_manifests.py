@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.api import Api, Object
 from tests.cluster.apiserver import SharedApiServer
 from tests.cluster.background import Background
-from tests.cluster.fidelity import Twins, outcome, twin_servers
+from tests.fidelity.comparing import Twins, outcome, twin_servers
 from tests.support.kafka import eventually
 
 POD: Object = {
@@ -114,7 +114,11 @@ MANIFESTS: dict[str, Object] = {
     "PersistentVolumeClaim": _object(
         "v1",
         "PersistentVolumeClaim",
-        spec={"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        spec={
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "fast",  # other tests make a default class on the real server
+        },
     ),
     "StatefulSet": _object("apps/v1", "StatefulSet", spec=SET),
     "ControllerRevision": _object("apps/v1", "ControllerRevision", revision=3, data={"spec": {"b": [1, {"c": None}]}}),

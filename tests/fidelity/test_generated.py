@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.apiserver import SharedApiServer
 from tests.cluster.background import Background
-from tests.cluster.fidelity import Twins, outcome, twin_servers
+from tests.fidelity.comparing import Twins, outcome, twin_servers
 
 _MANAGERS = st.sampled_from(["one", "two", "three"])
 _WORD = st.sampled_from(["a", "b", ""])
