@@ -14,6 +14,11 @@ _FAULT_S = 3.5
 _CHAOS_AROUND_S = 45.0
 """What a chaos run takes before the first fault and after the last."""
 _FULL_FAULTS = 200
+_KILLS = (
+    "tests/exactly_once/test_kill_nine.py",
+    "tests/exactly_once/test_crash_points.py",
+    "tests/chaos/test_chaos.py",
+)
 _SCENARIOS = ("rollback", "upgrade", "create", "scale", "delete")
 
 
@@ -36,8 +41,8 @@ class Part:
     shortest_s: float = 20.0
 
 
-def _pytest(seed: int, *arguments: str) -> list[str]:
-    return [_PYTHON, "-m", "pytest", "-n", "0", "-q", "--soak", "--seed", str(seed), *arguments]
+def _pytest(seed: int, *arguments: str, jobs: int = 0) -> list[str]:
+    return [_PYTHON, "-m", "pytest", "-n", str(jobs), "-q", "--seed", str(seed), *arguments]
 
 
 def _chaos(seed: int, left_s: float | None) -> list[str]:
@@ -45,33 +50,32 @@ def _chaos(seed: int, left_s: float | None) -> list[str]:
     return [_PYTHON, "-m", "tests.chaos", "--faults", str(faults), "--seed", str(seed)]
 
 
-def _kills(seed: int, _left_s: float | None) -> list[str]:
-    return _pytest(seed, "tests/exactly_once", "tests/chaos", "-m", "broker or process")
+def _kills(seed: int, left_s: float | None) -> list[str]:
+    chosen = _KILLS if left_s is None else (_KILLS[seed % len(_KILLS)],)
+    return _pytest(seed, "--soak", *chosen)
 
 
-def _crashes(seed: int, left_s: float | None) -> list[str]:
-    chosen = [] if left_s is None else ["-k", _SCENARIOS[seed % len(_SCENARIOS)]]
-    return _pytest(seed, "tests/operating/test_crash_at_every_write.py", "-m", "apiserver", *chosen)
+def _operators(seed: int, left_s: float | None) -> list[str]:
+    if left_s is None:
+        return _pytest(seed, "--soak", "tests/operating", "-m", "apiserver")
+    crashes = "tests/operating/test_crash_at_every_write.py"
+    return _pytest(seed, "--soak", crashes, "-m", "apiserver", "-k", _SCENARIOS[seed % len(_SCENARIOS)])
 
 
-def _operators(seed: int, _left_s: float | None) -> list[str]:
-    return _pytest(seed, "tests/operating", "tests/many_workers", "tests/ownership", "-m", "slow")
+def _fuzz(seed: int, left_s: float | None) -> list[str]:
+    plain = "hypothesis and not (broker or apiserver or process)"
+    return _pytest(seed, "-m", plain, *(["--soak"] if left_s is None else []), jobs=2)
 
 
 def _model(_seed: int, left_s: float | None) -> list[str]:
     return [_PYTHON, "-m", "tests.ownership.checker", *([] if left_s is not None else ["--deep"])]
 
 
-def _fuzz(seed: int, _left_s: float | None) -> list[str]:
-    plain = "hypothesis and not (broker or apiserver or process)"
-    return [_PYTHON, "-m", "pytest", "-n", "2", "-q", "--soak", "--seed", str(seed), "-m", plain]
-
-
 PARTS = (
     Part("chaos", 0.35, _chaos, shortest_s=90.0),
     Part("kill -9 and zombies", 0.2, _kills, shortest_s=120.0),
-    Part("operator crashes on a real API server", 0.25, _crashes, shortest_s=120.0),
-    Part("generated cases", 0.15, _fuzz, rounds=10, shortest_s=30.0),
+    Part("operator on a real API server", 0.25, _operators, shortest_s=150.0),
+    Part("generated cases", 0.15, _fuzz, rounds=3, shortest_s=40.0),
     Part("model of ownership", 0.05, _model, shortest_s=60.0),
 )
 """In the order in which they run."""
