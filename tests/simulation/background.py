@@ -24,6 +24,7 @@ from millpond.protocol import clock
 from tests.cluster import waiting
 from tests.cluster.background import Background
 from tests.simulation.loop import VirtualLoop, start_connection
+from tests.simulation.ordering import fixed_order
 from tests.simulation.processes import collect, silence
 
 __all__ = ("Submitted", "VirtualBackground", "VirtualClocks")
@@ -124,6 +125,7 @@ class VirtualBackground(Background):
         random.seed(self.seed)
         for patch in self._patches:
             patch.start()
+        self._tokens.enter_context(fixed_order())
         clocks, passing = clock.CURRENT.set(VirtualClocks(self.loop)), waiting.TIME.set(_VirtualTime(self))
         self._tokens.callback(clock.CURRENT.reset, clocks)
         self._tokens.callback(waiting.TIME.reset, passing)

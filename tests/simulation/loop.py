@@ -33,7 +33,6 @@ _LOCAL = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "::1", "", None})
 _MOST_CANCELLED = 1_000
 #: Turns after which garbage is looked for.
 _COLLECT_AFTER = 20_000
-_tasks = itertools.count()
 
 
 class Deadlock(AssertionError):
@@ -41,10 +40,10 @@ class Deadlock(AssertionError):
 
 
 class _Task(asyncio.Task):  # type: ignore[type-arg]
-    """A task whose place in sets is the same in each run, and which its process knows."""
+    """A task whose place in sets is the same in each run, and that its process knows."""
 
     def __init__(self, coroutine: Any, **options: Any) -> None:
-        self.number = next(_tasks)
+        self.number = next(options["loop"].numbers)
         context = options.get("context")
         process = processes.CURRENT.get() if context is None else context.get(processes.CURRENT)
         super().__init__(coroutine, **options)
@@ -74,6 +73,7 @@ class VirtualLoop(base_events.BaseEventLoop):
 
     Attributes:
         network: its ports and connections.
+        numbers: of tasks and connections: they are their hashes, so that sets of them have the same order in each run.
         processes: that are alive.
         undead: tasks of those that were killed which could not be closed.
         failures: what `call_exception_handler` was told.
@@ -83,6 +83,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         super().__init__()
         self._now = start
         self._turns = 0
+        self.numbers = itertools.count()
         self.network = Network()
         self.processes: dict[Process, None] = {}
         self.undead: list[asyncio.Task[Any]] = []

@@ -26,7 +26,6 @@ __all__ = ("Listener", "MemoryTransport", "Network", "Socket")
 HOST = "127.0.0.1"
 _FIRST_PORT = 40_000
 _HIGH_WATER, _LOW_WATER = 256 * 1024, 64 * 1024
-_numbers = itertools.count()
 
 
 class Socket:
@@ -50,7 +49,7 @@ class MemoryTransport(asyncio.Transport):
     def __init__(self, loop: VirtualLoop, port: int) -> None:
         super().__init__({"peername": (HOST, port), "sockname": (HOST, port), "socket": None})
         self._loop = loop
-        self._number = next(_numbers)
+        self._number = next(loop.numbers)
         self._context = contextvars.copy_context()
         self._process = processes.CURRENT.get()
         if self._process is not None:
