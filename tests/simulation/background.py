@@ -12,8 +12,8 @@ import contextlib
 import gc
 import os
 import random
-import time
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from unittest import mock
@@ -30,15 +30,16 @@ from tests.simulation.processes import collect, silence
 __all__ = ("Submitted", "VirtualBackground", "VirtualClocks")
 
 _TIMEOUT_S = 600.0
+_BEGINNING = datetime(2026, 3, 14, 15, tzinfo=UTC)
 T = TypeVar("T")
 
 
 class VirtualClocks(clock.Clocks):
-    """The clocks of a simulation: its wall clock begins at the real one, so that real certificates are valid."""
+    """The clocks of a simulation: their wall clock begins at the same moment in each run."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
-        self._unix_s = int(time.time()) - loop.time()
+        self._unix_s = _BEGINNING.timestamp() - loop.time()
 
     def monotonic(self) -> float:
         return self._loop.time()

@@ -22,8 +22,9 @@ import aiohttp
 import aiohttp.connector
 
 from tests.simulation import processes
-from tests.simulation.network import Listener, Network, Socket, tls_protocol
+from tests.simulation.network import Listener, Network, Socket
 from tests.simulation.processes import Process, collect
+from tests.simulation.tls import tls_protocol
 
 __all__ = ("Deadlock", "VirtualLoop")
 

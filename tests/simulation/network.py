@@ -11,12 +11,12 @@ import collections
 import contextvars
 import itertools
 import ssl
-from asyncio import sslproto
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation import processes
 from tests.simulation.processes import Process
+from tests.simulation.tls import tls_protocol
 
 if TYPE_CHECKING:
     from tests.simulation.loop import VirtualLoop
@@ -353,16 +353,3 @@ class Network:
 
 def _alive(process: Process | None) -> bool:
     return process is None or process.alive
-
-
-def tls_protocol(
-    loop: VirtualLoop,
-    protocol: asyncio.BaseProtocol,
-    tls: ssl.SSLContext,
-    *,
-    waiter: asyncio.Future[Any] | None = None,
-    server_side: bool = False,
-    server_hostname: str | None = None,
-) -> sslproto.SSLProtocol:
-    """TLS between a connection and a protocol."""
-    return sslproto.SSLProtocol(loop, protocol, tls, waiter, server_side, server_hostname)

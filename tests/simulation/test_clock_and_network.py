@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import time
 import uuid
 
@@ -12,8 +13,11 @@ import pytest
 from aiohttp import web
 
 from millpond.protocol import clock
+from millpond_operator.controllers.certificates import issued, load
 from tests.simulation.background import VirtualBackground
 from tests.simulation.loop import Deadlock
+
+_DAY_S = 86_400
 
 
 @pytest.fixture
@@ -113,6 +117,43 @@ def test_http_works_over_the_network_in_memory(background):
                 await session.get(f"http://127.0.0.1:{port}/")
 
     background.call(work())
+
+
+def test_certificates_expire_by_the_virtual_clock(background):
+    """Whatever the machine's clock says of them."""
+    made = issued(["localhost"], clock.now())
+    serving, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cadata=made.ca)
+    load(serving, made)
+
+    async def served(reader, writer):
+        writer.close()
+
+    async def serve():
+        server = await asyncio.start_server(served, "127.0.0.1", 0, ssl=serving)
+        return server.sockets[0].getsockname()[1]
+
+    async def connect():
+        reader, writer = await asyncio.open_connection("localhost", port, ssl=trusting)
+        assert await reader.read() == b""
+        writer.close()
+
+    port = background.call(serve())
+    background.sleep(89 * _DAY_S)
+    background.call(connect())
+    background.sleep(2 * _DAY_S)
+    with pytest.raises(ssl.SSLCertVerificationError, match="not valid"):
+        background.call(connect())
+
+
+def test_all_simulations_begin_at_the_same_moment():
+    """So that nothing in them depends on today."""
+
+    def beginning():
+        with VirtualBackground() as background:
+            background.sleep(1)
+            return clock.now()
+
+    assert beginning() == beginning()
 
 
 def test_the_same_seed_gives_the_same_random_numbers():
