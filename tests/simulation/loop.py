@@ -60,6 +60,20 @@ class _Task(asyncio.Task):  # type: ignore[type-arg]
         return self is other
 
 
+class _Future(asyncio.Future):  # type: ignore[type-arg]
+    """A future whose place in sets is the same in each run."""
+
+    number: int | None = None
+
+    def __hash__(self) -> int:
+        if self.number is None:
+            self.number = next(self.get_loop().numbers)  # type: ignore[attr-defined]
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
 def _forget(task: asyncio.Task[Any]) -> None:
     assert isinstance(task, _Task)
     assert task.process is not None
@@ -153,6 +167,9 @@ class VirtualLoop(base_events.BaseEventLoop):
         return handle
 
     call_soon_threadsafe = call_soon
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _Future(loop=self)
 
     def thaw(self, process: Process) -> None:
         """Let a frozen process go on with what was due meanwhile."""

@@ -1,4 +1,4 @@
-"""kopf keeps coroutines, resources and namespaces in sets. Give those that decide on the order of requests a fixed order.
+"""kopf and aiohttp keep coroutines, resources and connections in sets. Give those whose order has effects a fixed order.
 
 The order of such a set follows from addresses in memory and from the process's hash seed, so it differs between processes.
 """
@@ -7,26 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, MutableSet
 from typing import Any
 from unittest import mock
 
+import aiohttp
 from kopf._cogs.clients import scanning
 from kopf._core.reactor import orchestration
 
 __all__ = ("fixed_order",)
 
 _READ = ("_read_old_api", "_read_new_apis", "_read_version")
+_plain_init_connector = aiohttp.BaseConnector.__init__
 _spawn_missing_watchers = orchestration.spawn_missing_watchers
 
 
 @contextlib.contextmanager
 def fixed_order() -> Iterator[None]:
-    """Have kopf do things in the same order in each process."""
+    """Have both do things in the same order in each process."""
     with contextlib.ExitStack() as stack:
         for name in _READ:
             stack.enter_context(mock.patch.object(scanning, name, _as_task(getattr(scanning, name))))
         stack.enter_context(mock.patch.object(orchestration, "spawn_missing_watchers", _spawn_in_order))
+        stack.enter_context(mock.patch.object(aiohttp.BaseConnector, "__init__", _init_connector))
         yield
 
 
@@ -47,3 +50,30 @@ async def _spawn_in_order(
         watched_namespaces=sorted(watched_namespaces, key=lambda each: each or ""),
         **options,
     )
+
+
+def _init_connector(self: Any, *args: Any, **options: Any) -> None:
+    _plain_init_connector(self, *args, **options)
+    self._acquired = _OrderedSet()  # closing a connector closes these, one after the other
+
+
+class _OrderedSet(MutableSet[Any]):
+    """A set in the order in which its elements came."""
+
+    def __init__(self) -> None:
+        self._elements: dict[Any, None] = {}
+
+    def __contains__(self, element: object) -> bool:
+        return element in self._elements
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._elements)
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    def add(self, element: Any) -> None:
+        self._elements[element] = None
+
+    def discard(self, element: Any) -> None:
+        self._elements.pop(element, None)
