@@ -147,6 +147,8 @@ class VirtualBackground(Background):
                 patch.stop()
             random.setstate(self._before)
             self.loop.close()
+        if kind is None:
+            assert not self.loop.failures, f"Errors that nobody handled: {self.loop.failures}"
 
     def submit(self, work: Coroutine[Any, Any, Any]) -> Submitted:  # type: ignore[override]
         """Begin something there; it goes on whenever the loop runs."""

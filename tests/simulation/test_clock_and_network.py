@@ -15,7 +15,7 @@ from aiohttp import web
 from millpond.protocol import clock
 from millpond_operator.controllers.certificates import issued, load
 from tests.simulation.background import VirtualBackground
-from tests.simulation.loop import Deadlock
+from tests.simulation.loop import Deadlock, Livelock
 
 _DAY_S = 86_400
 
@@ -81,6 +81,45 @@ def test_asking_for_the_time_over_and_over_ends(background):
             await asyncio.sleep(0)
 
     background.call(spin())
+
+
+def test_a_task_that_never_pauses_is_named(background):
+    """Its run would not end."""
+
+    async def spin():
+        while True:  # noqa: ASYNC110 - that is the point
+            await asyncio.sleep(0)
+
+    background.loop.most_busy_turns = 1_000
+    background.submit(spin())
+    with pytest.raises(Livelock, match=r"1000 turns in a row: Task-\d+ \(.*spin\)"):
+        background.sleep(3_600)
+
+
+def test_many_pauses_are_no_livelock(background):
+    """However short they are."""
+
+    async def work():
+        for _ in range(3_000):
+            await asyncio.sleep(1e-3)
+
+    background.loop.most_busy_turns = 1_000
+    background.call(work())
+
+
+def test_an_error_that_nobody_handles_fails_the_simulation():
+    """When it ends."""
+
+    async def fail():
+        raise ZeroDivisionError
+
+    def scenario():
+        with VirtualBackground() as background:
+            background.submit(fail())
+            background.sleep(1)
+
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        scenario()
 
 
 def test_work_for_threads_is_done_at_once(background):
