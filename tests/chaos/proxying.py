@@ -44,7 +44,7 @@ class Proxy:
         self._up, self._down = asyncio.Event(), asyncio.Event()
         self._open()
         self._resets = False
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._writers: dict[asyncio.StreamWriter, None] = {}
         self.port = 0
         """Where it listens, once it was started."""
         self._server: asyncio.Server | None = None
@@ -94,13 +94,13 @@ class Proxy:
         except OSError:
             _reset(writer)
             return
-        pair = {writer, forth}
-        self._writers |= pair
+        pair = (writer, forth)
+        self._writers |= dict.fromkeys(pair)
         try:
             await asyncio.gather(self._pump(reader, forth, self._up), self._pump(back, writer, self._down))
         finally:
-            self._writers -= pair
             for each in pair:
+                self._writers.pop(each, None)
                 each.close()
 
     @staticmethod

@@ -67,7 +67,7 @@ class FaultProxy:
             self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             self._tls.load_cert_chain(authority.server("proxy", _HOST, "localhost"))
         self._faults: list[Fault] = []
-        self._watches: set[Watch] = set()
+        self._watches: dict[Watch, None] = {}
         self._silence: list[Match] = []
         self._holding = False
         self._down: Down | None = None
@@ -234,7 +234,7 @@ class FaultProxy:
         """Keep watches open, and let nothing come any more; `new` for those too that begin before `mend`."""
 
         async def silence() -> None:
-            for watch in self._watches:
+            for watch in list(self._watches):
                 watch.silent = watch.silent or match(watch.call)
             if new:
                 self._silence.append(match)
@@ -372,7 +372,7 @@ class FaultProxy:
             watch.silent = any(match(call) for match in self._silence)
             if self._holding:
                 watch.open.clear()
-            self._watches.add(watch)
+            self._watches[watch] = None
             passing = asyncio.create_task(relay(watch, upstream, response))
             ends: set[asyncio.Future[Any]] = {passing, watch.end}
             try:
@@ -386,7 +386,7 @@ class FaultProxy:
                 await response.write_eof()
                 return response
             finally:
-                self._watches.discard(watch)
+                self._watches.pop(watch, None)
                 passing.cancel()
                 await asyncio.gather(passing, return_exceptions=True)
 

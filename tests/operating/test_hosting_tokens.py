@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import time
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from millpond.protocol import clock
 from millpond_operator.controllers.tokens import AUDIENCE, TokenReviewer
 from millpond_operator.coordinator import Identity
 from millpond_operator.kubernetes import Unavailable
@@ -29,7 +29,7 @@ GOOD = {
 
 
 def token(lasts_s: float = 3_600, name: str = "") -> str:
-    claims = json.dumps({"exp": int(time.time() + lasts_s), "name": name}).encode()
+    claims = json.dumps({"exp": int(clock.unix_time() + lasts_s), "name": name}).encode()
     return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.signed"
 
 

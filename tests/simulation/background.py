@@ -12,8 +12,8 @@ import contextlib
 import gc
 import os
 import random
-import time
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from unittest import mock
@@ -24,20 +24,22 @@ from millpond.protocol import clock
 from tests.cluster import waiting
 from tests.cluster.background import Background
 from tests.simulation.loop import VirtualLoop, start_connection
+from tests.simulation.ordering import fixed_order
 from tests.simulation.processes import collect, silence
 
 __all__ = ("Submitted", "VirtualBackground", "VirtualClocks")
 
 _TIMEOUT_S = 600.0
+_BEGINNING = datetime(2026, 3, 14, 15, tzinfo=UTC)
 T = TypeVar("T")
 
 
 class VirtualClocks(clock.Clocks):
-    """The clocks of a simulation: its wall clock begins at the real one, so that real certificates are valid."""
+    """The clocks of a simulation: their wall clock begins at the same moment in each run."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
-        self._unix_s = int(time.time()) - loop.time()
+        self._unix_s = _BEGINNING.timestamp() - loop.time()
 
     def monotonic(self) -> float:
         return self._loop.time()
@@ -124,6 +126,7 @@ class VirtualBackground(Background):
         random.seed(self.seed)
         for patch in self._patches:
             patch.start()
+        self._tokens.enter_context(fixed_order())
         clocks, passing = clock.CURRENT.set(VirtualClocks(self.loop)), waiting.TIME.set(_VirtualTime(self))
         self._tokens.callback(clock.CURRENT.reset, clocks)
         self._tokens.callback(waiting.TIME.reset, passing)
@@ -144,6 +147,8 @@ class VirtualBackground(Background):
                 patch.stop()
             random.setstate(self._before)
             self.loop.close()
+        if kind is None:
+            assert not self.loop.failures, f"Errors that nobody handled: {self.loop.failures}"
 
     def submit(self, work: Coroutine[Any, Any, Any]) -> Submitted:  # type: ignore[override]
         """Begin something there; it goes on whenever the loop runs."""

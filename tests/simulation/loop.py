@@ -22,29 +22,35 @@ import aiohttp
 import aiohttp.connector
 
 from tests.simulation import processes
-from tests.simulation.network import Listener, Network, Socket, tls_protocol
+from tests.simulation.network import Listener, Network, Socket
 from tests.simulation.processes import Process, collect
+from tests.simulation.tls import tls_protocol
 
-__all__ = ("Deadlock", "VirtualLoop")
+__all__ = ("Deadlock", "Livelock", "VirtualLoop")
 
 #: Each turn takes so long, as it would anywhere: who asks for the time over and over sees it pass.
 _TURN_S = 5e-5
 _LOCAL = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "::1", "", None})
 _MOST_CANCELLED = 1_000
+#: Turns in a row in which something was ready to run: 50 virtual seconds without a pause.
+_MOST_BUSY_TURNS = 1_000_000
 #: Turns after which garbage is looked for.
 _COLLECT_AFTER = 20_000
-_tasks = itertools.count()
 
 
 class Deadlock(AssertionError):
     """Nothing can happen any more, and somebody still waits."""
 
 
+class Livelock(AssertionError):
+    """Something is always ready to run, so the clock never goes to the next timer."""
+
+
 class _Task(asyncio.Task):  # type: ignore[type-arg]
-    """A task whose place in sets is the same in each run, and which its process knows."""
+    """A task whose place in sets is the same in each run, and that its process knows."""
 
     def __init__(self, coroutine: Any, **options: Any) -> None:
-        self.number = next(_tasks)
+        self.number = next(options["loop"].numbers)
         context = options.get("context")
         process = processes.CURRENT.get() if context is None else context.get(processes.CURRENT)
         super().__init__(coroutine, **options)
@@ -54,6 +60,21 @@ class _Task(asyncio.Task):  # type: ignore[type-arg]
             self.add_done_callback(_forget, context=options.get("context"))
 
     def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class _Future(asyncio.Future):  # type: ignore[type-arg]
+    """A future whose place in sets is the same in each run."""
+
+    number: int | None = None
+    process: Process | None = None
+
+    def __hash__(self) -> int:
+        if self.number is None:
+            self.number = next(self.get_loop().numbers)  # type: ignore[attr-defined]
         return self.number
 
     def __eq__(self, other: object) -> bool:
@@ -74,15 +95,19 @@ class VirtualLoop(base_events.BaseEventLoop):
 
     Attributes:
         network: its ports and connections.
+        numbers: of tasks and connections: they are their hashes, so that sets of them have the same order in each run.
         processes: that are alive.
         undead: tasks of those that were killed which could not be closed.
-        failures: what `call_exception_handler` was told.
+        failures: what `call_exception_handler` was told, but for errors of killed processes.
+        most_busy_turns: in a row, before it raises Livelock.
     """
 
     def __init__(self, start: float = 1_000.0) -> None:
         super().__init__()
         self._now = start
-        self._turns = 0
+        self._turns = self._busy_turns = 0
+        self.most_busy_turns = _MOST_BUSY_TURNS
+        self.numbers = itertools.count()
         self.network = Network()
         self.processes: dict[Process, None] = {}
         self.undead: list[asyncio.Task[Any]] = []
@@ -111,6 +136,11 @@ class VirtualLoop(base_events.BaseEventLoop):
             if not scheduled:
                 raise Deadlock(f"Nothing can happen any more at {self._now:.3f} s.\n{self._dump()}")
             self._now = max(self._now, scheduled[0]._when)
+            self._busy_turns = 0
+        self._busy_turns += 1
+        if self._busy_turns > self.most_busy_turns:
+            self._busy_turns = 0
+            raise Livelock(f"Something is ready to run in {self.most_busy_turns} turns in a row: {self._ready_tasks()}")
         while scheduled and scheduled[0]._when <= self._now:
             handle = heapq.heappop(scheduled)
             handle._scheduled = False
@@ -151,6 +181,11 @@ class VirtualLoop(base_events.BaseEventLoop):
         return handle
 
     call_soon_threadsafe = call_soon
+
+    def create_future(self) -> asyncio.Future[Any]:
+        future = _Future(loop=self)
+        future.process = processes.CURRENT.get()
+        return future
 
     def thaw(self, process: Process) -> None:
         """Let a frozen process go on with what was due meanwhile."""
@@ -243,6 +278,12 @@ class VirtualLoop(base_events.BaseEventLoop):
             return
         self.failures.append(context)
         self.default_exception_handler(context)
+
+    def _ready_tasks(self) -> str:
+        """The names of the tasks that run next."""
+        owners = (getattr(handle._callback, "__self__", None) for handle in self._ready)
+        tasks = [each for each in owners if isinstance(each, asyncio.Task)]
+        return ", ".join(f"{task.get_name()} ({getattr(task.get_coro(), '__qualname__', '?')})" for task in tasks)
 
     def _dump(self) -> str:
         text = io.StringIO()

@@ -11,12 +11,12 @@ import collections
 import contextvars
 import itertools
 import ssl
-from asyncio import sslproto
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation import processes
 from tests.simulation.processes import Process
+from tests.simulation.tls import tls_protocol
 
 if TYPE_CHECKING:
     from tests.simulation.loop import VirtualLoop
@@ -26,7 +26,6 @@ __all__ = ("Listener", "MemoryTransport", "Network", "Socket")
 HOST = "127.0.0.1"
 _FIRST_PORT = 40_000
 _HIGH_WATER, _LOW_WATER = 256 * 1024, 64 * 1024
-_numbers = itertools.count()
 
 
 class Socket:
@@ -50,7 +49,7 @@ class MemoryTransport(asyncio.Transport):
     def __init__(self, loop: VirtualLoop, port: int) -> None:
         super().__init__({"peername": (HOST, port), "sockname": (HOST, port), "socket": None})
         self._loop = loop
-        self._number = next(_numbers)
+        self._number = next(loop.numbers)
         self._context = contextvars.copy_context()
         self._process = processes.CURRENT.get()
         if self._process is not None:
@@ -354,16 +353,3 @@ class Network:
 
 def _alive(process: Process | None) -> bool:
     return process is None or process.alive
-
-
-def tls_protocol(
-    loop: VirtualLoop,
-    protocol: asyncio.BaseProtocol,
-    tls: ssl.SSLContext,
-    *,
-    waiter: asyncio.Future[Any] | None = None,
-    server_side: bool = False,
-    server_hostname: str | None = None,
-) -> sslproto.SSLProtocol:
-    """TLS between a connection and a protocol."""
-    return sslproto.SSLProtocol(loop, protocol, tls, waiter, server_side, server_hostname)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import time
 import uuid
 
@@ -12,8 +13,11 @@ import pytest
 from aiohttp import web
 
 from millpond.protocol import clock
+from millpond_operator.controllers.certificates import issued, load
 from tests.simulation.background import VirtualBackground
-from tests.simulation.loop import Deadlock
+from tests.simulation.loop import Deadlock, Livelock
+
+_DAY_S = 86_400
 
 
 @pytest.fixture
@@ -79,6 +83,45 @@ def test_asking_for_the_time_over_and_over_ends(background):
     background.call(spin())
 
 
+def test_a_task_that_never_pauses_is_named(background):
+    """Its run would not end."""
+
+    async def spin():
+        while True:  # noqa: ASYNC110 - that is the point
+            await asyncio.sleep(0)
+
+    background.loop.most_busy_turns = 1_000
+    background.submit(spin())
+    with pytest.raises(Livelock, match=r"1000 turns in a row: Task-\d+ \(.*spin\)"):
+        background.sleep(3_600)
+
+
+def test_many_pauses_are_no_livelock(background):
+    """However short they are."""
+
+    async def work():
+        for _ in range(3_000):
+            await asyncio.sleep(1e-3)
+
+    background.loop.most_busy_turns = 1_000
+    background.call(work())
+
+
+def test_an_error_that_nobody_handles_fails_the_simulation():
+    """When it ends."""
+
+    async def fail():
+        raise ZeroDivisionError
+
+    def scenario():
+        with VirtualBackground() as background:
+            background.submit(fail())
+            background.sleep(1)
+
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        scenario()
+
+
 def test_work_for_threads_is_done_at_once(background):
     """Its errors come where its results would."""
 
@@ -113,6 +156,43 @@ def test_http_works_over_the_network_in_memory(background):
                 await session.get(f"http://127.0.0.1:{port}/")
 
     background.call(work())
+
+
+def test_certificates_expire_by_the_virtual_clock(background):
+    """Whatever the machine's clock says of them."""
+    made = issued(["localhost"], clock.now())
+    serving, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cadata=made.ca)
+    load(serving, made)
+
+    async def served(reader, writer):
+        writer.close()
+
+    async def serve():
+        server = await asyncio.start_server(served, "127.0.0.1", 0, ssl=serving)
+        return server.sockets[0].getsockname()[1]
+
+    async def connect():
+        reader, writer = await asyncio.open_connection("localhost", port, ssl=trusting)
+        assert await reader.read() == b""
+        writer.close()
+
+    port = background.call(serve())
+    background.sleep(89 * _DAY_S)
+    background.call(connect())
+    background.sleep(2 * _DAY_S)
+    with pytest.raises(ssl.SSLCertVerificationError, match="not valid"):
+        background.call(connect())
+
+
+def test_all_simulations_begin_at_the_same_moment():
+    """So that nothing in them depends on today."""
+
+    def beginning():
+        with VirtualBackground() as background:
+            background.sleep(1)
+            return clock.now()
+
+    assert beginning() == beginning()
 
 
 def test_the_same_seed_gives_the_same_random_numbers():

@@ -2,26 +2,65 @@
 
 from __future__ import annotations
 
-from tests.operating.scene import BASE, merged, scene_of
-from tests.simulation.world import simulated_world
+import json
+import os
+import subprocess
+import sys
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_TIMEOUT_S = 60
 
 
-def _calls(seed, directory):
-    """What an operator asks for while an application is made, upgraded and deleted."""
-    directory.mkdir()
-    with simulated_world(seed) as world, scene_of(world, directory, "same") as scene:
-        for image in ("delays:1", "delays:2"):
-            scene.apply("one", merged(BASE, {"replicas": 2, "image": image}))
-            scene.await_settled("one")
-        scene.delete("StreamApp", "one")
-        scene.eventually(lambda: not scene.find("StreamApp", "one"), "it goes")
-        began = scene.proxy.calls[0].at
-        return [(str(call), round(call.at - began, 3)) for call in scene.proxy.calls]
+@pytest.fixture(scope="module")
+def sequences(processes, tmp_path_factory):
+    """The requests of two processes with different hash seeds: of seed 7 in the one, of seeds 8 and 7 in the other."""
+    directory = tmp_path_factory.mktemp("sequences")
+    files = (directory / "first.json", directory / "second.json")
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.simulation.sequence", str(file), *seeds],
+            cwd=_ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for file, seeds, hash_seed in zip(files, (("7",), ("8", "7")), ("1", "2"), strict=True)
+    ]
+    try:
+        for child in children:
+            output, _ = child.communicate(timeout=_TIMEOUT_S)
+            assert child.returncode == 0, output
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    (seven,), (eight, seven_again) = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+    return seven, seven_again, eight
 
 
-def test_the_same_seed_gives_the_same_sequence_of_calls(tmp_path):
-    """And another one gives another."""
-    first, again, other = (_calls(seed, tmp_path / name) for name, seed in (("1", 7), ("2", 7), ("3", 8)))
+def test_same_seed_repeats_all_calls_in_another_process(sequences):
+    """Even if that process has another hash seed and simulated something else before."""
+    first, again, _ = sequences
     assert len(first) > 100
-    assert first == again
-    assert first != other
+    differences = [pair for pair in zip_longest(first, again) if pair[0] != pair[1]]
+    assert not differences, f"the first of {len(differences)} differences: {differences[0]}"
+
+
+def test_another_seed_gives_other_moments_and_order(sequences):
+    """What is asked for is the same thing under other names; when, and in which order, follows from the seed."""
+    first, _, other = sequences
+
+    def asked(calls):
+        return [(verb, resource) for verb, resource, *_ in calls]
+
+    def moments(calls):
+        return [at for *_, at in calls]
+
+    assert set(asked(first)) == set(asked(other))
+    assert asked(first) != asked(other)
+    assert moments(first) != moments(other)

@@ -150,6 +150,24 @@ def test_a_killed_process_reaches_nobody_while_it_is_buried(background, process)
     assert not server.lines
 
 
+def test_errors_of_killed_processes_fail_no_simulation():
+    """Nobody was left to handle them."""
+    failed = []
+
+    async def fail():
+        future = asyncio.get_running_loop().create_future()
+        future.set_exception(ZeroDivisionError())
+        failed.extend((future, asyncio.current_task()))
+        raise ZeroDivisionError
+
+    with VirtualBackground() as background:
+        process = Process(background.loop, "one")
+        process.spawn(fail())
+        background.sleep(1)
+        process.kill()
+        failed.clear()
+
+
 def test_a_frozen_process_can_be_killed(background, process):
     """It never goes on."""
     seen = []

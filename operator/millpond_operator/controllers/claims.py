@@ -73,5 +73,5 @@ class Claims:
         left.remove(key)
         if not left:
             del self._claims[what]
-        for each in {*left, *same_id}:
+        for each in dict.fromkeys((*left, *sorted(same_id))):
             self._enqueue(each)

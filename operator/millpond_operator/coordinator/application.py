@@ -206,7 +206,7 @@ class Application:
         began = clock.monotonic()
         self._regrant = None
         try:
-            self._wake(self.engine.regrant())
+            self._wake(sorted(self.engine.regrant()))
         except Exception:
             log.exception("%s: orders could not be worked out; the assignment is made anew", self.engine.application)
             self.engine.failed()
@@ -264,7 +264,7 @@ class Application:
         changed = engine.publish()
         if changed:
             log.info("%s: epoch %d.%d has news for %s.", engine.application, *engine.epoch, _workers(len(changed)))
-        self._wake(changed)
+        self._wake(sorted(changed))
         self._after_change()
 
 

@@ -228,7 +228,7 @@ class _Connector(aiohttp.TCPConnector):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._opened: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
+        self._opened: weakref.WeakKeyDictionary[asyncio.Transport, None] = weakref.WeakKeyDictionary()
 
     async def connect(
         self,
@@ -238,7 +238,7 @@ class _Connector(aiohttp.TCPConnector):
     ) -> aiohttp.connector.Connection:
         connection = await super().connect(req, traces, timeout)
         if connection.transport is not None:
-            self._opened.add(connection.transport)
+            self._opened[connection.transport] = None
         return connection
 
     async def close(self, *, abort_ssl: bool = False) -> None:

@@ -114,7 +114,7 @@ class Watching:
         self._dead = asyncio.Event()
         self._deaths = 0
         """How often in a row the watches delivered nothing."""
-        self._to_list: set[Watched] = set()
+        self._to_list: dict[Watched, None] = {}
         self._wake = asyncio.Event()
         self.synced = asyncio.Event()
         """Set once everything was listed."""
@@ -182,7 +182,7 @@ class Watching:
                 self._dead.set()
             if clock.monotonic() >= next_list:
                 next_list = clock.monotonic() + interval * random.uniform(0.8, 1.2)
-                self._to_list.update(self._watched)
+                self._to_list |= dict.fromkeys(self._watched)
             try:
                 while self._to_list:
                     await self._list_all(next(iter(self._to_list)))
@@ -193,16 +193,16 @@ class Watching:
 
     def _listed_by_watch(self, watched: Watched) -> None:
         """A watch began from a list, which tells nothing of what went before it: a list of ours does."""
-        self._to_list.add(watched)
+        self._to_list[watched] = None
         self._wake.set()
 
     async def _list_all(self, watched: Watched) -> None:
-        self._to_list.discard(watched)
+        self._to_list.pop(watched, None)
         try:
             for namespace in self._scopes(watched.kind):
                 await self._list(watched, namespace)
         except BaseException:
-            self._to_list.add(watched)
+            self._to_list[watched] = None
             raise
 
     async def _list(self, watched: Watched, namespace: str | None) -> None:

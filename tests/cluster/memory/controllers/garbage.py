@@ -23,10 +23,10 @@ class GarbageCollector(Controller):
         item = change.entry.object
         metadata = item["metadata"]
         uid = metadata["uid"]
-        owners = {each["uid"] for each in metadata.get("ownerReferences") or ()}
-        before = set()
+        owners = _owners(item)
+        before: dict[str, None] = {}
         if change.before is not None:
-            before = {each["uid"] for each in change.before.object["metadata"].get("ownerReferences") or ()}
+            before = _owners(change.before.object)
         if change.type == "DELETED":
             self._there.pop(uid, None)
             for owner in before | owners:
@@ -37,13 +37,13 @@ class GarbageCollector(Controller):
                 self.add("", dependent)
             return
         self._there[uid] = (change.kind, metadata.get("namespace", ""), metadata["name"])
-        for owner in before - owners:
+        for owner in [each for each in before if each not in owners]:
             self._forget(owner, uid)
             if owner in self._there:
                 self.add("", owner)
         for owner in owners:
             self._dependents.setdefault(owner, {})[uid] = None
-        if (owners and owners != before) or "deletionTimestamp" in metadata:
+        if (owners and owners.keys() != before.keys()) or "deletionTimestamp" in metadata:
             self.add("", uid)
 
     def _forget(self, owner: str, uid: str) -> None:
@@ -156,3 +156,8 @@ class GarbageCollector(Controller):
             return None
         entry = self.cluster.store.get(*found)
         return entry.object if entry is not None else None
+
+
+def _owners(item: Object) -> dict[str, None]:
+    """The uids of an object's owners, in their order."""
+    return {each["uid"]: None for each in item["metadata"].get("ownerReferences") or ()}
