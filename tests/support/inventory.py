@@ -21,7 +21,9 @@ def count(source: str) -> Counter[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             found["functions"] += 1
-        elif isinstance(node, ast.Assert) or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "raises"):
+        elif isinstance(node, ast.Assert) or (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "raises"
+        ):
             found["assertions"] += 1
     return found
 
