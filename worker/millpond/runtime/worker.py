@@ -340,7 +340,7 @@ class Worker:
         librdkafka asks when an answer about metadata arrives over a connection that is up, and otherwise every 0.5 s.
         The first answer may end the connection to the bootstrap address; the second one comes over the one that stays.
         """
-        topic = next(iter(self._assembly.plan.partitions))
+        topic = next(iter(self._assembly.plan.partitions), None)
         if answers(producer, topic, _CONNECT_S):
             answers(producer, topic, _CONNECT_S)
         return producer
