@@ -56,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_SESSION] = {
             "directory": str(directory), "bootstrap": bootstrap, "seed": str(config.option.seed)
         }  # fmt: skip
+    seeds.RUN = config.option.seed
     if getattr(config.option, "hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(config.option.seed)
 
@@ -114,8 +115,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed:
         own = getattr(item, "funcargs", {}).get("tmp_path")
         run = Path(item.config.stash[_SESSION]["directory"])
-        kept = evidence.collect(item.nodeid, item.config.option.seed, own, run)
-        report.sections.append(("evidence", f"logs and seed are in {kept}"))
+        try:
+            told = f"logs and seed are in {evidence.collect(item.nodeid, item.config.option.seed, own, run)}"
+        except OSError as error:  # the failure itself is what matters
+            told = f"logs and seed could not be kept: {error}"
+        report.sections.append(("evidence", told))
     return report
 
 

@@ -17,6 +17,7 @@ from tests.support import kafka
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_brokers")
 def test_one_command_runs_an_application_from_nothing(
     start: Callable[..., Process], application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,9 @@ __all__ = ("API_SERVER", "CONTROLLER_MANAGER", "ETCD", "BinariesMissing", "build
 KUBERNETES = "v1.34.2"
 ETCD_RELEASE = "v3.6.5"
 
+_LONGEST_S = 1800.0
+"""For one step of a build: a network that hangs must not hold up a run of tests for ever."""
+
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
@@ -170,15 +173,21 @@ def _link_flags(source: _Source) -> str:
 
 
 def _go(go: str, where: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [go, *arguments],
-        cwd=where,
-        env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [go, *arguments],
+            cwd=where,
+            env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LONGEST_S,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise BinariesMissing(
+            f"`go {' '.join(arguments[:2])}` in {where} took more than {late.timeout:g} s; see that Go reaches its modules."
+        ) from late
     if done.returncode != 0:
         last = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-5:])
         raise BinariesMissing(f"`go {' '.join(arguments[:2])}` in {where} failed; its last lines:\n{last}")

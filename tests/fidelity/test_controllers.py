@@ -98,10 +98,10 @@ def test_claims_belong_to_whom_the_policy_says(deleted: str, scaled: str, client
         }
 
     mine = ["StatefulSet"] if deleted == "Delete" else []
-    eventually(lambda: owners() == {"state-s-0": mine, "state-s-1": mine}, "they belong to the set", 20.0)
+    eventually(lambda: owners() == {"state-s-0": mine, "state-s-1": mine}, "they belong to the set")
     client.scale("StatefulSet", space, "s", 1)
     left = {"state-s-0": mine} | ({"state-s-1": mine} if scaled == "Retain" else {})
-    eventually(lambda: owners() == left, "the last one goes, or stays", 20.0)
+    eventually(lambda: owners() == left, "the last one goes, or stays")
 
 
 def test_a_set_that_is_made_anew_adopts_its_pods(client: Api, space: str) -> None:
@@ -178,7 +178,7 @@ def test_a_job_ends_as_its_pod_does(phase: str, type: str, client: Api, space: s
         found = client.get("Job", space, "j").get("status", {}).get("conditions", ())
         return {each["type"] for each in found if each["status"] == "True"}
 
-    eventually(lambda: type in conditions(), f"the job is {type}", 20.0)
+    eventually(lambda: type in conditions(), f"the job is {type}")
     status = client.get("Job", space, "j")["status"]
     assert status.get(phase.lower()) == 1
     assert "active" not in status
@@ -193,7 +193,7 @@ def test_a_job_has_a_deadline(client: Api, space: str) -> None:
         found = client.get("Job", space, "j").get("status", {}).get("conditions", ())
         return {each["reason"] for each in found if each["type"] == "Failed"}
 
-    eventually(lambda: reasons() == {"DeadlineExceeded"}, "the job has failed", 20.0)
+    eventually(lambda: reasons() == {"DeadlineExceeded"}, "the job has failed")
     eventually(lambda: not client.list("Pod", space), "its pod is gone")
 
 
@@ -211,6 +211,6 @@ def test_a_budget_counts_pods_that_are_ready(client: Api, space: str) -> None:
         status = client.get("PodDisruptionBudget", space, "s").get("status", {})
         return [status.get(each) for each in ("currentHealthy", "desiredHealthy", "expectedPods", "disruptionsAllowed")]
 
-    eventually(lambda: counted() == [2, 1, 2, 1], "they are counted", 20.0)
+    eventually(lambda: counted() == [2, 1, 2, 1], "they are counted")
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "s-0", "namespace": space}}
     client.request("POST", f"{path_of('Pod', space, 's-0')}/eviction", eviction)

@@ -26,6 +26,7 @@ from tests.cluster.background import Background
 from tests.simulation.loop import VirtualLoop, start_connection
 from tests.simulation.ordering import fixed_order
 from tests.simulation.processes import collect, silence
+from tests.support import seeds
 
 __all__ = ("Submitted", "VirtualBackground", "VirtualClocks")
 
@@ -95,7 +96,7 @@ class VirtualBackground(Background):
     """A virtual loop, and randomness from a seed, as long as the `with` block.
 
     Args:
-        seed: of all that is random; without one, a new one.
+        seed: of all that is random; without one, that of the run of tests.
 
     Attributes:
         loop: the loop.
@@ -103,7 +104,7 @@ class VirtualBackground(Background):
     """
 
     def __init__(self, seed: int | None = None) -> None:
-        self.seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+        self.seed = seed if seed is not None else seeds.fresh() if seeds.RUN is None else seeds.RUN
         self.loop: VirtualLoop = VirtualLoop()
         self._random = random.Random(self.seed)
         self._before: Any = None

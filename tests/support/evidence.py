@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support import seeds
+
 __all__ = ("DIRECTORY", "collect")
 
 DIRECTORY = Path(__file__).parents[2] / "build" / "failed"
@@ -33,8 +35,8 @@ def collect(name: str, seed: int, own: Path | None, run: Path) -> Path:
     """
     directory = DIRECTORY / re.sub(r"\W+", "-", name).strip("-")[-150:]
     shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    (directory / "seed.txt").write_text(f"pytest --seed {seed} '{name}'\n")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "seed.txt").write_text(f"pytest --seed {seed} '{seeds.plain(name)}'\n")
     for root in (run,) if own is None else (own, run):
         for file in _worth_keeping(root):
             _copy_end(file, directory / root.name / file.relative_to(root))

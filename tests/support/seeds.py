@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 import zlib
 
-__all__ = ("derived", "fresh")
+__all__ = ("RUN", "derived", "fresh", "plain")
 
 _LIMIT = 2**32
+RUN: int | None = None
+"""The seed of this run of tests; None outside of one."""
 
 
 def fresh() -> int:
@@ -22,4 +25,9 @@ def derived(seed: int, name: str) -> int:
         seed: of the run.
         name: the test's node id.
     """
-    return (seed ^ zlib.crc32(name.encode())) % _LIMIT
+    return (seed ^ zlib.crc32(plain(name).encode())) % _LIMIT
+
+
+def plain(name: str) -> str:
+    """Return a node id without the group that pytest-xdist appends to it."""
+    return re.sub(r"@[\w-]+$", "", name)

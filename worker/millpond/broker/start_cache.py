@@ -29,13 +29,18 @@ def class_archive(java: Path, classpath: str) -> Path:
 
 
 def restore_formatted(data: Path, classpath: str) -> bool:
-    """Copy the metadata of an empty data directory to `data`; return False when none has been kept yet."""
+    """Copy the metadata of an empty data directory to `data`; return False when none can be had."""
     kept = _formatted(classpath)
     if not kept.is_dir():
         return False
     data.mkdir(parents=True, exist_ok=True)
-    for name in reversed(_FORMATTED):  # the one that says that all is there comes last
-        shutil.copyfile(kept / name, data / name)
+    try:
+        for name in reversed(_FORMATTED):  # the one that says that all is there comes last
+            shutil.copyfile(kept / name, data / name)
+    except OSError:  # another user's, or gone meanwhile: the caller formats it
+        for name in _FORMATTED:
+            (data / name).unlink(missing_ok=True)
+        return False
     return True
 
 
@@ -47,6 +52,7 @@ def keep_formatted(data: Path, classpath: str) -> None:
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix="formatted-", dir=kept.parent))
+        made.chmod(0o755)  # other users may share the cache
         for name in _FORMATTED:
             shutil.copyfile(data / name, made / name)
         try:
@@ -68,9 +74,14 @@ def new_class_archive(java: Path, classpath: str) -> Iterator[list[str]]:
     if archive.exists():
         yield []
         return
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="classes-", dir=archive.parent) as directory:
-        made = Path(directory) / archive.name
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        directory = tempfile.TemporaryDirectory(prefix="classes-", dir=archive.parent)
+    except OSError:  # a cache that others fill: brokers start without an archive
+        yield []
+        return
+    with directory as place:
+        made = Path(place) / archive.name
         yield [f"-XX:ArchiveClassesAtExit={made}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         if made.exists():  # a Java runtime without an archive of its own cannot write one
             made.replace(archive)

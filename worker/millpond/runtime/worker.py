@@ -340,9 +340,9 @@ class Worker:
         librdkafka asks when an answer about metadata arrives over a connection that is up, and otherwise every 0.5 s.
         The first answer may end the connection to the bootstrap address; the second one comes over the one that stays.
         """
-        topic = next(iter(self._assembly.plan.partitions), None)
-        if answers(producer, topic, _CONNECT_S):
-            answers(producer, topic, _CONNECT_S)
+        # A question of a producer may create the topic it names. Brokers make this one by themselves.
+        if answers(producer, "__consumer_offsets", _CONNECT_S):
+            answers(producer, "__consumer_offsets", _CONNECT_S)
         return producer
 
     def _restore_progress(self, restoration: Restoration) -> None:
