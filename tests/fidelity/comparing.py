@@ -40,7 +40,7 @@ class Twins(NamedTuple):
     real: Api
 
     def agree(self, scenario: Callable[[Api, str], Any]) -> Any:
-        """Play a scenario on both, each in a namespace of its own; what came of it, which has to be the same.
+        """Play a scenario on both servers, in a namespace each; return the result, which has to be the same.
 
         Args:
             scenario: gets a client and a namespace, and returns what it saw.

@@ -23,7 +23,7 @@ def process(background):
 
 
 class Server:
-    """Echoes lines, and knows what came."""
+    """Echo lines, and remember those received."""
 
     def __init__(self, tls=None):
         self.lines = []

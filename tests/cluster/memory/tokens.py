@@ -47,7 +47,7 @@ class Tokens:
         return token
 
     def who(self, token: str) -> User | None:
-        """Whose token it is, for this server; None when it is nobody's."""
+        """Return the owner of a token for this server; None for an unknown token."""
         found = self._users.get(token)
         if found is not None:
             return found
@@ -147,7 +147,7 @@ class Tokens:
         return {**given, "kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "status": status}
 
     def _reviewed(self, token: str, audiences: list[str]) -> tuple[User | None, list[str]]:
-        """Whose token it is, and for which of these audiences; or why it is nobody's."""
+        """Return the owner of a token and the audiences it is for, or why it is rejected."""
         claims = self._claims.get(token)
         if claims is None:
             return None, ["invalid bearer token"]
