@@ -21,7 +21,7 @@ demo: venv ## Run the flights demo: three workers on a real broker, exactly once
 	@$(BIN)/python examples/flights/demo.py $(ARGS)
 
 .PHONY: check
-check: venv ## Check what needs nothing but Python, in a minute: style, types, layers, and every plain test
+check: venv ## Check what needs nothing but Python, soon: style, types, layers, and every plain test
 	@$(MAKE) --no-print-directory --output-sync=target -j 2 lint plain
 
 # What needs nothing but Python, by the marks that tests/support/needs.py derives.
