@@ -22,7 +22,7 @@ demo: venv ## Run the flights demo: three workers on a real broker, exactly once
 
 .PHONY: check
 check: venv ## Check what needs nothing but Python, soon: style, types, layers, and every plain test
-	@$(MAKE) --no-print-directory --output-sync=target -j 2 lint plain
+	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # What needs nothing but Python, by the marks that tests/support/needs.py derives.
 PLAIN := not (broker or apiserver or process or slow)
