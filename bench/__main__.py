@@ -7,8 +7,8 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,12 +26,23 @@ from rich.progress import (
 
 from bench import latency, throughput
 from bench.cluster import BROKER, Cluster
-from bench.data import load
+from bench.data import Rows, load
 from bench.progress import Drain
-from bench.report import show
+from bench.report import GUARANTEE_NAMES, show
 from bench.sides import SIDES, Commands, Job, RunFailed, SideName
 from bench.statistics import Case, Latency, Throughput
-from bench.workloads import DESCRIPTIONS, GUARANTEES, KEYS, VALUE_BYTES, WORKLOADS, Data, Guarantee, WorkloadName
+from bench.workloads import (
+    DESCRIPTIONS,
+    GUARANTEES,
+    KEY_COUNTS,
+    KEYED_WORKLOADS,
+    KEYS,
+    VALUE_BYTES,
+    WORKLOADS,
+    Data,
+    Guarantee,
+    WorkloadName,
+)
 from millpond.broker import EmbeddedBroker
 from millpond.broker.jars import paths
 from millpond.broker.java import find_jdk
@@ -40,7 +51,7 @@ from millpond.errors import MillpondError
 _COMMIT_MS: Final = 100
 _LATENCY_COMMIT_MS: Final = (10, 100, 1000)
 _LATENCY_PARTITIONS: Final = 10
-_WIDTH: Final = 130  # of the output when it goes to a file
+_WIDTH: Final = 140  # of the output when it goes to a file
 _DATA_AGE_MS: Final = (
     3_600_000  # the oldest record is an hour old: inside every retention, before anything that is written now
 )
@@ -57,7 +68,7 @@ class Bench:
     progress: Progress
     throughputs: dict[Case, Throughput] = field(default_factory=dict)
     latencies: dict[Case, Latency] = field(default_factory=dict)
-    _loaded: set[int] = field(default_factory=set)
+    _loaded: set[str] = field(default_factory=set)
     _runs: int = 0
 
     def throughput(self, cases: list[Case], repeats: int, deadline: float) -> None:
@@ -65,13 +76,13 @@ class Bench:
 
         No pair is begun after `deadline` (monotonic seconds) except in the first round.
         """
+        self._warm(cases[0], lambda side: self._drain(side, cases[0]))
         rounds = self.progress.add_task("throughput", total=len(cases) * repeats, status="pairs")
         for repeat in range(repeats):
             for case in cases:
                 if repeat and time.monotonic() > deadline:
                     self.progress.console.print(f"Time is up: some cases have {repeat} pairs instead of {repeats}.")
                     return
-                self._load(case.partitions)
                 order = SIDES if repeat % 2 == 0 else SIDES[::-1]
                 pair = {side: self._drain(side, case) for side in order}
                 self.throughputs.setdefault(case, Throughput(case, self.data.records)).pairs.append(pair)
@@ -79,40 +90,52 @@ class Bench:
 
     def latency(self, cases: list[Case], repeats: int, rate: int, seconds: float) -> None:
         """All cases, the sides in turns; the samples of the repeats are put together."""
+        self._warm(cases[0], lambda side: self._latencies(side, cases[0], rate, seconds))
         rounds = self.progress.add_task("latency", total=len(cases) * repeats, status="pairs")
         for repeat in range(repeats):
             for case in cases:
                 order = SIDES if repeat % 2 == 0 else SIDES[::-1]
                 found = self.latencies.setdefault(case, Latency(case, rate))
                 for side in order:
-                    job = self._job(side, case, own_topics=True)
-                    with self._bar(f"{side} latency {case.guarantee} {case.commit_ms} ms", None) as bar:
-
-                        def told(what: str, bar: TaskID = bar) -> None:
-                            self.progress.update(bar, status=what)
-
-                        samples = latency.measure(
-                            self.commands, self.cluster, side, job, case.partitions, rate, seconds, told
-                        )
-                    found.samples.setdefault(side, []).extend(samples)
+                    found.samples.setdefault(side, []).extend(self._latencies(side, case, rate, seconds))
                 self.progress.advance(rounds)
 
+    def _warm(self, case: Case, run: Callable[[SideName], object]) -> None:
+        """Run both sides once for nothing: the broker is a JVM, and whoever meets it cold waits for its compiler."""
+        what = f"{case.workload}, {GUARANTEE_NAMES[case.guarantee]}, {case.partitions} partitions, commit every {case.commit_ms} ms"
+        for side in SIDES:
+            run(side)
+        self.progress.console.print(
+            f"The broker is warm: both sides ran once ({what}), and that is not in the figures."
+        )
+
+    def _latencies(self, side: SideName, case: Case, rate: int, seconds: float) -> list[float]:
+        with self._bar(f"{side} latency {case.guarantee} {case.commit_ms} ms", None) as bar:
+            return latency.measure(
+                self.commands, self.cluster, side, self._job(side, case, own_topics=True), case.partitions, rate, seconds,
+                lambda what: self.progress.update(bar, status=what),
+            )  # fmt: skip
+
     def _drain(self, side: SideName, case: Case) -> Drain:
-        title = f"{side} {case.workload} {case.guarantee}, {case.partitions} partitions"
+        self._load(case)
+        title = f"{side} {case.workload} {case.guarantee}, {case.partitions} partitions, {case.keys:,} keys"
         with self._bar(title, self.data.records) as bar:
             return throughput.measure(
                 self.commands, self.cluster, side, self._job(side, case), case.partitions, self.data.records,
                 lambda committed: self.progress.update(bar, completed=committed),
             )  # fmt: skip
 
-    def _load(self, partitions: int) -> None:
-        if partitions in self._loaded:
-            return
-        with self._bar(f"loading {partitions} partitions", None):
-            for topic in (_input(partitions), _table(partitions)):
-                self.cluster.create(topic, partitions)
-                load(self.cluster.bootstrap, topic, "table" if topic == _table(partitions) else "stream", self.data)
-        self._loaded.add(partitions)
+    def _load(self, case: Case) -> None:
+        data = replace(self.data, keys=case.keys)
+        wanted: list[tuple[str, Rows]] = [(_input(case), "stream")]
+        if case.workload == "join":
+            wanted.append((_table(case), "table"))
+        for topic, rows in wanted:
+            if topic not in self._loaded:
+                with self._bar(f"loading {case.partitions} partitions, {case.keys:,} keys", None):
+                    self.cluster.create(topic, case.partitions)
+                    load(self.cluster.bootstrap, topic, rows, data)
+                self._loaded.add(topic)
 
     def _job(self, side: SideName, case: Case, *, own_topics: bool = False) -> Job:
         self._runs += 1
@@ -122,8 +145,8 @@ class Bench:
             workload=case.workload,
             guarantee=case.guarantee,
             commit_ms=case.commit_ms,
-            input=f"in-{name}" if own_topics else _input(case.partitions),
-            table=f"table-{name}" if own_topics else _table(case.partitions),
+            input=f"in-{name}" if own_topics else _input(case),
+            table=f"table-{name}" if own_topics else _table(case),
             output=f"out-{name}",
             bootstrap=self.cluster.bootstrap,
             state=self.commands.build / "state" / name,
@@ -138,12 +161,34 @@ class Bench:
             self.progress.remove_task(bar)
 
 
-def _input(partitions: int) -> str:
-    return f"records-{partitions}"
+def _input(case: Case) -> str:
+    return f"records-{case.partitions}-{case.keys}"
 
 
-def _table(partitions: int) -> str:
-    return f"rows-{partitions}"
+def _table(case: Case) -> str:
+    return f"rows-{case.partitions}-{case.keys}"
+
+
+def usual_keys(keys: Sequence[int]) -> int:
+    """`KEYS` when it is one of `keys`, else the first of them."""
+    return KEYS if KEYS in keys else keys[0]
+
+
+def throughput_cases(
+    workloads: Sequence[WorkloadName], guarantees: Sequence[Guarantee], partitions: Sequence[int], keys: Sequence[int]
+) -> list[Case]:
+    """The lines of the throughput table, in the order in which they run.
+
+    `count` and `window` run with every number of keys on the first number of partitions, and with `usual_keys` on the others.
+    """
+    usual = usual_keys(keys)
+    return [
+        Case(workload, guarantee, _COMMIT_MS, count, distinct)
+        for count in partitions
+        for workload in workloads
+        for distinct in ((keys if count == partitions[0] else [usual]) if workload in KEYED_WORKLOADS else [KEYS])
+        for guarantee in guarantees
+    ]
 
 
 def _choices(_context: object, parameter: click.Parameter, value: str) -> list[str]:
@@ -172,6 +217,12 @@ def _numbers(_context: object, _parameter: object, value: str) -> list[int]:
 @click.option(
     "--partitions", default="10,1,100", callback=_numbers, help="Partition counts, in the order they are run."
 )
+@click.option(
+    "--keys",
+    default=",".join(map(str, KEY_COUNTS)),
+    callback=_numbers,
+    help="Distinct keys of count and window: all on the first partition count, 100000 (or the first) on the others.",
+)
 @click.option("--guarantees", default=",".join(GUARANTEES[::-1]), callback=_choices, help="Which guarantees.")
 @click.option("--repeats", default=3, type=click.IntRange(1), help="Pairs of runs per case.")
 @click.option("--records", default=1_500_000, type=click.IntRange(100_000), help="Records in the input topic.")
@@ -189,6 +240,7 @@ def main(
     quick: bool,
     workloads: list[WorkloadName],
     partitions: list[int],
+    keys: list[int],
     guarantees: list[Guarantee],
     repeats: int,
     records: int,
@@ -214,6 +266,7 @@ def main(
     latency_guarantees = guarantees
     if quick:
         partitions, guarantees, repeats, records = [10], ["exactly_once"], 1, min(records, 500_000)
+        keys = [usual_keys(keys)]
         latency_commits, latency_repeats, latency_guarantees, seconds = (100,), 1, ["exactly_once"], 5.0
     data = Data(records, seed, int(time.time() * 1000) - _DATA_AGE_MS)
     build = output.parent.absolute() / "bench"
@@ -223,17 +276,12 @@ def main(
             bootstrap = bootstrap_servers or stack.enter_context(_broker()).bootstrap_servers
         except (MillpondError, RunFailed) as error:
             raise click.ClickException(str(error)) from error
-        _introduce(console, data, workloads)
+        _introduce(console, data, workloads, keys)
         progress = stack.enter_context(_progress(console))
         bench = Bench(console, commands, Cluster(bootstrap), data, progress)
         try:
             if only != "latency":
-                cases = [
-                    Case(workload, guarantee, _COMMIT_MS, count)
-                    for count in partitions
-                    for workload in workloads
-                    for guarantee in guarantees
-                ]
+                cases = throughput_cases(workloads, guarantees, partitions, keys)
                 bench.throughput(cases, repeats, time.monotonic() + minutes * 60)
             if only != "throughput":
                 cases = [
@@ -267,10 +315,10 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _introduce(console: Console, data: Data, workloads: list[WorkloadName]) -> None:
+def _introduce(console: Console, data: Data, workloads: list[WorkloadName], keys: list[int]) -> None:
     console.print(
-        f"{data.records:,} records of {VALUE_BYTES} bytes (keys: 8 bytes more), {KEYS:,} keys drawn uniformly, "
-        f"seed {data.seed}; commit every {_COMMIT_MS} ms"
+        f"{data.records:,} records of {VALUE_BYTES} bytes (keys: 8 bytes more), keys drawn uniformly: {KEYS:,}, "
+        f"for count and window {', '.join(f'{each:,}' for each in keys)}; seed {data.seed}; commit every {_COMMIT_MS} ms"
     )
     for workload in workloads:
         console.print(f"  [bold]{workload}[/bold]: {DESCRIPTIONS[workload]}")
@@ -280,7 +328,12 @@ def _finish(bench: Bench, output: Path) -> None:
     """Write and show whatever was measured, also when the bench was interrupted."""
     throughputs = sorted(
         bench.throughputs.values(),
-        key=lambda each: (WORKLOADS.index(each.case.workload), each.case.partitions, each.case.guarantee),
+        key=lambda each: (
+            WORKLOADS.index(each.case.workload),
+            each.case.partitions,
+            each.case.keys,
+            each.case.guarantee,
+        ),
     )
     latencies = [each for each in bench.latencies.values() if set(each.samples) == set(SIDES)]
     if throughputs or latencies:

@@ -43,13 +43,19 @@ def load(bootstrap: str, topic: str, rows: Rows, data: Data) -> None:
         subprocess.CalledProcessError: when the loader fails; it has written why to standard error.
     """
     arguments = to_arguments(
-        bootstrap=bootstrap, topic=topic, rows=rows, records=data.records, seed=data.seed, start_ms=data.start_ms
-    )
+        bootstrap=bootstrap, topic=topic, rows=rows, records=data.records, seed=data.seed, start_ms=data.start_ms,
+        keys=data.keys,
+    )  # fmt: skip
     subprocess.run([sys.executable, "-m", "bench.data", *arguments], check=True)
 
 
 def _produce(options: dict[str, str]) -> None:
-    data = Data(records=int(options["records"]), seed=int(options["seed"]), start_ms=int(options["start_ms"]))
+    data = Data(
+        records=int(options["records"]),
+        seed=int(options["seed"]),
+        start_ms=int(options["start_ms"]),
+        keys=int(options["keys"]),
+    )
     failures: list[str] = []
 
     def failed(error: object, _message: Message) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.statistics import Latency, Throughput
 
-_GUARANTEES = {"at_least_once": "at least once", "exactly_once": "exactly once"}
+GUARANTEE_NAMES: Final = {"at_least_once": "at least once", "exactly_once": "exactly once"}
 
 
 def show(console: Console, throughputs: Sequence[Throughput], latencies: Sequence[Latency]) -> None:
@@ -28,6 +29,7 @@ def _throughput_table(throughputs: Sequence[Throughput]) -> Table:
     table.add_column("workload")
     table.add_column("guarantee")
     table.add_column("partitions", justify="right")
+    table.add_column("keys", justify="right")
     for side in ("millpond", "Kafka Streams"):
         table.add_column(f"{side}\nrecords/s", justify="right", no_wrap=True)
         table.add_column("\nCPU s", justify="right")
@@ -41,7 +43,7 @@ def _throughput_table(throughputs: Sequence[Throughput]) -> Table:
         if before not in {None, case.workload}:
             table.add_section()
         before = case.workload
-        cells = [case.workload, _GUARANTEES[case.guarantee], str(case.partitions)]
+        cells = [case.workload, GUARANTEE_NAMES[case.guarantee], str(case.partitions), f"{case.keys:,}"]
         for drain in (each.middle("millpond"), each.middle("kafka_streams")):
             cells += [f"{drain.rps:,.0f}", f"{drain.cpu_s_per_million:.2f}", f"{drain.rss_mb:,.0f}"]
         style = "green" if each.ratio >= 1 else "red"
@@ -64,7 +66,7 @@ def _latency_table(latencies: Sequence[Latency]) -> Table:
     table.add_column("p99\nratio", justify="right")
     for each in latencies:
         case = each.case
-        cells = [case.workload, _GUARANTEES[case.guarantee], f"{case.commit_ms} ms"]
+        cells = [case.workload, GUARANTEE_NAMES[case.guarantee], f"{case.commit_ms} ms"]
         for percentiles in (each.percentiles("millpond"), each.percentiles("kafka_streams")):
             cells += [f"{value:.0f}" for value in percentiles.values()]
         style = "green" if each.ratio <= 1 else "red"

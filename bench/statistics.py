@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bench.progress import Drain
 from bench.sides import SIDES, SideName
-from bench.workloads import Guarantee, WorkloadName
+from bench.workloads import KEYS, Guarantee, WorkloadName
 
 PERCENTILES: Final = (50, 95, 99)
 
@@ -23,6 +23,8 @@ class Case:
     guarantee: Guarantee
     commit_ms: int
     partitions: int
+    keys: int = KEYS
+    """Distinct keys of the input."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,11 @@ DESCRIPTIONS: Final[dict[WorkloadName, str]] = {
 }
 
 KEYS: Final = 100_000
-"""Distinct keys; drawn uniformly."""
+"""Distinct keys of `stateless` and `join`, and of the latency runs; drawn uniformly."""
+KEY_COUNTS: Final = (5_000, 100_000, 1_000_000)
+"""Distinct keys of `count` and `window`, whose cost is one per changed key and commit: one case for each."""
+KEYED_WORKLOADS: Final[tuple[WorkloadName, ...]] = ("count", "window")
+"""The workloads that run once for each number of keys."""
 VALUE_BYTES: Final = 100
 """Length of a record's value; its key is 8 bytes more."""
 TABLE_VALUE_BYTES: Final = 20
@@ -58,11 +62,13 @@ class Data:
     seed: int
     start_ms: int
     """Timestamp of the first record, epoch milliseconds."""
+    keys: int = KEYS
+    """Distinct keys."""
 
     def stream(self) -> Iterator[InputRecord]:
         """The records of the input topic in the order in which they are produced."""
         random_ = random.Random(self.seed)
-        keys = [key_of(number) for number in range(KEYS)]
+        keys = [key_of(number) for number in range(self.keys)]
         bodies = ["".join(random_.choices(_HEX, k=VALUE_BYTES)).encode() for _ in range(_BODIES)]
         chunk = 50_000
         for first in range(0, self.records, chunk):
@@ -76,7 +82,7 @@ class Data:
 
     def table(self) -> Iterator[InputRecord]:
         """The rows of the table topic: one per key, older than every record of the stream."""
-        for number in range(KEYS):
+        for number in range(self.keys):
             yield InputRecord(key_of(number), f"row {number}".ljust(TABLE_VALUE_BYTES, ".").encode(), self.start_ms - 1)
 
 

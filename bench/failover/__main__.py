@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,8 @@ from millpond.broker.java import find_jdk
 from millpond.errors import MillpondError
 
 _WIDTH: Final = 220
+WARM_S: Final = 15.0
+"""Seconds under load, once settled, that a side runs before the faults to warm the broker."""
 _FAULTS: Final[dict[SideName, tuple[Kind, ...]]] = {
     "millpond": ("kill_known", "kill_silent", "freeze", "leave", "restart", "grow"),
     # A death cannot be reported to a consumer group: there is its session timeout and nothing else.
@@ -116,21 +119,16 @@ def main(
                 EmbeddedBroker(directory / "broker", heap_mb=1024, properties=BROKER, jvm_options=JVM)
             )
             for side in chosen:
+                warming = _work(f"warm-{side}", broker, directory, session_timeout_ms, streams_transaction_timeout_ms)
+                _warm(console, warming, side, rate, broker.log_file)
+            for side in chosen:
                 schedule = [
                     kind
                     for repeat in range(repeats)
                     for kind in _FAULTS[side]
                     if (wanted is None or kind in wanted) and (kind != "grow" or repeat < grow_repeats)
                 ]
-                work = Work(
-                    application=f"failover-{side.replace('_', '-')}",
-                    bootstrap=broker.bootstrap_servers,
-                    input=f"in-{side}",
-                    output=f"out-{side}",
-                    directory=directory,
-                    session_ms=session_timeout_ms,
-                    transaction_ms=streams_transaction_timeout_ms,
-                )
+                work = _work(side, broker, directory, session_timeout_ms, streams_transaction_timeout_ms)
                 with _fleet(side, work, broker.log_file) as fleet:
                     outcomes.append(_measure(console, fleet, schedule, rate, seed, broker.log_file))
         except (MillpondError, RunFailed) as error:
@@ -144,6 +142,18 @@ def main(
         sys.exit(1)
 
 
+def _work(name: str, broker: EmbeddedBroker, directory: Path, session_ms: int, transaction_ms: int) -> Work:
+    return Work(
+        application=f"failover-{name.replace('_', '-')}",
+        bootstrap=broker.bootstrap_servers,
+        input=f"in-{name}",
+        output=f"out-{name}",
+        directory=directory,
+        session_ms=session_ms,
+        transaction_ms=transaction_ms,
+    )
+
+
 @contextlib.contextmanager
 def _fleet(side: SideName, work: Work, broker_log: Path) -> Iterator[Fleet]:
     if side == "millpond":
@@ -152,6 +162,20 @@ def _fleet(side: SideName, work: Work, broker_log: Path) -> Iterator[Fleet]:
         fleet = StreamsFleet(work, find_jdk() / "bin", paths("kafka-streams"), broker_log)
     with fleet.running():
         yield fleet
+
+
+def _warm(console: Console, work: Work, side: SideName, rate: int, broker_log: Path) -> None:
+    """Run a side under the load of the bench, without faults, for nothing: the broker is a JVM, and the first to meet it waits.
+
+    Raises:
+        RunFailed: when it does not settle, or a record is lost.
+    """
+    with _fleet(side, work, broker_log) as fleet:
+        outcome = _measure(console, fleet, [], rate, 0, broker_log)
+    Cluster(work.bootstrap).delete([work.input, work.output, f"{work.application}-"])
+    if outcome.failure is not None:
+        raise RunFailed(outcome.failure)
+    console.log(f"{side} ran {WARM_S:.0f} s without faults to warm the broker, which is not in the figures")
 
 
 def _measure(console: Console, fleet: Fleet, schedule: list[Kind], rate: int, seed: int, broker_log: Path) -> Outcome:
@@ -166,6 +190,8 @@ def _measure(console: Console, fleet: Fleet, schedule: list[Kind], rate: int, se
         conductor = Conductor(fleet, generator, probe, random.Random(seed), _teller(status, fleet.side))
         try:
             conductor.begin()
+            if not schedule:
+                time.sleep(WARM_S)
             for number, kind in enumerate(schedule):
                 console.log(f"{fleet.side} {number + 1}/{len(schedule)}: {kind}")
                 conductor.perform(kind)

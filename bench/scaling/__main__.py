@@ -100,6 +100,16 @@ class Bench:
             f"{application} {name}: {run.rps:,.0f} records/s, workers {run.worker_us:.2f} µs, broker {run.broker_us:.2f} µs a record"
         )
 
+    def warm(self, application: str) -> None:
+        """One run with the broker on its own core, for nothing: the broker is a JVM and has to be warm before it is measured.
+
+        Raises:
+            RunFailed: when the workers do not drain the input.
+        """
+        self.measure(application, "alone")
+        self.runs.clear()
+        self.console.log("the broker is warm: that run is not in the figures")
+
     def _drained(self, fleet: MillpondFleet, placement: Placement, load: Load) -> Run:
         workers = [f"w{number}" for number in range(len(placement.workers))]
         for worker, cores in zip(workers, placement.workers, strict=True):
@@ -185,6 +195,7 @@ def main(quick: bool, repeats: int, applications: str, records: int, seed: int, 
             broker = stack.enter_context(EmbeddedBroker(heap_mb=1024, properties=BROKER, jvm_options=JVM))
             for application in chosen:
                 bench = Bench(console, broker, directory, where, records // (4 if application == "busy" else 1), seed)
+                bench.warm(application)
                 for _ in range(1 if quick else repeats):
                     for name in where:
                         bench.measure(application, name)
