@@ -102,7 +102,7 @@ class TaskManager:
         self._unassigned_since: dict[TaskId, float] = {}
         self.registrar = Registrar(
             errands, cluster, offsets,
-            lambda task: (plan.inputs_of(task), plan.changelogs_of(task)),
+            lambda task: (self._plan.inputs_of(task), self._plan.changelogs_of(task)),
             fencing if config.exactly_once else None,
             self.start_of,
             self.topology,
@@ -547,6 +547,12 @@ class TaskManager:
             held.state, held.release_to, held.since = TaskState.ACQUIRING, None, time.monotonic()
         self._look_up([held.id for held in again], committed=True)
         self._count()
+
+    def adopt(self, plan: Plan) -> None:
+        """Take a plan whose tasks are the same and have more inputs. Go back then: tasks are made anew, with these."""
+        self._plan = plan
+        self._subtopologies = {each.id: each for each in plan.subtopologies}
+        self.stores.adopt(plan)
 
     def rebuild_corrupted(self, error: StateCorrupted) -> None:
         """Close everything, forget the local rows of a corrupted store, and take up again what was held."""
