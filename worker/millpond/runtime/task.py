@@ -68,7 +68,7 @@ class StreamTask:
         self._environment = environment
         self._entries, self._hooks = compile_graph(
             subtopology.sources, subtopology.processors, subtopology.sinks,
-            self.stores, global_stores, self.context, environment, remembered or {},
+            self.stores, global_stores, self.context, environment, remembered or {}, subtopology.order,
         )  # fmt: skip
         self.inputs: dict[str, RecordQueue] = {}
         self.group = PartitionGroup((), environment.max_task_idle_ms)
@@ -233,6 +233,7 @@ class StreamTask:
         self.commit_needed = False
         self.context.commit_requested = False
         self.context.message = None
+        self.context.origin = None
         self.context.headers = None
         for store in self.stores.values():
             store.revert()
