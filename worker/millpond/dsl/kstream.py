@@ -26,6 +26,7 @@ from millpond.topology import (
 )
 from millpond.topology.naming import validate_name
 from millpond.topology.processor_body import ProcessorBody
+from millpond.topology.suppliers import check_supply
 
 if TYPE_CHECKING:
     from millpond.dsl.ktable import KTable
@@ -251,6 +252,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             value: serde of the values it forwards.
             name: name of the node.
         """
+        check_supply(name or "process_values()", supplier, fixed_key=True)
         return self._process(supplier, "KSTREAM-PROCESSVALUES-", stores, name, self._key, value)
 
     # Topics

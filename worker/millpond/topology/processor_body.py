@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
-from millpond.errors import MillpondError, TopologyError
+from millpond.errors import TopologyError
 from millpond.topology.context import Cancellable, NodeContext, RecordContext, StreamForward, TaskId
 from millpond.topology.nodes import StoreBuilder
-from millpond.topology.processor import (
-    FixedKeyProcessor,
-    FixedKeyRecord,
-    Processor,
-    PunctuationType,
-    Record,
-)
+from millpond.topology.processor import FixedKeyProcessor, Processor, PunctuationType, ReceivedRecord, Record
+from millpond.topology.read_only import ReadOnlyStore
 
 __all__ = ("ProcessorBody", "supplied_stores")
 
@@ -35,6 +30,7 @@ class ProcessorBody:
     """Runs one user processor per task."""
 
     supplier: Callable[[], Processor[Any, Any, Any, Any] | FixedKeyProcessor[Any, Any, Any]]
+    reads_origin: ClassVar[bool] = True
 
     def bind(self, node: NodeContext) -> StreamForward:
         """Make the task's processor and the function that feeds it.
@@ -45,7 +41,8 @@ class ProcessorBody:
         processor = self.supplier()
         context = _ProcessorContext(node)
         if isinstance(processor, FixedKeyProcessor):
-            make: Callable[..., Any] = FixedKeyRecord
+            context = _FixedKeyContext(node)
+            make: Callable[..., Any] = ReceivedRecord
         elif isinstance(processor, Processor):
             make = Record
         else:
@@ -53,18 +50,24 @@ class ProcessorBody:
                 f"The supplier of processor '{node.name}' made a {type(processor).__name__}; "
                 "it has to make a new Processor or FixedKeyProcessor each time it is called."
             )
-        processor.init(context)
-        node.on_close(processor.close)
         task, failed, process = node.task, node.failed, processor.process
 
+        def init() -> None:
+            nonlocal process
+            processor.init(context)
+            process = processor.process
+            node.on_close(processor.close)
+
         def run(key: Any, value: Any, timestamp: int) -> None:
+            before, task.timestamp = task.timestamp, timestamp
             try:
                 process(make(key, value, timestamp, task.headers))
-            except MillpondError:
-                raise
             except Exception as error:
                 failed(error, key, value, timestamp)
+            finally:
+                task.timestamp = before
 
+        node.on_init(init)
         return run
 
 
@@ -114,16 +117,30 @@ class _ProcessorContext:
         self._task.request_commit()
 
     def get_state_store(self, name: str) -> Any:
-        return self._node.store(name)
+        store = self._node.store(name)
+        return ReadOnlyStore(store) if self._node.is_global(name) else store
 
     def record_metadata(self) -> RecordContext | None:
         task = self._task
         if task.topic is None:
             return None
-        return RecordContext(task.topic, task.partition, task.offset, task.stream_time, task.headers)
+        return RecordContext(task.topic, task.partition, task.offset, task.timestamp, task.headers)
 
     def current_system_time_ms(self) -> int:
         return self._task.now_ms()
 
     def current_stream_time_ms(self) -> int:
         return self._task.stream_time
+
+
+class _FixedKeyContext(_ProcessorContext):
+    """Forwards only records whose keys are those of records that the processor was given."""
+
+    def forward(self, record: Any, child: str | None = None) -> None:
+        if type(record) is not ReceivedRecord:
+            raise TopologyError(
+                f"Processor '{self._node.name}' forwards a {type(record).__name__} that it made itself, but a "
+                "FixedKeyProcessor keeps the keys of the records it is given; forward record.with_value(…), or use process() "
+                "with a Processor."
+            )
+        super().forward(record, child)

@@ -31,6 +31,7 @@ from millpond.topology.nodes import (
 )
 from millpond.topology.processor import FixedKeyProcessor, Processor
 from millpond.topology.processor_body import ProcessorBody, supplied_stores
+from millpond.topology.suppliers import check_supply
 from millpond.topology.timestamps import TimestampOf, timestamp_extractor
 
 __all__ = ("Topology",)
@@ -122,6 +123,7 @@ class Topology:
             )
         if not callable(supplier):
             raise TopologyError(f"The supplier of processor '{name}' cannot be called; give a Processor's class.")
+        check_supply(name, supplier)
         self.add_body(name, ProcessorBody(supplier), parents)
         for builder in supplied_stores(supplier):
             self.add_state_store(builder, name)
@@ -221,7 +223,12 @@ class Topology:
         self._check_topic_is_free(validate_topic(topic), source_name)
         self._source_topics[topic] = source_name
         self._add(SourceNode(source_name, (topic,), key, value, timestamp_extractor(timestamp), None, None, table=True))
-        body = processor if hasattr(processor, "bind") else ProcessorBody(processor)
+        if isinstance(processor, ProcessorBody):
+            check_supply(processor_name, processor.supplier)
+        elif not hasattr(processor, "bind"):
+            check_supply(processor_name, processor)
+            processor = ProcessorBody(processor)
+        body: Body = processor
         self._add(ProcessorNode(processor_name, body, (source_name,), (store,)))
         self._global_stores[store] = (source_name, processor_name, builder)
         return self
@@ -338,6 +345,7 @@ class Topology:
                         for store in stores
                         if store.logging or store.source_topic
                     },
+                    tuple(names),
                 )
             )
         return found
