@@ -104,6 +104,15 @@ def test_a_backend_is_a_sorted_dict(place, before, writes, gone, low, high, reve
         backend.end()
 
 
+@pytest.mark.parametrize(("first", "last"), [(b"z", b"a"), (b"z", None), (None, b"a")])
+def test_the_last_row_of_a_key_in_a_batch_counts(path, first, last):
+    """Rows are inserted in the order of their keys, and those of one key in the order given."""
+    with StateFile.open(path) as file:
+        file.write([("s", 0, [(PREFIX + b"k", first), (PREFIX + b"a", b"1"), (PREFIX + b"k", last)])])
+        kept = [] if last is None else [(PREFIX + b"k", last)]
+        assert content(file, "s") == [(PREFIX + b"a", b"1"), *kept]
+
+
 @pytest.mark.parametrize("place", helpers.BACKENDS)
 def test_several_scans_at_once_keep_their_own_bounds(place):
     """Scans made one after the other and read together each end at their own bound."""

@@ -42,7 +42,7 @@ _NO_OFFSET = -1
 _STALLED = "Write stall"
 _SHORTEST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.02
-_row_value = itemgetter(1)
+_row_key, _row_value = itemgetter(0), itemgetter(1)
 _FILE = re.compile(r"\b0*(\d+)\.sst\b")
 
 
@@ -341,6 +341,9 @@ class StateFile:
         try:
             for store, _, rows in groups:
                 handle = self._family(store).handle
+                ranges = rows.ranges if isinstance(rows, Rows) else ()
+                # Insertions in the order of keys go on from each other's place. Rows of one key stay in their order.
+                rows = sorted(rows, key=_row_key)
                 if all(map(_row_value, rows)):
                     # No deletion among them: one C loop.
                     batch.set_default_column_family(handle)
@@ -352,7 +355,7 @@ class StateFile:
                             delete(key, handle)
                         else:
                             put(key, value, handle)
-                for low, high in rows.ranges if isinstance(rows, Rows) else ():
+                for low, high in ranges:
                     delete_range(low, high, handle)
         finally:
             handle = None
