@@ -130,12 +130,13 @@ class Committer:
         if sum(store.dirty_bytes() for store in stores if store.caching) > self._cache_bytes:
             for task in self._manager.running:
                 self._send_changes(task)
-            self._collector.drain()
         return False
 
     def _send_changes(self, task: StreamTask) -> None:
         for store, rows in task.flush():
             self._collector.send_tracked((store.name, store.partition), rows)
+        # While the processor's caches still have what the stores have just forwarded.
+        self._collector.drain()
 
     def begin(self) -> None:
         """Flush all tasks, hand their records to the producer, and start the commit."""
