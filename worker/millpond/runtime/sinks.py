@@ -6,12 +6,15 @@ results go where their inner key goes (WindowedStreamPartitioner).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any
 
 from confluent_kafka import murmur2
 
 from millpond.serdes import Serde
+from millpond.state.columns import Columns, TakeColumns, with_columns
+from millpond.state.formats import window_start
 from millpond.topology import RecordContext, SinkNode
 
 from .context import TaskContext
@@ -64,7 +67,7 @@ def _plain(topic: str, key_serde: Serde[Any], value_serde: Serde[Any], task: Tas
         else:
             append((topic, raw_value, raw_key, ANY, None, None, timestamp, headers))
 
-    return sink
+    return with_columns(sink, _column_sink(topic, None, key_serde, value_serde, task))
 
 
 def _partial(
@@ -95,7 +98,46 @@ def _partial(
         else:
             append((topic, raw_value, raw_key, partition, None, None, timestamp, headers))
 
-    return sink
+    return with_columns(sink, _column_sink(topic, count, key_serde, value_serde, task))
+
+
+def _column_sink(
+    topic: str, count: int | None, key_serde: Serde[Any], value_serde: Serde[Any], task: TaskContext
+) -> TakeColumns | None:
+    """As `_plain`, or with a partition count as `_partial`, for whole columns.
+
+    Bytes that the store has made for its changelog are taken as they are, where the sink's serde is the store's.
+    """
+    outbox = task.outbox
+    if type(outbox) is not list:
+        return None  # one that notes where each record comes from
+    partition_by = key_serde.partition_by
+
+    def raw_keys_of(columns: Columns) -> list[bytes]:
+        window = columns.window
+        if window is None and key_serde is columns.key_serde:
+            return columns.raw_keys
+        if window is not None and key_serde.inner is columns.key_serde:
+            start = window_start(window[0])
+            return [raw_key + start for raw_key in columns.raw_keys]
+        return list(map(key_serde.serialize, columns.keys()))
+
+    def take(columns: Columns) -> bool:
+        if task.headers is not None:
+            return False
+        try:
+            raw_keys = raw_keys_of(columns)
+            same = value_serde is columns.value_serde
+            data = columns.data if same else list(map(value_serde.serialize, columns.values()))
+            partitions: Iterable[int] = repeat(ANY)
+            if partition_by is not None and count is not None:
+                partitions = [murmur2(partition_by(raw_key), count) for raw_key in raw_keys]
+        except Exception:
+            return False  # it fails again where it is sent by itself, and the handler hears of it
+        outbox.extend(zip(repeat(topic), data, raw_keys, partitions, repeat(None), repeat(None), columns.timestamps))
+        return True
+
+    return take
 
 
 def _chosen(

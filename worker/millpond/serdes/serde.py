@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from millpond.errors import SerializationError
 
@@ -48,6 +48,9 @@ class Serde(Generic[T]):
 
     partition_by: Callable[[bytes], bytes] | None = None
     """The part of a serialised key that decides its partition, where that is not all of it (windowed keys)."""
+
+    inner: Serde[Any] | None = None
+    """Of a key in a time window: the serde of the key itself, whose bytes come first, the window's start after them."""
 
     def for_topic(self, topic: str, is_key: bool) -> Serde[T]:
         """The serde to use for the keys (or values) of one topic. Called once per topic, never per record.

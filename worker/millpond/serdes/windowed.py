@@ -85,7 +85,7 @@ def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
 
     name = f"TimeWindowed({inner.name}, {size})"
     special = None if inner.specialize is None else specialize
-    return Serde(name, serialize, deserialize, inner.immutable, special, _without(8))
+    return Serde(name, serialize, deserialize, inner.immutable, special, _without(8), inner)
 
 
 def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:

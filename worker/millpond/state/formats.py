@@ -27,6 +27,7 @@ __all__ = (
     "segment_prefix",
     "split_window_key",
     "window_key",
+    "window_start",
     "window_suffix",
 )
 
@@ -87,6 +88,11 @@ def next_prefix(prefix: bytes) -> bytes | None:
 def window_suffix(start_ms: int, sequence: int = ABSENT_SEQUENCE) -> bytes:
     """What follows the key in a window store's changelog key."""
     return _start_and_sequence.pack(start_ms, sequence)
+
+
+def window_start(start_ms: int) -> bytes:
+    """What follows the key in a windowed key of a topic that is no changelog."""
+    return _long.pack(start_ms)
 
 
 def window_key(raw_key: bytes, start_ms: int, sequence: int = ABSENT_SEQUENCE) -> bytes:

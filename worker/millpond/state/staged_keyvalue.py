@@ -7,13 +7,14 @@ An entry is a tuple (value, timestamp); (None, timestamp) is a deletion or a key
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
+from millpond.state.columns import data_of, timestamp_of
 from millpond.state.encoding import Produced, encode_entries
 from millpond.state.formats import (
     PARTITION_LENGTH,
@@ -40,7 +41,7 @@ V = TypeVar("V")
 
 Entry = tuple[Any, int]
 
-_timestamp, _data = itemgetter(1), itemgetter(2)
+_timestamp = itemgetter(1)
 
 
 class _NoHeaders:
@@ -160,7 +161,7 @@ class StagedKeyValues(StagedStore[K, V]):
             # Taken out and put in again, so that changes are told in the order of the last puts.
             held = take(raw_key, None)
             entries[raw_key] = (value, timestamp)
-            dirty[raw_key] = (key, old if held is None else held[1], data)
+            dirty[raw_key] = (key, old if held is None else held[1], data, value, timestamp)
             if context.headers:
                 kept[raw_key] = context.headers
             elif kept:
@@ -180,7 +181,7 @@ class StagedKeyValues(StagedStore[K, V]):
                 held = take(raw_key, None)
                 # `old` may be the very object that user code has just changed into `value`: the entry's bytes cannot.
                 before = (entries.get(raw_key) or load(raw_key))[0] if held is None else held[1]
-                dirty[raw_key] = (key, before, data)
+                dirty[raw_key] = (key, before, data, data, timestamp)
             entries[raw_key] = (data, timestamp)
 
         return stage
@@ -238,15 +239,18 @@ class StagedKeyValues(StagedStore[K, V]):
         else:
             raw_keys, data = list(self._dirty), list(self._dirty.values())
             self._dirty.clear()
-            self._encode(out, raw_keys, data, list(map(self._entries.__getitem__, raw_keys)))
+            found = list(map(self._entries.__getitem__, raw_keys))
+            self._entry_size.sample(zip(raw_keys, found, strict=True))
+            self._encode(out, raw_keys, data, list(map(_timestamp, found)))
 
-    def _encode(self, out: list[Produced], raw_keys: list[bytes], data: list[bytes | None], found: list[Entry]) -> None:
+    def _encode(
+        self, out: list[Produced], raw_keys: Sequence[bytes], data: list[bytes | None], timestamps: list[int]
+    ) -> None:
         rows = self._flushed
-        self._entry_size.sample(zip(raw_keys, found, strict=True))
         encode_entries(
             raw_keys,
             data,
-            list(map(_timestamp, found)),
+            timestamps,
             timestamped=self.timestamped,
             topic=self.changelog_topic,
             partition=self.partition,
@@ -258,18 +262,22 @@ class StagedKeyValues(StagedStore[K, V]):
         self._row_size.sample(rows)
 
     def _flush_forwarding(self, out: list[Produced]) -> None:
-        changes, found = changed_since_flush(self._dirty, self._entries, told=self._listener is not None)
+        changes = changed_since_flush(self._dirty, told=self._listener is not None)
         headers, origins = self._dirty_headers.copy(), self._dirty_origins.copy()
         self._dirty_headers.clear()
         self._dirty_origins.clear()
         told = changes.values()
-        self._encode(out, list(changes), list(map(_data, told)), found)
+        data, timestamps = list(map(data_of, told)), list(map(timestamp_of, told))
+        self._entry_size.sample((raw_key, change[3:]) for raw_key, change in changes.items())
+        self._encode(out, list(changes), data, timestamps)
         if self._listener is not None:
+            if not headers and not origins and self._took_columns(changes, data, timestamps):
+                return
             serde = self.value_serde
             tell_changes(
                 self._listener,
                 self._context,
-                [(key, old, new, timestamp) for (key, old, _), (new, timestamp) in zip(told, found, strict=True)],
+                [(key, old, new, timestamp) for key, old, _, new, timestamp in told],
                 [(headers.get(raw_key), origins.get(raw_key)) for raw_key in changes] if headers or origins else None,
                 None if serde.immutable else serde.deserialize,
             )

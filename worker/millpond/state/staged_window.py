@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count, islice
-from operator import itemgetter
 from typing import Any, TypeVar
 
 import msgspec
 
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
+from millpond.state.columns import Change, data_of, timestamp_of
 from millpond.state.encoding import Produced, encode_entries
 from millpond.state.formats import (
     MAX_SEQUENCE,
@@ -42,7 +42,7 @@ from millpond.state.staging import (
     StoreContext,
     changed_since_flush,
 )
-from millpond.state.window_changes import WindowChange, noting_records, put_number, tell_window_changes
+from millpond.state.window_changes import noting_records, tell_window_changes
 
 __all__ = ("StagedWindows",)
 
@@ -51,11 +51,10 @@ V = TypeVar("V")
 
 Entry = tuple[Any, int]
 Dirty = dict[bytes, Any]
-"""Raw key -> encoded value; when caching, (key, value at the last flush, encoded value, number of the last put)."""
+"""Raw key -> encoded value; when caching, its `Change` and the number of the last put."""
 Window = tuple[dict[bytes, Entry], Dirty, bool]
 """Entries by raw key; the dirty ones; True when nothing of this window is in the backend but not in the entries."""
 
-_timestamp, _data = itemgetter(1), itemgetter(2)
 _MAX_LONG = 2**63 - 1
 _ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 
@@ -186,7 +185,7 @@ class StagedWindows(StagedStore[K, V]):
             if caching:
                 # Taken out and put in again, so that changes are told in the order of the last puts.
                 held = dirty.pop(raw_key, None)
-                dirty[raw_key] = (key, old if held is None else held[1], data, puts())
+                dirty[raw_key] = (key, old if held is None else held[1], data, value, timestamp, puts())
             else:
                 dirty[raw_key] = data
 
@@ -206,7 +205,7 @@ class StagedWindows(StagedStore[K, V]):
                 held = dirty.pop(raw_key, None)
                 # `old` may be the very object that user code has just changed into `value`: the entry's bytes cannot.
                 before = (entries.get(raw_key) or load(raw_key, start))[0] if held is None else held[1]
-                dirty[raw_key] = (key, before, data, puts())
+                dirty[raw_key] = (key, before, data, data, timestamp, puts())
             else:
                 dirty[raw_key] = data
             entries[raw_key] = (data, timestamp)
@@ -288,33 +287,46 @@ class StagedWindows(StagedStore[K, V]):
             start, (entries, dirty, _) = touched[-1]
             self._entry_size.sample((key, entries[key]) for key in dirty)
         written = len(self._flushed)
-        changes: list[WindowChange] = []
+        changed: list[tuple[int, dict[bytes, Change]]] = []
+        taken = False
         for start, (entries, dirty, _) in touched:
             if self.caching:
-                changes += self._changes(out, start, entries, dirty)
+                changes = changed_since_flush(dirty, told=self._listener is not None)
+                changed.append((start, changes))
+                told = changes.values()
+                data, timestamps = list(map(data_of, told)), list(map(timestamp_of, told))
+                self._encode(out, start, list(changes), data, timestamps)
+                if len(touched) == 1 and not self._dirty_headers and not self._dirty_origins:
+                    taken = self._took_columns(
+                        changes, data, timestamps, (start, min(start + self.window_size_ms, _MAX_LONG))
+                    )
             else:
                 raw_keys, data = list(dirty), list(dirty.values())
                 dirty.clear()
-                self._encode(out, start, raw_keys, data, list(map(entries.__getitem__, raw_keys)))
-        if len(touched) > 1:
-            changes.sort(key=put_number)
-        decode = None if self.value_serde.immutable else self.value_serde.deserialize
-        held = self._dirty_headers, self._dirty_origins
-        tell_window_changes(self._listener, self._context, changes, self.window_size_ms, *held, decode)
+                self._encode(out, start, raw_keys, data, [entries[raw_key][1] for raw_key in raw_keys])
+        if not taken:
+            decode = None if self.value_serde.immutable else self.value_serde.deserialize
+            held = self._dirty_headers, self._dirty_origins
+            tell_window_changes(self._listener, self._context, changed, self.window_size_ms, *held, decode)
         self._row_size.sample(self._flushed[written : written + 16])
         # What is put from now on, and moves stream time, is for the next commit.
         self._sweep(self._flushed)
         self._flushed_metadata = self._encode_metadata()
 
     def _encode(
-        self, out: list[Produced], start: int, raw_keys: list[bytes], data: list[bytes | None], found: list[Entry]
+        self,
+        out: list[Produced],
+        start: int,
+        raw_keys: list[bytes],
+        data: list[bytes | None],
+        timestamps: list[int],
     ) -> None:
         if self._expired(start):
             return
         encode_entries(
             raw_keys,
             data,
-            list(map(_timestamp, found)),
+            timestamps,
             timestamped=self.timestamped,
             topic=self.changelog_topic,
             partition=self.partition,
@@ -323,17 +335,6 @@ class StagedWindows(StagedStore[K, V]):
             out=out,
             rows=self._flushed,
         )
-
-    def _changes(
-        self, out: list[Produced], start: int, entries: dict[bytes, Entry], dirty: Dirty
-    ) -> list[WindowChange]:
-        """Flush one window of a caching store; what its listener is to be told of it."""
-        changes, found = changed_since_flush(dirty, entries, told=self._listener is not None)
-        self._encode(out, start, list(changes), list(map(_data, changes.values())), found)
-        return [
-            (put, start, raw_key, key, old, new, timestamp)
-            for (raw_key, (key, old, _, put)), (new, timestamp) in zip(changes.items(), found, strict=True)
-        ]
 
     def seal(self) -> Rows:
         """The rows flushed since the last seal, and the deletion of the segments that expired until that flush."""

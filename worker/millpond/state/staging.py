@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from millpond.errors import BrokerError, SerializationError, StateError
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
+from millpond.state.columns import Change, Columns, TakeColumns, columns_taker, new_of
 from millpond.state.formats import partition_prefix
 from millpond.state.sizing import DICT_SLOT, LIST_SLOT, PAIR, Average
 
@@ -32,6 +33,8 @@ ChangelogRecord = tuple[bytes | None, bytes | None, int, Headers | None]
 FlushListener = Callable[[Any, Any, Any, int], None]
 """Called at flush with key, new value, value at the last flush, timestamp in ms."""
 
+_NOTHING = type(None)
+
 ABSENT: tuple[None, int] = (None, -1)
 """The entry of a key that is not in the store."""
 
@@ -40,23 +43,17 @@ _LONGEST_KEY = 100
 DEFAULT_CACHE_LIMIT = 10 * 1024 * 1024
 
 
-def changed_since_flush(
-    dirty: dict[bytes, Any], entries: dict[bytes, Any], *, told: bool
-) -> tuple[dict[bytes, Any], list[Any]]:
-    """Empty `dirty` (raw key -> (key, old, encoded value, …)); what is worth telling of it, and the entry of each.
+def changed_since_flush(dirty: dict[bytes, Change], *, told: bool) -> dict[bytes, Change]:
+    """Empty `dirty`; return what is worth telling of it.
 
-    What was created and deleted between two flushes a listener need not know, if there is one (`told`). The copies let
+    What was created and deleted between two flushes a listener need not know, if there is one (`told`). The copy lets
     listeners put into the store.
     """
     changes = dirty.copy()
     dirty.clear()
-    found = list(map(entries.__getitem__, changes))
-    if told and any(entry[0] is None for entry in found):
-        changes = {
-            raw: change for raw, change in changes.items() if change[1] is not None or entries[raw][0] is not None
-        }
-        found = list(map(entries.__getitem__, changes))
-    return changes, found
+    if told and _NOTHING in set(map(type, map(new_of, changes.values()))):
+        changes = {raw: change for raw, change in changes.items() if change[1] is not None or change[3] is not None}
+    return changes
 
 
 def tell_changes(
@@ -152,6 +149,7 @@ class StagedStore(Generic[K, V]):
         self._prefix = partition_prefix(partition)
         self._read = backend.reader(name)
         self._listener: FlushListener | None = None
+        self._take_columns: TakeColumns | None = None
         self._context: StoreContext | None = None
         self._flushed = Rows()
         self._sealed = Rows()
@@ -181,6 +179,21 @@ class StagedStore(Generic[K, V]):
         A change from nothing to nothing is neither told nor logged, as in Kafka Streams.
         """
         self._listener = listener
+        self._take_columns = columns_taker(listener)
+
+    def _took_columns(
+        self,
+        changes: dict[bytes, Change],
+        data: list[bytes | None],
+        timestamps: list[int],
+        window: tuple[int, int] | None = None,
+    ) -> bool:
+        """Whether the listener has taken the changes as columns; else it is to be told of each."""
+        take = self._take_columns
+        if take is None or _NOTHING in set(map(type, data)):
+            return False
+        given = cast("list[bytes]", data)
+        return take(Columns(changes, given, timestamps, self.key_serde, self.value_serde, window))
 
     def keep_origins(self) -> None:
         """Restore where the last put of a key came from when the listener is told of it: somebody below asks for it.

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from millpond.serdes import Windowed
+from millpond.state.columns import Change
 from millpond.state.staging import FlushListener, Headers, StoreContext, tell_changes
 
-__all__ = ("WindowChange", "noting_records", "put_number", "tell_window_changes")
+__all__ = ("noting_records", "tell_window_changes")
 
 _MAX_LONG = 2**63 - 1
 
 WindowChange = tuple[int, int, bytes, Any, Any, Any, int]
 """Number of the last put, window start, raw key, key, value at the last flush, new value, timestamp."""
 
-put_number = itemgetter(0)
+_put_number = itemgetter(0)
 
 _Place = tuple[int, bytes]
 """Window start and raw key."""
@@ -45,13 +46,30 @@ def noting_records(
 def tell_window_changes(
     listener: FlushListener | None,
     context: StoreContext | None,
-    changes: Sequence[WindowChange],
+    changed: Sequence[tuple[int, Mapping[bytes, Change]]],
     size_ms: int,
     headers: dict[_Place, Headers],
     origins: dict[_Place, Any],
     decode: Callable[[bytes], Any] | None,
 ) -> None:
-    """Call the listener for each change, with a windowed key; see `tell_changes`. Empties `headers` and `origins`."""
+    """Call the listener for each change, with a windowed key; see `tell_changes`. Empties `headers` and `origins`.
+
+    Args:
+        listener: whom to tell.
+        context: of the task.
+        changed: for each window its start and its changes.
+        size_ms: of the windows.
+        headers: of the record of the last put, by place.
+        origins: the same for origins.
+        decode: for values that are kept as bytes.
+    """
+    changes: list[WindowChange] = [
+        (put, start, raw_key, key, old, new, timestamp)
+        for start, of_window in changed
+        for raw_key, (key, old, _, new, timestamp, put) in of_window.items()
+    ]
+    if len(changed) > 1:
+        changes.sort(key=_put_number)
     records = None
     if headers or origins:
         places = [(start, raw_key) for _, start, raw_key, *_ in changes]

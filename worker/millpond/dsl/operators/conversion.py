@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.state.columns import columns_taker, with_columns
 from millpond.topology import Forward, NodeContext, StreamForward, TableForward
 
 __all__ = ("DropNullKeys", "PassThrough", "ToStream")
@@ -45,4 +46,4 @@ class ToStream:
         def to_stream(key: Any, new: Any, old: Any, timestamp: int) -> None:
             forward(key, new, timestamp)
 
-        return to_stream
+        return with_columns(to_stream, columns_taker(forward))
