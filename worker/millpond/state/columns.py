@@ -7,21 +7,37 @@ would have, or none: then the caller makes those calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
 from millpond.serdes import Serde, Windowed
+from millpond.state.encoding import encode_missing
 
-__all__ = ("Change", "Columns", "TakeColumns", "columns_taker", "data_of", "new_of", "timestamp_of", "with_columns")
+__all__ = (
+    "Change",
+    "Columns",
+    "TakeColumns",
+    "columns_taker",
+    "encoded_changes",
+    "new_of",
+    "timestamp_of",
+    "with_columns",
+)
 
 F = TypeVar("F", bound=Callable[..., None])
 
 Change = tuple[Any, ...]
-"""Of one key since the last flush: key, value at the last flush, encoded value, value as the store keeps it, timestamp."""
+"""Of one key since the last flush: key, value at the last flush, encoded value (None when it is still to be encoded), value as
+the store keeps it, timestamp in ms. A value of None is a deletion."""
 
-data_of, new_of, timestamp_of = itemgetter(2), itemgetter(3), itemgetter(4)
-_key_of = itemgetter(0)
+new_of, timestamp_of = itemgetter(3), itemgetter(4)
+_key_of, _data_of = itemgetter(0), itemgetter(2)
+
+
+def encoded_changes(changes: Collection[Change], serde: Serde[Any]) -> list[bytes | None]:
+    """Return the encoded value of each change, None for a deletion."""
+    return encode_missing(list(map(_data_of, changes)), list(map(new_of, changes)), serde.serialize)
 
 
 class Columns:

@@ -12,10 +12,10 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from millpond.serdes import Serde
+from millpond.serdes import Long, Serde
 from millpond.state.backend import Backend, Rows
-from millpond.state.columns import data_of, timestamp_of
-from millpond.state.encoding import Produced, encode_entries
+from millpond.state.columns import encoded_changes, timestamp_of
+from millpond.state.encoding import Produced, encode_entries, encode_missing
 from millpond.state.formats import (
     PARTITION_LENGTH,
     TIMESTAMP_LENGTH,
@@ -41,7 +41,7 @@ V = TypeVar("V")
 
 Entry = tuple[Any, int]
 
-_timestamp = itemgetter(1)
+_value, _timestamp = itemgetter(0), itemgetter(1)
 
 
 class _NoHeaders:
@@ -64,6 +64,9 @@ class StagedKeyValues(StagedStore[K, V]):
     stage: Callable[[bytes, K, V | None, int, V | None], None]
     """Put (or with None delete): serialised key, key, value, timestamp in ms, the value before this put."""
 
+    stage_count: Callable[[bytes, K, V | None, int, V | None], None]
+    """As `stage`, for a whole number from 0 to 2**63-1: of a store of `Long` it is encoded at the flush, once per key."""
+
     def __init__(
         self,
         name: str,
@@ -77,7 +80,8 @@ class StagedKeyValues(StagedStore[K, V]):
     ) -> None:
         super().__init__(name, partition, backend, key, value, caching=caching, changelog_topic=changelog_topic)
         self._entries: dict[bytes, Entry] = {}
-        # raw key -> encoded value; when caching, (key, value at the last flush, encoded value) in the order of the last put.
+        # raw key -> encoded value, None for one that is still to be encoded; when caching, its `Change`, in the order of
+        # the last put.
         self._dirty: dict[bytes, Any] = {}
         self._dirty_headers: dict[bytes, Headers] = {}
         self._dirty_origins: dict[bytes, Any] = {}
@@ -98,8 +102,11 @@ class StagedKeyValues(StagedStore[K, V]):
         self.stage = self._immutable_stage() if self.value_serde.immutable else self._copied_stage()
         if self.caching and self._context is not None and not self.value_serde.immutable:
             self.stage = self._with_headers(self.stage, self._context)
+        self.stage_count = self._counting_stage() if self.value_serde is Long else self.stage
         if self._keeps_origins and self._context is not None:
-            self.stage = self._with_origins(self.stage, self._context)
+            self.stage, self.stage_count = (
+                self._with_origins(each, self._context) for each in (self.stage, self.stage_count)
+            )
 
     def keep_origins(self) -> None:
         """See `StagedStore`."""
@@ -162,6 +169,29 @@ class StagedKeyValues(StagedStore[K, V]):
             held = take(raw_key, None)
             entries[raw_key] = (value, timestamp)
             dirty[raw_key] = (key, old if held is None else held[1], data, value, timestamp)
+            if context.headers:
+                kept[raw_key] = context.headers
+            elif kept:
+                kept.pop(raw_key, None)
+
+        return stage_for_flush
+
+    def _counting_stage(self) -> Callable[[bytes, K, V | None, int, V | None], None]:
+        """As `_immutable_stage`, for values of which it is certain that they can be encoded: that is left to the flush."""
+        entries, dirty, take = self._entries, self._dirty, self._dirty.pop
+        if not self.caching:
+
+            def stage(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+                entries[raw_key] = (value, timestamp)
+                dirty[raw_key] = None
+
+            return stage
+        context, kept = self._context or _NoHeaders(), self._dirty_headers
+
+        def stage_for_flush(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+            entries[raw_key] = (value, timestamp)
+            held = take(raw_key, None)
+            dirty[raw_key] = (key, old if held is None else held[1], None, value, timestamp)
             if context.headers:
                 kept[raw_key] = context.headers
             elif kept:
@@ -241,6 +271,7 @@ class StagedKeyValues(StagedStore[K, V]):
             self._dirty.clear()
             found = list(map(self._entries.__getitem__, raw_keys))
             self._entry_size.sample(zip(raw_keys, found, strict=True))
+            data = encode_missing(data, list(map(_value, found)), self.value_serde.serialize)
             self._encode(out, raw_keys, data, list(map(_timestamp, found)))
 
     def _encode(
@@ -266,14 +297,13 @@ class StagedKeyValues(StagedStore[K, V]):
         headers, origins = self._dirty_headers.copy(), self._dirty_origins.copy()
         self._dirty_headers.clear()
         self._dirty_origins.clear()
-        told = changes.values()
-        data, timestamps = list(map(data_of, told)), list(map(timestamp_of, told))
+        serde, told = self.value_serde, changes.values()
+        data, timestamps = encoded_changes(told, serde), list(map(timestamp_of, told))
         self._entry_size.sample((raw_key, change[3:]) for raw_key, change in changes.items())
         self._encode(out, list(changes), data, timestamps)
         if self._listener is not None:
             if not headers and not origins and self._took_columns(changes, data, timestamps):
                 return
-            serde = self.value_serde
             tell_changes(
                 self._listener,
                 self._context,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 from millpond.serdes import Windowed
@@ -14,13 +13,20 @@ __all__ = ("noting_records", "tell_window_changes")
 
 _MAX_LONG = 2**63 - 1
 
-WindowChange = tuple[int, int, bytes, Any, Any, Any, int]
-"""Number of the last put, window start, raw key, key, value at the last flush, new value, timestamp."""
-
-_put_number = itemgetter(0)
+_Change = tuple[int, bytes, Any, Any, Any, int]
+"""Window start, raw key, key, value at the last flush, new value, timestamp."""
 
 _Place = tuple[int, bytes]
 """Window start and raw key."""
+
+
+def _sort_by_last_put(changes: list[_Change], order: dict[_Place, int]) -> None:
+    """Sort changes, given window by window, by the numbers of the last puts; without one it was put before any other.
+
+    Empties `order`.
+    """
+    changes.sort(key=lambda change: order.get((change[0], change[1]), -1))
+    order.clear()
 
 
 def noting_records(
@@ -50,9 +56,10 @@ def tell_window_changes(
     size_ms: int,
     headers: dict[_Place, Headers],
     origins: dict[_Place, Any],
+    order: dict[_Place, int],
     decode: Callable[[bytes], Any] | None,
 ) -> None:
-    """Call the listener for each change, with a windowed key; see `tell_changes`. Empties `headers` and `origins`.
+    """Call the listener for each change, with a windowed key; see `tell_changes`. Empties `headers`, `origins` and `order`.
 
     Args:
         listener: whom to tell.
@@ -61,18 +68,19 @@ def tell_window_changes(
         size_ms: of the windows.
         headers: of the record of the last put, by place.
         origins: the same for origins.
+        order: the number of the last put, by place, where several windows were put to.
         decode: for values that are kept as bytes.
     """
-    changes: list[WindowChange] = [
-        (put, start, raw_key, key, old, new, timestamp)
+    changes: list[_Change] = [
+        (start, raw_key, key, old, new, timestamp)
         for start, of_window in changed
-        for raw_key, (key, old, _, new, timestamp, put) in of_window.items()
+        for raw_key, (key, old, _, new, timestamp) in of_window.items()
     ]
-    if len(changed) > 1:
-        changes.sort(key=_put_number)
+    if order:
+        _sort_by_last_put(changes, order)
     records = None
     if headers or origins:
-        places = [(start, raw_key) for _, start, raw_key, *_ in changes]
+        places = [(start, raw_key) for start, raw_key, *_ in changes]
         records = list(zip(map(headers.get, places), map(origins.get, places), strict=True))
         headers.clear()
         origins.clear()
@@ -83,7 +91,7 @@ def tell_window_changes(
         context,
         [
             (Windowed(key, start, min(start + size_ms, _MAX_LONG)), old, new, timestamp)
-            for _, start, _, key, old, new, timestamp in changes
+            for start, _, key, old, new, timestamp in changes
         ],
         records,
         decode,
