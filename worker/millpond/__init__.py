@@ -9,7 +9,6 @@ each other, as the control plane does, needs neither Kafka's client nor RocksDB 
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -151,7 +150,10 @@ if not TYPE_CHECKING:  # checkers know the names, and should miss all others
             return importlib.import_module(f"millpond.{name}")
         home = _HOMES.get(name)
         if home is None:
-            raise AttributeError(f"module 'millpond' has no attribute '{name}'", name=name, obj=sys.modules[__name__])
+            from millpond.names import absent
+
+            # Without obj=, or Python would look for a near name again.
+            raise AttributeError(absent("millpond", name, _HOMES), name=name)
         value = globals()[name] = getattr(importlib.import_module(home), name)
         return value
 

@@ -14,6 +14,7 @@ from millpond.errors import TopologyError
 from millpond.serdes import Serde, Windowed
 from millpond.state import TimeOrderedBufferBuilder
 from millpond.topology import Body, StoreBuilder
+from millpond.topology.calls import checked_call
 
 __all__ = ("Suppressed", "SuppressedTable", "until_time_limit", "until_window_closes", "windows_grace_ms")
 
@@ -35,6 +36,7 @@ class Suppressed(Generic[K]):
     logging: bool
 
 
+@checked_call
 def until_window_closes(
     *, max_records: int | None = None, max_bytes: int | None = None, logging: bool = True
 ) -> Suppressed[Windowed[Any]]:
@@ -52,6 +54,7 @@ def until_window_closes(
     return Suppressed(True, 0, max_records, max_bytes, False, logging)
 
 
+@checked_call
 def until_time_limit(
     wait: timedelta,
     *,

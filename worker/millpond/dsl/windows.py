@@ -7,10 +7,12 @@ from datetime import timedelta
 
 from millpond.dsl.durations import milliseconds
 from millpond.errors import TopologyError
+from millpond.topology.calls import checked_class
 
 __all__ = ("TimeWindows",)
 
 
+@checked_class
 @dataclass(frozen=True)
 class TimeWindows:
     """Windows of one size: tumbling (one after another), or hopping when `advance` is shorter than `size`.

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
+from millpond.checks import kind_of
 from millpond.errors import ConfigError
 from millpond.runtime import client_settings as clients
 from millpond.runtime.client_properties import ALIASES
@@ -36,7 +37,7 @@ from millpond.runtime.config_values import (
 )
 from millpond.runtime.handlers import Handler, fail_on_error
 
-__all__ = ("Config", "Secret", "Setting", "settings")
+__all__ = ("Config", "Secret", "Setting", "check_config", "settings")
 
 _Properties = Mapping[str, clients.ClientValue]
 _NONE: _Properties = MappingProxyType({})
@@ -428,6 +429,17 @@ class Config:
     def __repr__(self) -> str:
         flat = self.as_mapping()
         return f"Config({', '.join(f'{key}={flat[key]!r}' for key in self.origins if key in flat)})"
+
+
+def check_config(given: object) -> None:
+    """Refuse what is no `Config`.
+
+    Raises:
+        ConfigError: it is something else, such as a dictionary of settings.
+    """
+    if not isinstance(given, Config):
+        hint = "; mp.Config.of(settings) makes one of it" if isinstance(given, Mapping) else ""
+        raise ConfigError(f"a worker needs a Config, not {kind_of(given)}{hint}.")
 
 
 def settings() -> list[Setting]:

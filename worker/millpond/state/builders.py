@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from millpond.errors import ConfigError
 from millpond.serdes import Serde
+from millpond.serdes.checking import check_serde
 from millpond.state.backend import Backend
 from millpond.state.keyvalue import KeyValueStore, TimestampedKeyValueStore
 from millpond.state.timeordered import TimeOrderedBuffer
@@ -54,6 +55,8 @@ class StoreBuilder(Generic[K, V]):
     def __post_init__(self) -> None:
         if not self.name:
             raise ConfigError("a state store needs a name: it is part of its changelog topic's name")
+        check_serde(f"store '{self.name}': key=", self.key)
+        check_serde(f"store '{self.name}': value=", self.value)
 
     def changelog_config(
         self, defaults: Mapping[str, str] | None = None, additional_retention_ms: int = _DEFAULT_ADDITIONAL_RETENTION_MS
