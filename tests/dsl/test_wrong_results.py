@@ -230,3 +230,88 @@ def test_listener_that_would_never_be_awaited_is_refused() -> None:
         mp.Worker(mp.Topology(), config, Listener())
     with pytest.raises(mp.MillpondError, match="not the class Listener"):
         mp.Worker(mp.Topology(), config, Listener)  # type: ignore[arg-type]
+
+
+def _counted(builder: mp.StreamsBuilder) -> None:
+    stream = builder.stream("in", key=mp.String, value=mp.String)
+    stream.group_by(lambda k, v: len(v), key=mp.String, name="by").count(store="lengths")
+
+
+def _stored(builder: mp.StreamsBuilder) -> None:
+    builder.add_state_store(mp.KeyValueStoreBuilder(name="s", key=mp.Long, value=mp.String))
+    builder.stream("in", key=mp.String, value=mp.String).process(lambda: _Put(), stores=["s"])
+
+
+class _Put(mp.Processor[Any, Any, Any, Any]):
+    def process(self, record: Any) -> None:
+        self.context.get_state_store("s").put(record.key, record.value)
+
+
+def source(builder: mp.StreamsBuilder) -> mp.KStream[str, str]:
+    return builder.stream("in", key=mp.String, value=mp.String)
+
+
+ENCODED: dict[str, tuple[Callable[[mp.StreamsBuilder], Any], str]] = {
+    "a value for a topic": (
+        lambda b: source(b).map_values(len).to("out", value=mp.String),  # type: ignore[arg-type]
+        "the value does not fit topic 'out': String cannot encode a value of type int",
+    ),
+    "a key for a topic": (
+        lambda b: source(b).select_key(lambda k, v: 1).to("out", key=mp.String),  # type: ignore[arg-type]
+        "the key does not fit topic 'out': String cannot encode a value of type int",
+    ),
+    "a key to group by": (
+        _counted,
+        "the key does not fit topic 'test-application-by-repartition': String cannot encode",
+    ),
+    "a key of a store": (_stored, "the key does not fit store 's': Long cannot encode a value of type str"),
+    "a key of an aggregation": (
+        lambda b: b.stream("in", key=mp.String, value=mp.String).group_by_key(key=mp.Long).count(),  # type: ignore[arg-type]
+        "STATE-STORE-0000000001': Long cannot encode a value of type str",
+    ),
+    "a partition alone": (
+        lambda b: source(b).to("out", partitioner=lambda topic, key, value, count: 0),  # type: ignore[arg-type,return-value]
+        "returned the number 0; return the partitions in a list, such as [3]",
+    ),
+    "a topic that is none": (
+        lambda b: source(b).to(lambda key, value, context: None),  # type: ignore[arg-type,return-value]
+        "returned None; return a text",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ENCODED)
+def test_what_does_not_fit_is_told_with_its_serde(what: str) -> None:
+    """The handler gets the serde, the type and the place, in place of what C says."""
+    make, message = ENCODED[what]
+    builder = mp.StreamsBuilder()
+    make(builder)
+    with TopologyTestDriver(builder.build()) as driver, pytest.raises(ProcessingFailed, match=re.escape(message)):
+        driver.create_input_topic("in", key=mp.String, value=mp.String).pipe_input("k", "v", 5)
+
+
+def test_errors_of_user_code_are_not_blamed_on_serdes() -> None:
+    """Even where the key does not fit a store that the node has."""
+    builder = mp.StreamsBuilder()
+
+    class Raises(mp.Processor[Any, Any, Any, Any]):
+        stores = (mp.KeyValueStoreBuilder(name="s", key=mp.Long, value=mp.String),)
+
+        def process(self, record: Any) -> None:
+            raise TypeError("mine")
+
+    source(builder).process(Raises)
+    with TopologyTestDriver(builder.build()) as driver, pytest.raises(ProcessingFailed, match="TypeError: mine"):
+        driver.create_input_topic("in", key=mp.String, value=mp.String).pipe_input("k", "v", 5)
+
+
+def test_handler_that_returns_no_result_is_told() -> None:
+    """A handler without a return says None, which is neither FAIL nor CONTINUE."""
+    builder = mp.StreamsBuilder()
+    source(builder).foreach(lambda k, v: 1 / 0)
+    config = {"processing.exception.handler": lambda context, error: None}
+    with (
+        TopologyTestDriver(builder.build(), config) as driver,
+        pytest.raises(ProcessingFailed, match="its handler returned None; return a Result, or a Response with one"),
+    ):
+        driver.create_input_topic("in", key=mp.String, value=mp.String).pipe_input("k", "v", 5)

@@ -9,6 +9,7 @@ each other, as the control plane does, needs neither Kafka's client nor RocksDB 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -152,8 +153,7 @@ if not TYPE_CHECKING:  # checkers know the names, and should miss all others
         if home is None:
             from millpond.names import absent
 
-            # Without obj=, or Python would look for a near name again.
-            raise AttributeError(absent("millpond", name, _HOMES), name=name)
+            raise AttributeError(absent("millpond", name), name=name, obj=sys.modules[__name__])
         value = globals()[name] = getattr(importlib.import_module(home), name)
         return value
 

@@ -108,13 +108,13 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
-def absent(owner: str, name: str, there: Iterable[str]) -> str:
+def absent(owner: str, name: str, there: Iterable[str] = ()) -> str:
     """What an AttributeError says of a name that is not there.
 
     Args:
         owner: the class, or `millpond` for the package.
         name: what was looked for.
-        there: the names it has.
+        there: the names it has, of which a near one is suggested; none where Python itself does so.
     """
     shown = "mp" if owner == MODULE else owner
     plain = f"{'module' if owner == MODULE else 'class'} {owner!r} has no attribute {name!r}"
@@ -130,4 +130,6 @@ def absent(owner: str, name: str, there: Iterable[str]) -> str:
     if snake != name and snake in known:
         return f"{shown} has no {name}: it is called {snake} here."
     near = nearest(name, known)
-    return f"{plain}; did you mean {near!r}?" if near else f"{plain}; {PAGE} says what there is."
+    if near:
+        return f"{plain}; did you mean {near!r}?"
+    return f"{plain}; {PAGE} says what there is"

@@ -27,9 +27,12 @@ from millpond.runtime.config_values import (
     as_choice,
     as_count,
     as_duration_ms,
+    as_handler,
     as_names,
     as_object,
     as_path,
+    as_serde,
+    as_server,
     as_text,
     as_topic,
     as_url,
@@ -189,12 +192,12 @@ class Config:
         "How often records that were processed are deleted from repartition topics.",
     )  # fmt: skip
     default_key_serde: Any = _setting(
-        "default.key.serde", as_object(_SERDES, "a serde"), None,
+        "default.key.serde", as_serde(_SERDES), None,
         "Serde of keys where the topology names none: a name such as `String`, or an import path such as "
         "`package.module:NAME`.",
     )  # fmt: skip
     default_value_serde: Any = _setting(
-        "default.value.serde", as_object(_SERDES, "a serde"), None,
+        "default.value.serde", as_serde(_SERDES), None,
         "Serde of values where the topology names none.",
     )  # fmt: skip
     default_timestamp_extractor: Any = _setting(
@@ -203,15 +206,15 @@ class Config:
         shown="FailOnInvalidTimestamp",
     )  # fmt: skip
     deserialization_exception_handler: Handler = _setting(
-        "deserialization.exception.handler", as_object(_HANDLERS, "a handler"), fail_on_error,
+        "deserialization.exception.handler", as_handler(_HANDLERS), fail_on_error,
         "What becomes of a record whose bytes cannot be decoded: `fail`, `continue`, or an import path.", shown="fail",
     )  # fmt: skip
     processing_exception_handler: Handler = _setting(
-        "processing.exception.handler", as_object(_HANDLERS, "a handler"), fail_on_error,
+        "processing.exception.handler", as_handler(_HANDLERS), fail_on_error,
         "What becomes of a record on which the application's own code raises (KIP-1033).", shown="fail",
     )  # fmt: skip
     production_exception_handler: Handler = _setting(
-        "production.exception.handler", as_object(_HANDLERS, "a handler"), fail_on_error,
+        "production.exception.handler", as_handler(_HANDLERS), fail_on_error,
         "What becomes of a record that cannot be encoded, or that the broker refuses.", shown="fail",
     )  # fmt: skip
     errors_dead_letter_queue_topic_name: str | None = _setting(
@@ -232,8 +235,8 @@ class Config:
         "Its port; 0 takes a free one, which is logged, and -1 serves nothing.",
     )  # fmt: skip
     application_server: str | None = _setting(
-        "application.server", as_url, None,
-        "The base URL under which other workers reach this one's HTTP interface, such as `http://10.0.0.7:8080`.",
+        "application.server", as_server, None,
+        "Where other workers reach this one's HTTP interface for queries: `10.0.0.7:8080`, or `http://10.0.0.7:8080`.",
         shown="from http.host and http.port",
     )  # fmt: skip
     coordinator_url: str | None = _setting(
