@@ -150,3 +150,11 @@ def test_serdes_and_handlers_are_checked(key: str, value: object, answer: str) -
     said = told(key, value) or ""
     assert answer in said
     assert "0x" not in said
+
+
+def test_config_made_without_reading_is_refused() -> None:
+    """Config() takes values as they are; texts are read by Config.of()."""
+    with pytest.raises(ConfigError, match=r"'commit.interval.ms' was given to Config\(\) as the text '100ms'"):
+        Config(application_id="x", commit_interval_ms="100ms")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="in a dictionary, or by name, not the text 'x'"):
+        Config.of("x")  # type: ignore[arg-type]

@@ -27,6 +27,12 @@ def table(b: mp.StreamsBuilder | None = None) -> mp.KTable[str, str]:
     return (b or mp.StreamsBuilder()).table("rows", key=mp.String, value=mp.String)
 
 
+def built(add: Callable[[mp.StreamsBuilder], Any]) -> mp.Topology:
+    builder = mp.StreamsBuilder()
+    add(builder)
+    return builder.build()
+
+
 def first(one: Any, _other: Any) -> Any:
     return one
 
@@ -62,7 +68,15 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a serde's name": (lambda: stream().to_table(key="String"), "write mp.String, without quotes"),
     "a builder's serde": (
         lambda: mp.KeyValueStoreBuilder(name="x", key=mp.String, value=int),
-        "store 'x': value= needs a serde, not the class int",
+        "KeyValueStoreBuilder(value=…) needs a serde, not the class int; use mp.Long",
+    ),
+    "a builder's options without names": (
+        lambda: mp.KeyValueStoreBuilder("x", mp.String),
+        "KeyValueStoreBuilder was given the text 'x' as an argument without a name, of which it takes none",
+    ),
+    "a builder's misspelled option": (
+        lambda: mp.WindowStoreBuilder(name="x", retention=5, window_size_ms=5),
+        "did you mean 'retention_ms'?",
     ),
     "a topology's serde": (lambda: mp.Topology().add_source("s", "in", key=str), "use mp.String"),
     # Names of arguments
@@ -76,6 +90,19 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a forgotten argument": (lambda: stream().join(table()), "join() needs with_; it is not given."),
     "a serde among the topics": (lambda: mp.StreamsBuilder().stream("in", mp.String), "have names, such as key="),
     "topics in a list": (lambda: mp.StreamsBuilder().stream(["a", "b"]), "write stream(*topics)"),
+    "a pattern as a text": (lambda: mp.StreamsBuilder().stream("in.*"), "write re.compile('in.*')"),
+    "partitions as a text": (
+        lambda: built(lambda b: stream(b).repartition(partitions="4")),
+        "a number of partitions, not",
+    ),
+    "a serde of no functions": (
+        lambda: mp.Serde("x", "utf8", str),
+        "Serde x needs a function of (value), not the text",
+    ),
+    "an async serde": (lambda: mp.Serde("x", coroutine, str), "Serde x is given 'coroutine'"),
+    "windows of a type": (lambda: mp.TimeWindowedSerde(str, timedelta(1)), "needs a serde, not the class str"),
+    "windows of a number": (lambda: mp.TimeWindowedSerde(mp.String, 5), "as a timedelta, such as timedelta(hours=1)"),
+    "a float for a timestamp": (lambda: mp.Record("k", "v", 1.5), "epoch milliseconds as an int, not the number 1.5"),
     "a misspelled window": (lambda: mp.TimeWindows(sise=timedelta(1)), "did you mean 'size'?"),
     "a text for a flag": (lambda: table().filter(first, caching="no"), "needs True or False for caching="),
     "a text for logging": (lambda: table().filter(first, logging="no"), "dictionary, not the text 'no'"),
@@ -127,6 +154,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a function for a suppression": (lambda: table().suppress(mp.until_window_closes), "until_window_closes() or"),
     "a number for a topic": (lambda: stream().to(5), "to() needs a topic's name"),
 }
+
+
+async def coroutine(*_arguments: Any) -> Any:
+    pass
 
 
 @pytest.mark.parametrize("what", MISTAKES)
@@ -251,10 +282,6 @@ def test_all_parameters_that_take_functions_are_tested() -> None:
         if taking.search(str(parameter.annotation))
     }
     assert found - {"Topology.add_body body"} == FUNCTIONS.keys()
-
-
-async def coroutine(*_arguments: Any) -> Any:
-    pass
 
 
 def generator(*_arguments: Any) -> Any:

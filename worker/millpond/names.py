@@ -102,6 +102,10 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
     "KGroupedStream": dict.fromkeys((name for name in _OF_STREAMS if name != "windowed_by"), _AGGREGATE_FIRST),
     "TimeWindowedKStream": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
     "KGroupedTable": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
+    "TimeWindows": {
+        "advance_by": "write TimeWindows(size, advance=…)",
+        "with_grace": "write TimeWindows(size, grace=…)",
+    },
     "BranchedKStream": dict.fromkeys(
         (*_OF_STREAMS, *_AGGREGATIONS), "the branches are what default_branch() or no_default_branch() return"
     ),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from millpond.calls import checked
 from millpond.checks import check_function
 from millpond.dsl.graph import OperatorNode
 from millpond.dsl.operators.branching import Branch
 from millpond.dsl.operators.conversion import PassThrough
 from millpond.errors import TopologyError
-from millpond.topology.calls import checked
 from millpond.topology.naming import validate_name
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, TypeVar, Unpack
 
+from millpond.calls import checked
 from millpond.dsl.functions import check_builder, check_source_topics
 from millpond.dsl.global_table import GlobalKTable, GlobalStoreGraphNode, GlobalTableGraphNode
 from millpond.dsl.graph import Graph, GraphNode, SourceGraphNode, StoreGraphNode
@@ -15,7 +16,6 @@ from millpond.dsl.tables import SourceTable
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology import ProcessorSupplier, StoreBuilder, TimestampOf, Topology
-from millpond.topology.calls import checked
 from millpond.topology.processor_body import check_supplier
 from millpond.topology.timestamps import timestamp_extractor
 from millpond.topology.topology import check_reset

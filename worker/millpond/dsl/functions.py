@@ -22,6 +22,7 @@ __all__ = (
     "check_value_function",
 )
 
+_WILD = re.compile(r"[*+?|()\[\]^$]")
 _COUNTS = ("one parameter", "two parameters", "three parameters")
 
 
@@ -87,6 +88,8 @@ def check_source_topics(what: str, topics: tuple[object, ...]) -> None:
     """
     for topic in topics:
         if isinstance(topic, str):
+            if _WILD.search(topic):
+                raise TopologyError(f"{what} takes a pattern compiled; write re.compile({topic!r}).")
             validate_topic(topic)
         elif isinstance(topic, (list, tuple, set)):
             raise TopologyError(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
+from millpond.calls import checked
 from millpond.checks import check_function, kind_of
 from millpond.dsl.functions import check_initializer
 from millpond.dsl.graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode
@@ -18,7 +19,6 @@ from millpond.dsl.windows import TimeWindows
 from millpond.errors import TopologyError
 from millpond.serdes import Long, Serde, TimeWindowedSerde, Windowed
 from millpond.topology import Body, StoreBuilder
-from millpond.topology.calls import checked
 
 if TYPE_CHECKING:
     from millpond.dsl.ktable import KTable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
+from millpond.calls import checked
 from millpond.checks import check_function
 from millpond.dsl.functions import check_initializer
 from millpond.dsl.graph import Graph, GraphNode, OperatorNode, TableRepartitionGraphNode
@@ -14,7 +15,6 @@ from millpond.dsl.operators.table_aggregation import AggregateTable, ReduceTable
 from millpond.dsl.tables import Aggregated
 from millpond.serdes import Long, Serde
 from millpond.topology import Body
-from millpond.topology.calls import checked
 
 if TYPE_CHECKING:
     from millpond.dsl.ktable import KTable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TextIO, TypeVar, Unpack, overload
 
+from millpond.calls import checked
 from millpond.checks import check_function, kind_of
 from millpond.dsl.branching import BranchedKStream
 from millpond.dsl.functions import (
@@ -33,7 +34,6 @@ from millpond.topology import (
     StreamPartitioner,
     TopicNameExtractor,
 )
-from millpond.topology.calls import checked
 from millpond.topology.naming import validate_name
 from millpond.topology.processor_body import ProcessorBody, check_supplier
 

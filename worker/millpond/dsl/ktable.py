@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
+from millpond.calls import checked
 from millpond.checks import check_function, kind_of
 from millpond.dsl.functions import check_value_function
 from millpond.dsl.graph import Graph, GraphNode, OperatorNode
@@ -17,7 +18,6 @@ from millpond.dsl.suppressed import Suppressed, SuppressedTable, windows_grace_m
 from millpond.dsl.tables import FilteredTable, MappedTable, TableLogic, View
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
-from millpond.topology.calls import checked
 from millpond.topology.naming import validate_name
 
 __all__ = ("KTable",)

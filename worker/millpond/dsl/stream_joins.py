@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
+from millpond.calls import checked
 from millpond.checks import check_function, kind_of
 from millpond.dsl.functions import check_same_builder, check_value_function
 from millpond.dsl.graph import OperatorNode
@@ -12,7 +13,6 @@ from millpond.dsl.operators.table_join import JoinGlobalTable, JoinTable
 from millpond.errors import TopologyError
 from millpond.names import PAGE
 from millpond.serdes import Serde
-from millpond.topology.calls import checked
 
 if TYPE_CHECKING:
     from millpond.dsl.global_table import GlobalKTable

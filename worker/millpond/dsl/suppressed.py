@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, cast
 
+from millpond.calls import checked_call
 from millpond.dsl.durations import milliseconds
 from millpond.dsl.graph import GraphNode
 from millpond.dsl.operators.suppression import SuppressedLookup, SuppressTable
@@ -14,7 +15,6 @@ from millpond.errors import TopologyError
 from millpond.serdes import Serde, Windowed
 from millpond.state import TimeOrderedBufferBuilder
 from millpond.topology import Body, StoreBuilder
-from millpond.topology.calls import checked_call
 
 __all__ = ("Suppressed", "SuppressedTable", "until_time_limit", "until_window_closes", "windows_grace_ms")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from millpond.calls import checked_class
 from millpond.dsl.durations import milliseconds
 from millpond.errors import TopologyError
-from millpond.topology.calls import checked_class
 
 __all__ = ("TimeWindows",)
 

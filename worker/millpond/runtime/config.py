@@ -305,6 +305,15 @@ class Config:
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each setting that was given came from, by key."""
 
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            given = getattr(self, one.name)
+            if "key" in one.metadata and isinstance(one.default, int) and not isinstance(given, int):
+                raise ConfigError(
+                    f"setting '{one.metadata['key']}' was given to Config() as {kind_of(given)}, and is used as it is there: "
+                    "write Config.of(…), which reads it."
+                )
+
     @classmethod
     def of(
         cls, given: Mapping[str, object] | None = None, /, *, required: Collection[str] = REQUIRED, **keywords: object
@@ -320,6 +329,8 @@ class Config:
         Raises:
             ConfigError: a setting is unknown, missing, or has a value that cannot be used.
         """
+        if not isinstance(given, Mapping | None):
+            raise ConfigError(f"Config.of() takes settings by key in a dictionary, or by name, not {kind_of(given)}.")
         collected = Collected(_PARSERS)
         collected.add_credentials(keywords.get("credentials_dir", (given or {}).get("credentials.dir")))
         for key, value in (given or {}).items():

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
+from millpond.calls import checked
 from millpond.dsl.durations import milliseconds
 from millpond.errors import TopologyError
 from millpond.runtime.config import Config
@@ -36,7 +37,6 @@ from millpond.state import (
     WindowStore,
 )
 from millpond.topology import Subtopology, Topology
-from millpond.topology.calls import checked
 from millpond.topology.topology import check_topology
 
 from .topics import Instant, RawRecord, TestInputTopic, TestOutputTopic, epoch_ms

@@ -35,7 +35,8 @@ def validate_name(name: str, what: str = "node") -> str:
     if not isinstance(name, str):
         raise TopologyError(f"The name of a {what} is a text, not {kind_of(name)}.")
     if not name:
-        raise TopologyError(f"The name of a {what} is empty; leave it out to get a generated one.")
+        cure = "write one" if what == "topic" else "leave it out to get a generated one"
+        raise TopologyError(f"The name of a {what} is empty; {cure}.")
     if name in {".", ".."}:
         raise TopologyError(f"A {what} cannot be called {name!r}; choose a name with letters or digits.")
     if len(name) > _MAX_LENGTH:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from millpond.checks import check_function, nearest
+from millpond.checks import check_function, kind_of, nearest
 from millpond.errors import TopologyError
 from millpond.topology.context import Cancellable, Headers, RecordContext, TaskId
 from millpond.topology.headers import NO_HEADERS, check_headers
@@ -44,7 +44,9 @@ class PunctuationType(enum.Enum):
     WALL_CLOCK_TIME = "wall-clock time"
 
 
-def _check_timestamp(timestamp: int) -> None:
+def _check_timestamp(timestamp: object) -> None:
+    if not isinstance(timestamp, int):
+        raise TopologyError(f"The timestamp of a record is epoch milliseconds as an int, not {kind_of(timestamp)}.")
     if timestamp < 0:
         raise TopologyError(
             f"A record cannot have the negative timestamp {timestamp}; use epoch milliseconds, or the incoming "
@@ -63,8 +65,9 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     """Never None in a record that a processor is given. Not changed in place: give `with_headers` a new list."""
 
     def __post_init__(self) -> None:
-        if self.timestamp < 0:
-            _check_timestamp(self.timestamp)
+        timestamp = self.timestamp
+        if timestamp.__class__ is not int or timestamp < 0:
+            _check_timestamp(timestamp)
 
     def with_key(self, key: KOut) -> Record[KOut, V]:
         """The same record under another key."""
@@ -100,8 +103,9 @@ class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     headers: Headers = NO_HEADERS
 
     def __post_init__(self) -> None:
-        if self.timestamp < 0:
-            _check_timestamp(self.timestamp)
+        timestamp = self.timestamp
+        if timestamp.__class__ is not int or timestamp < 0:
+            _check_timestamp(timestamp)
 
     def with_value(self, value: VOut) -> FixedKeyRecord[K, VOut]:
         """The same record with another value."""

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from millpond.calls import checked
 from millpond.checks import check_function, kind_of
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
-from millpond.topology.calls import checked
 from millpond.topology.context import Body
 from millpond.topology.description import GlobalStoreDescription, SubtopologyDescription, TopologyDescription
 from millpond.topology.grouping import Groups
@@ -284,6 +284,8 @@ class Topology:
         Args:
             partitions: how many, None for as many as the topics upstream or the co-partitioned ones have.
         """
+        if not isinstance(partitions, int | None):
+            raise TopologyError(f"Repartition topic '{name}' needs a number of partitions, not {kind_of(partitions)}.")
         if partitions is not None and partitions < 1:
             raise TopologyError(f"Repartition topic '{name}' needs at least one partition, not {partitions}.")
         self._repartition_topics[validate_topic(name)] = RepartitionTopic(name, partitions)

@@ -43,6 +43,7 @@ def checked(cls: C) -> C:
 def checked_class(cls: C) -> C:
     """Decorate a class of options: how it is made is checked, as `checked` checks methods."""
     cls.__init__ = _checked(cls.__init__, cls.__name__)  # type: ignore[misc]
+    cls.__getattr__ = _no_such_attribute  # type: ignore[attr-defined]
     return cls
 
 
