@@ -41,6 +41,7 @@ from .messages import (
     encode,
     without_lags,
 )
+from .session import Session
 
 __all__ = ("CoordinatorClient",)
 
@@ -86,6 +87,7 @@ class CoordinatorClient:
         shut_out: the last heartbeat was refused for what the worker runs, though it told all of that.
         heard: set once a heartbeat was answered, refused, or had no usable answer.
         connected_at: monotonic time, in seconds, of the last good answer; None before the first.
+        session: whether the coordinator may take this worker for dead.
         refused_answers: answers of coordinators that do not lead any more. They were ignored.
         failures: heartbeats without a usable answer, refusals aside.
 
@@ -120,6 +122,7 @@ class CoordinatorClient:
         self.shut_out = False
         self.heard = threading.Event()
         self.connected_at: float | None = None
+        self.session = Session(_SESSION_MS / 1000)
         self.refused_answers = 0
         self.failures = 0
 
@@ -258,7 +261,7 @@ class CoordinatorClient:
         Returns:
             Seconds to let pass before the next one.
         """
-        began = clock.monotonic()
+        began, sent_at = clock.monotonic(), clock.boottime()
         # Never twice the same: workers that were answered together do not come back together for ever.
         wait_ms = int(self._session_ms / 3 * random.uniform(0.8, 0.95))
         heartbeat = self._heartbeat(wait_ms)
@@ -269,6 +272,7 @@ class CoordinatorClient:
                 return pauses.after_trouble()
             if not self._take(outcome):
                 return pauses.after_trouble()
+            self.session.answered(sent_at)
         except _Failure as failure:
             self._failed(failure)
             return pauses.after_trouble()
@@ -380,6 +384,7 @@ class CoordinatorClient:
         self._leader, self._answer = leader, answer
         self._send_topology = answer.send_topology
         self._session_ms = min(max(answer.session_timeout_ms, _SHORTEST_SESSION_MS), _LONGEST_SESSION_MS)
+        self.session.timeout_s = self._session_ms / 1000
         with self._lock:
             self._unread = answer
             if self._taken_over:

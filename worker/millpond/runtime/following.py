@@ -29,6 +29,7 @@ from millpond.topology import TaskId
 
 from .config import Config
 from .ownership import Claim, belongs_to, claim_of
+from .ownership_check import OwnershipCheck
 from .registrar import LookedUp, TakenOver
 from .task_manager import TaskManager
 
@@ -79,6 +80,8 @@ class Follower:
         self._suspects: set[TaskId] = set()
         self._checking = 0
         self._unchecked: set[TaskId] = set()
+        # The broker fences a worker with transactions.
+        self._ownership_check = None if config.exactly_once else OwnershipCheck(manager, client.session)
         self._adopting = 0
         self._retry_at = 0.0
         self._foreign_until: dict[TaskId, float] = {}
@@ -172,6 +175,10 @@ class Follower:
         if self._answer is not None:
             return self._answer.session_timeout_ms / 1000
         return self._config.coordinator_session_timeout_ms / 1000
+
+    def may_write(self) -> bool:
+        """Whether the tasks that run are this worker's; False while Kafka is asked, in the silence of the coordinator."""
+        return self._ownership_check is None or self._ownership_check.may_write()
 
     def leave(self) -> None:
         """Ask for successors; at the end, say how things were left."""
@@ -315,6 +322,8 @@ class Follower:
         """What was being looked into beside the tasks is looked into again when there is reason to."""
         self._checking = self._adopting = 0
         self._unchecked.clear()
+        if self._ownership_check is not None:
+            self._ownership_check.forget()
         self._doubt_copies(time.monotonic())
 
     def _doubt_copies(self, now: float) -> None:
@@ -349,6 +358,12 @@ class Follower:
             if found and not self._out:
                 log.info("adopting %d tasks that were handed over to this worker", len(found))
                 self._manager.hold(found, Role.ACTIVE)
+            return True
+        if self._ownership_check is not None and self._ownership_check.awaits(answer.number):
+            lost = self._ownership_check.looked_up(answer)
+            if lost is not None:
+                log.warning("task %s: another worker took it over while the coordinator did not hear this one", lost)
+                self.fenced = True
             return True
         if not self._checking or answer.number != self._checking:
             return False

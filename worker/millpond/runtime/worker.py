@@ -353,11 +353,7 @@ class Worker:
     # The loop -------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        now = time.monotonic()
-        slept, self.last_turn = now - self.last_turn, now
-        if self._follower is not None and not self.config.exactly_once and slept > self._follower.session_s:
-            # Others may have its tasks by now, and nothing fences it.
-            raise CommitFailed(f"this worker did nothing for {slept:.1f} s, longer than its session")
+        self.last_turn = now = time.monotonic()
         if self._reports.pending:
             self._replace_clients(self._reports.look_into(self._assembly.cluster, self._assembly.plan))
         manager = self._manager
@@ -370,13 +366,22 @@ class Worker:
         self._settle()
         while not self._calls.empty():
             self._calls.get()()
+        if not self._may_write():
+            return
         collector = self._collector
         if isinstance(collector, CarefulCollector):
             self._turn_carefully(collector)
             return
         if manager.running:
             self._process()
+            if not self._may_write():  # the process may have been frozen meanwhile
+                return
+            self._send()
         self._committer.advance(time.monotonic())
+
+    def _may_write(self) -> bool:
+        """Whether nobody can have taken this worker's tasks over without its notice."""
+        return self._follower is None or self._follower.may_write()
 
     def _copy(self, busy: bool) -> None:
         """Bring stores nearer to the ends of their changelogs. Beside running tasks it takes a share of the turn."""
@@ -427,6 +432,9 @@ class Worker:
         if committer.phase is Phase.IDLE:
             if self._refusals.behind(self._positions()):
                 self._process()
+                if not self._may_write():
+                    return
+                self._send()
                 if not collector.settle():
                     return
             elif not committer.needed():
@@ -442,7 +450,7 @@ class Worker:
 
     def _poll(self, now: float) -> list[Message]:
         consumer, committer = self._assembly.consumer, self._committer
-        if committer.holds_reading():
+        if committer.holds_reading() or not self._may_write():
             # One record rather than none: it is the consumer that hears of committed offsets.
             held: list[Message] = consumer.consume(1, _IN_FLIGHT_WAIT_S)
             return held
@@ -500,6 +508,9 @@ class Worker:
             self.metrics.processed(processed, took)
             self._garbage.processed(processed)
             self._committer.processed(processed)
+
+    def _send(self) -> None:
+        """Hand the output to the producer, unless it has to wait for the next transaction."""
         if self._committer.phase is Phase.IDLE or (
             # Without transactions output need not wait for the next one; and the answer to the commit that is in flight
             # comes through the consumer, which is left alone while the outbox is full.
@@ -595,7 +606,7 @@ class Worker:
         deadline = time.monotonic() + self.config.shutdown_timeout_ms / 1000
         self._leave_until = deadline
         follower.leave()
-        while not follower.may_leave and time.monotonic() < deadline:
+        while not (follower.may_leave and follower.may_write()) and time.monotonic() < deadline:
             self._turn_or_recover()
         if follower.shut_out and not follower.let_in:
             self._withdraw(follower)
@@ -619,6 +630,11 @@ class Worker:
 
     def _finish(self) -> None:
         """Commit what is processed, within the deadline."""
+        if not self._may_write():
+            log.warning(
+                "no last commit: other workers may have the tasks by now; what is not committed is processed again"
+            )
+            return
         deadline = time.monotonic() + self.config.shutdown_timeout_ms / 1000
         committer = self._committer
         try:
