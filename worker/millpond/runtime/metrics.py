@@ -31,8 +31,9 @@ __all__ = ("Observed", "WorkerMetrics")
 
 log = logging.getLogger(__name__)
 
-#: The loop counts as alive while its last turn is not older than this.
-_STUCK_S = 60.0
+#: The loop counts as alive while its last turn is not older: the default of `max.poll.interval.ms`, after which Kafka Streams
+#: gives up a thread. A probe that fails earlier would kill a worker for a slow record, and then again for the same one.
+_STUCK_S = 300.0
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 

@@ -42,6 +42,7 @@ from .lifelines import Line, answers
 from .listeners import WorkerListener
 from .metrics import WorkerMetrics
 from .ownership import Partition
+from .pace import POLL_RECORDS, Pace
 from .plan import Plan
 from .registrar import TakenOver
 from .restore import ChangelogReader, Restoration
@@ -59,11 +60,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: The most records per poll and per task in a turn of the loop, which then takes milliseconds.
-POLL_RECORDS = 2_000
-#: A turn takes fewer records when these take longer: commits, time and `stop()` are looked at between turns.
-_LONGEST_TURN_S = 0.25
-_FIRST_TURN_RECORDS = 100
 #: While a commit is in flight, its end is looked for at least this often.
 _IN_FLIGHT_WAIT_S = 0.001
 #: While a task is on its way to running, and while only the coordinator or a query may have news.
@@ -76,6 +72,8 @@ _DOOR_S = 2.0
 _EXPLAIN_S = 10.0
 #: Changelog records per turn beside running tasks.
 _COPY_RECORDS = 500
+#: Output that waits in memory where none is sent before the commit, in records.
+_MOST_HELD_BACK = 50_000
 #: How long a fenced worker leaves its transactional id to whoever fenced it.
 _RIVAL_WAIT_S = 0.3
 #: The longest wait for the first connection of a new producer, which goes on trying afterwards.
@@ -119,7 +117,7 @@ class Worker:
         self._incarnation = uuid.uuid4().hex
         self.waiting = Waiting()
         self._offset_sink: OffsetSink | None = None
-        self._turn_records = _FIRST_TURN_RECORDS
+        self._pace = Pace(config)
         self._behind = False
         self._refusals = Refusals()
         self._reports = ClientReports()
@@ -372,12 +370,31 @@ class Worker:
         if isinstance(collector, CarefulCollector):
             self._turn_carefully(collector)
             return
-        if manager.running:
+        if manager.running and not self._awaits_commit():
             self._process()
             if not self._may_write():  # the process may have been frozen meanwhile
                 return
-            self._send()
-        self._committer.advance(time.monotonic())
+            if not self._pace.slow:
+                self._send()
+            elif len(collector.outbox) >= _MOST_HELD_BACK:
+                self._committer.next_commit = 0.0
+        self._advance()
+
+    def _awaits_commit(self) -> bool:
+        """Whether an open transaction has to end before more is processed, since that may take too long for it."""
+        committer = self._committer
+        if not self._pace.slow or (committer.phase is Phase.IDLE and not self._collector.in_transaction):
+            return False
+        if committer.phase is Phase.IDLE:
+            committer.next_commit = 0.0
+            return committer.needed()
+        return True
+
+    def _advance(self) -> None:
+        started = time.monotonic()
+        self._committer.flushes_first = self._pace.slow
+        self._committer.advance(started)
+        self._pace.flushed(time.monotonic() - started)
 
     def _may_write(self) -> bool:
         """Whether nobody can have taken this worker's tasks over without its notice."""
@@ -442,7 +459,7 @@ class Worker:
                 self._go_back()
                 return
             committer.next_commit = 0.0
-        committer.advance(time.monotonic())
+        self._advance()
 
     def _positions(self) -> dict[Partition, int]:
         by_input = self._manager.by_input
@@ -485,7 +502,7 @@ class Worker:
 
     def _turn_limit(self) -> int:
         """The most records to poll, and to process per task, in this turn."""
-        return min(CAREFUL_RECORDS, self._turn_records) if self._refusals.careful else self._turn_records
+        return min(CAREFUL_RECORDS, self._pace.limit) if self._refusals.careful else self._pace.limit
 
     def _process(self) -> None:
         now_ms = self._assembly.environment.now_ms()
@@ -493,18 +510,18 @@ class Worker:
         processed = 0
         limit = self._turn_limit()
         self._behind = False
+        until = started
         for task in self._manager.running:
             done = task.process(limit, now_ms)
             processed += done
             self._behind = self._behind or done >= limit
             task.punctuate(now_ms)
+            began, until = until, time.monotonic()
+            self._pace.processed_task(task, done, until - began)
         self._manager.balance()
+        took = until - started
+        self._pace.processed(processed, limit, took)
         if processed:
-            took = time.monotonic() - started
-            if took > _LONGEST_TURN_S:
-                self._turn_records = max(1, min(limit, int(processed * _LONGEST_TURN_S / took)))
-            elif took < _LONGEST_TURN_S / 2:
-                self._turn_records = min(POLL_RECORDS, self._turn_records * 2)
             self.metrics.processed(processed, took)
             self._garbage.processed(processed)
             self._committer.processed(processed)
@@ -552,10 +569,14 @@ class Worker:
             # A fatal error says no more what it was once it was told.
             isinstance(error, KafkaException) and (is_fenced(error) or error.args[0].code() == KafkaError._FATAL)
         )
-        log.warning(
-            "%s (%s); going back to the last commit", "fenced by another producer" if fenced else "a commit failed",
-            error,
-        )  # fmt: skip
+        open_s, timeout_s = self._collector.transaction_s, self.config.transaction_timeout_ms / 1000
+        what = "fenced by another producer" if fenced else "a commit failed"
+        if open_s > timeout_s:
+            what = (
+                f"the transaction was open for {open_s:.1f} s, so the broker has aborted it "
+                f"('transaction.timeout.ms' is {timeout_s:.1f} s)"
+            )
+        log.warning("%s (%s); going back to the last commit", what, error)
         self.metrics.recoveries += 1
         cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
         if isinstance(cause, KafkaError) and refuses(cause) and self._manager.running:
