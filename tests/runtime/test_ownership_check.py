@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,7 +48,9 @@ class _Scene:
         self.session = Session(SESSION_S)
         client: Any = _Client()
         client.session = self.session
-        self.follower = Follower(self.worker.manager, client, self.worker.config, frozenset({A}))
+        self.contact = SimpleNamespace(lost=False, silent_s=0.0)
+        contact: Any = self.contact
+        self.follower = Follower(self.worker.manager, client, self.worker.config, frozenset({A}), contact)
         self.worker.own(A)
         self.worker.commit(through=False)
 
@@ -162,4 +165,30 @@ def test_look_up_that_began_before_the_lapse_is_checked_again(scene: _Scene) -> 
     scene.answered()
     assert not scene.follower.may_write()
     scene.settle()
+    assert scene.follower.fenced
+
+
+def test_worker_that_lost_its_brokers_asks_before_writing(scene: _Scene) -> None:
+    """The coordinator hears of it all along, and yet has given its tasks to others."""
+    scene.contact.lost, scene.contact.silent_s = True, 40.0
+    assert not scene.follower.may_write()
+    scene.contact.lost, scene.contact.silent_s = False, 0.0
+    scene.taken_over("w1")
+    assert not scene.follower.may_write()
+    scene.settle()
+    assert scene.follower.fenced
+
+
+def test_brokers_away_for_a_moment_are_no_doubt(scene: _Scene) -> None:
+    """The coordinator gives away only the tasks of workers that lost them."""
+    scene.contact.silent_s = 3.0
+    assert scene.follower.may_write()
+
+
+def test_output_of_tasks_given_away_is_dropped(scene: _Scene) -> None:
+    """What the producer holds must not arrive beside that of the next owner; the broker fences nothing here."""
+    scene.contact.lost, scene.contact.silent_s = True, 40.0
+    client: Any = scene.follower._client
+    client.tell()
+    scene.follower.turn(clock.monotonic())
     assert scene.follower.fenced

@@ -29,6 +29,7 @@ from . import clock
 from .messages import (
     PROTOCOL_VERSION,
     Answer,
+    Brokers,
     Epoch,
     Heartbeat,
     Refusal,
@@ -81,6 +82,7 @@ class CoordinatorClient:
         token_file: a file with the bearer token. It is read for every heartbeat, because such tokens rotate.
         ca_file: certificates that may have signed the coordinator's, PEM; None for those of the system.
         trouble: what the worker waits for, for longer than is usual; called in the event loop.
+        brokers: whether Kafka answers the worker; called there, too.
 
     Attributes:
         refusal: why the last heartbeat was refused; None when it was answered.
@@ -104,6 +106,7 @@ class CoordinatorClient:
         token_file: Path | None = None,
         ca_file: Path | None = None,
         trouble: Callable[[], Trouble | None] = lambda: None,
+        brokers: Callable[[], Brokers] = lambda: Brokers.ANSWERING,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.netloc:
@@ -117,6 +120,7 @@ class CoordinatorClient:
         self._base = base
         self._topology = topology
         self._waits_for = trouble
+        self._brokers = brokers
 
         self.refusal: Refusal | None = None
         self.shut_out = False
@@ -306,6 +310,7 @@ class CoordinatorClient:
                 taken_over={task: owner for task, (owner, _) in self._taken_over.items()},
                 leaving=self._leaving,
                 trouble=self._waits_for(),
+                brokers=self._brokers(),
                 clock_ms=int(clock.unix_time() * 1000),
                 wait_ms=wait_ms,
             )

@@ -151,6 +151,11 @@ class Config:
         "task.timeout.ms", as_duration_ms(0), 300_000,
         "How long a task retries after errors that may pass, such as a broker that is away, before it fails.",
     )  # fmt: skip
+    brokers_unreachable_timeout_ms: int = _setting(
+        "brokers.unreachable.timeout.ms", as_duration_ms(1_000, 3_600_000), 30_000,
+        "A worker that no broker answers for so long is not ready any more, and its tasks go to workers that have "
+        "brokers. Where no worker has any, tasks stay where they are.",
+    )  # fmt: skip
     shutdown_timeout_ms: int = _setting(
         "shutdown.timeout.ms", as_duration_ms(0), 30_000,
         "How long a stopping worker may take for its last commit.",

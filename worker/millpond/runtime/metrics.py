@@ -18,6 +18,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from .broker_contact import BrokerContact
 from .config import Config
 from .figures import HELD, INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS, Figure, families
 from .http import HttpServer
@@ -44,6 +45,7 @@ class Observed(Protocol):
     state: WorkerState
     last_turn: float
     waiting: Waiting
+    contact: BrokerContact
 
     @property
     def shut_out(self) -> str | None:
@@ -172,7 +174,12 @@ class WorkerMetrics:
     def ready(self) -> bool:
         """Whether records are processed."""
         worker = self._worker
-        return worker is not None and worker.state is WorkerState.RUNNING and worker.shut_out is None
+        return (
+            worker is not None
+            and worker.state is WorkerState.RUNNING
+            and worker.shut_out is None
+            and not worker.contact.lost
+        )
 
     # Reading --------------------------------------------------------------------------------------------------
 
@@ -218,6 +225,12 @@ class WorkerMetrics:
             yield from families([Figure(name, text, float, counter=True)], labels, [], [((), value)])
         waiting = Figure("millpond_worker_outbox_records", "Records that wait for the next transaction.", float)
         yield from families([waiting], labels, [], [((), self._waiting())])
+        silent = Figure(
+            "millpond_worker_brokers_silent_seconds", "For how long no broker has answered; 0 while they do.", float
+        )
+        yield from families(
+            [silent], labels, [], [((), 0.0 if self._worker is None else self._worker.contact.silent_s)]
+        )
         held = Figure("millpond_worker_tasks", "Tasks the worker holds.", float)
         yield from families([held], labels, [], [((), 0 if self._manager is None else len(self._manager.tasks))])
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from millpond.protocol import Role, TaskState, clock
 from millpond.topology import TaskId
 
+from .broker_contact import BrokerContact
 from .ownership import epoch_of
 from .registrar import LookedUp, Whereabouts
 from .task_manager import TaskManager
@@ -34,12 +35,15 @@ class OwnershipCheck:
     Args:
         manager: has the tasks.
         session: of this worker at the coordinator.
+        contact: knows whether brokers answer; a worker that lost them may have lost its tasks with them.
     """
 
-    def __init__(self, manager: TaskManager, session: Session) -> None:
+    def __init__(self, manager: TaskManager, session: Session, contact: BrokerContact) -> None:
         self._manager = manager
         self._session = session
         self._checked_lapses = session.lapses
+        self._contact = contact
+        self._doubtful = self._stays_doubtful = False
         self._number = 0
         self._unchecked: set[TaskId] = set()
         self._asked_lapses = 0
@@ -49,10 +53,11 @@ class OwnershipCheck:
     def may_write(self) -> bool:
         """Whether the tasks that run are this worker's; False while that is being looked up in Kafka."""
         session = self._session
+        self._doubtful = self._doubtful or self._contact.lost
         # In this order: an answer counts the lapse before it ends it.
-        if not session.lapsed and session.lapses == self._checked_lapses:
+        if not session.lapsed and session.lapses == self._checked_lapses and not self._doubtful:
             return True
-        if self._number:
+        if self._number or self._contact.silent_s:
             return False
         if self._owned_at is not None and clock.boottime() - self._owned_at < _RELIED_ON_S:
             return True
@@ -63,9 +68,10 @@ class OwnershipCheck:
         held = self._manager.held.values()
         active = [each for each in held if each.role is Role.ACTIVE]
         started = {each.id for each in active if each.state in _STARTED}
-        self._asked_at, self._asked_lapses = clock.boottime(), self._session.lapses
+        self._asked_at, self._asked_lapses, self._stays_doubtful = clock.boottime(), self._session.lapses, False
         if any(each.state is TaskState.ACQUIRING for each in active):
-            self._asked_lapses = self._checked_lapses  # a look-up that began before the lapse may yet start a task
+            # A look-up that began before may yet start a task.
+            self._asked_lapses, self._stays_doubtful = self._checked_lapses, self._doubtful
         if started:
             self._unchecked = started
             self._number = self._manager.registrar.look_up(started, committed=True)
@@ -97,6 +103,7 @@ class OwnershipCheck:
 
     def _owned(self) -> None:
         self._owned_at, self._checked_lapses = self._asked_at, self._asked_lapses
+        self._doubtful = self._stays_doubtful
 
     def forget(self) -> None:
         """The worker goes back: what is being looked up says nothing of the tasks that it resumes."""

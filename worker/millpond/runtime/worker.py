@@ -25,6 +25,7 @@ from millpond.queries.service import QueryService
 from millpond.topology import TaskId, Topology
 
 from .assembly import Assembly, assemble
+from .broker_contact import BrokerContact, asking
 from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
 from .catalog import coordinator_view, store_catalog
 from .claims import initialised
@@ -116,6 +117,12 @@ class Worker:
         self._heartbeats: Future[None] | None = None
         self._incarnation = uuid.uuid4().hex
         self.waiting = Waiting()
+        self.contact = BrokerContact(
+            asking(dict(config.admin_settings())),
+            config.brokers_unreachable_timeout_ms / 1000,
+            self.waiting,
+            config.bootstrap_servers,
+        )
         self._offset_sink: OffsetSink | None = None
         self._pace = Pace(config)
         self._behind = False
@@ -198,6 +205,7 @@ class Worker:
         self._queries.open(self, store_catalog(self.topology, self._assembly.plan, self._assembly.environment))
         self._intake = Intake(self._manager, self._reports.doubt)
         self.metrics.watch(self._manager, self._assembly.state_file)
+        self.contact.start()
 
     @contextmanager
     def _telling_trouble(self) -> Iterator[None]:
@@ -213,7 +221,8 @@ class Worker:
             telling.cancel()
 
     def _made_client(self, url: str, plan: Plan | None) -> CoordinatorClient:
-        return make_client(self.config, plan, url, self.metrics.http.url, self._incarnation, self.waiting)
+        address, brokers = self.metrics.http.url, lambda: self.contact.brokers
+        return make_client(self.config, plan, url, address, self._incarnation, self.waiting, brokers)
 
     def _start(self) -> None:
         """Find out which tasks are this worker's, and take them up."""
@@ -221,7 +230,7 @@ class Worker:
         tasks = list(self._assembly.plan.tasks)
         if config.coordinator_url is not None:
             self._client = self._made_client(config.coordinator_url, self._assembly.plan)
-            self._follower = Follower(manager, self._client, config, frozenset(tasks))
+            self._follower = Follower(manager, self._client, config, frozenset(tasks), self.contact)
         mine = self._claimed(tasks)
         self._watch_clients(self._assembly)
         self._become(WorkerState.RESTORING)
@@ -727,6 +736,7 @@ class Worker:
         self._say_goodbye()
         self._close_offset_sink()
         self._reports.close()
+        self.contact.close()
         self._assembly.close()
 
     def _close_offset_sink(self) -> None:
