@@ -30,7 +30,17 @@ from .environment import Environment
 from .errands import Errands
 from .global_state import GlobalStores
 from .holdings import Held
-from .ownership import Claim, CommittedOffset, OffsetMetadata, Partition, belongs_to, claim_of, epoch_of, next_epoch
+from .ownership import (
+    Claim,
+    CommittedOffset,
+    OffsetMetadata,
+    Partition,
+    belongs_to,
+    check_metadata,
+    claim_of,
+    epoch_of,
+    next_epoch,
+)
 from .plan import Plan, summary
 from .registrar import LookedUp, Registrar, Whereabouts
 from .renewable import RenewableConsumer
@@ -278,6 +288,7 @@ class TaskManager:
             self._subtopologies[held.id.subtopology], held.id.partition, held.stores, self.globals.by_name(),
             self._environment, self.outbox, remembered, self._plan.tasks[held.id],
         )  # fmt: skip
+        check_metadata(task.id, task.remembered_names, self.topology)
         task.resume_at(
             {
                 partition.topic: (within_range(partition, each.offset or 0, where.ranges[partition]), each.metadata)

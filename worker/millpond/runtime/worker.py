@@ -35,6 +35,7 @@ from .collector import RecordCollector
 from .commit import CommitFailed, CommitPipeline, OffsetSink, Phase, TransactionCommitter, is_fenced
 from .committer import Committer
 from .config import Config
+from .failures import CommitFailures
 from .following import Follower
 from .garbage import GarbageCollector
 from .holdings import Holding
@@ -127,6 +128,7 @@ class Worker:
         self._pace = Pace(config)
         self._behind = False
         self._refusals = Refusals()
+        self._failures = CommitFailures()
         self._reports = ClientReports()
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.last_turn = time.monotonic()
@@ -588,8 +590,10 @@ class Worker:
         log.warning("%s (%s); going back to the last commit", what, error)
         self.metrics.recoveries += 1
         cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
+        wait_s = self._failures.failed(cause if isinstance(cause, KafkaError) else None, self.metrics.commits)
         if isinstance(cause, KafkaError) and refuses(cause) and self._manager.running:
             self._refusals.met(cause, self._positions())
+        self._stop.wait(wait_s)
         # Whoever fenced this worker, or refused a record, answered: there is nothing wrong with the connections.
         self._go_back(fenced=fenced, renew=not fenced and not self._refusals.careful)
 
