@@ -38,10 +38,12 @@ class Pace:
 
     Attributes:
         limit: the most records to poll, and to process per task, in a turn.
+        processing_s: how long tasks took in the last turn, in seconds; no more than a turn should take.
     """
 
     def __init__(self, config: Config) -> None:
         self.limit = _FIRST_TURN_RECORDS
+        self.processing_s = 0.0
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._slow_s = self._timeout_s / _SHARE_OF_TRANSACTION if config.exactly_once else float("inf")
         self._slow_until = 0.0
@@ -59,6 +61,7 @@ class Pace:
             self.limit = max(1, min(limit, int(records * _LONGEST_TURN_S / seconds)))
         elif records and seconds < _LONGEST_TURN_S / 2:
             self.limit = min(POLL_RECORDS, self.limit * 2)
+        self.processing_s = min(seconds, _LONGEST_TURN_S)
         longest, self._longest = self._longest, None
         self._took(seconds, "" if longest is None else _described(longest))
 

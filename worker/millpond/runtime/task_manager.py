@@ -148,6 +148,16 @@ class TaskManager:
                 ]
         return lines
 
+    def inputs_to_come(self) -> list[Partition]:
+        """The inputs of active tasks that do not run yet."""
+        coming = (TaskState.ACQUIRING, TaskState.RESTORING)
+        return [
+            partition
+            for each in self.held.values()
+            if each.role is Role.ACTIVE and each.state in coming
+            for partition in self._plan.inputs_of(each.id)
+        ]
+
     def active_stores(self) -> Sequence[Any]:
         """The store instances of all active tasks."""
         return [store for each in self.held.values() if each.task is not None for store in each.task.stores.values()]

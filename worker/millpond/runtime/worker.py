@@ -72,7 +72,7 @@ _GOODBYE_S = 2.0
 _DOOR_S = 2.0
 #: A task that takes longer to begin is worth a word, and another one so much later.
 _EXPLAIN_S = 10.0
-#: Changelog records per turn beside running tasks.
+#: Changelog records at a time beside running tasks.
 _COPY_RECORDS = 500
 #: Output that waits in memory where none is sent before the commit, in records.
 _MOST_HELD_BACK = 50_000
@@ -414,9 +414,15 @@ class Worker:
     def _copy(self, busy: bool) -> None:
         """Bring stores nearer to the ends of their changelogs. Beside running tasks it takes a share of the turn."""
         copier = self._assembly.copier
-        messages: list[Message] = copier.consume(_COPY_RECORDS if busy else POLL_RECORDS, 0)
-        if messages:
-            self._intake.copied(messages)
+        most = _COPY_RECORDS if busy else POLL_RECORDS
+        # As long as tasks took in the last turn: copies that fall behind get half of the loop, and catch up.
+        until = time.monotonic() + self._pace.processing_s if busy else 0.0
+        while True:
+            messages: list[Message] = copier.consume(most, 0)
+            if messages:
+                self._intake.copied(messages)
+            if len(messages) < most or time.monotonic() >= until:
+                return
 
     def _settle(self) -> None:
         """Take in what was found out about tasks, and let those run that are complete."""
@@ -452,13 +458,13 @@ class Worker:
 
     def _turn_carefully(self, collector: CarefulCollector) -> None:
         """A few records, their reports, a commit: until all is through that was on its way at the first refusal."""
-        if not self._manager.settled or self._manager.globals.behind:
-            return
-        if not collector.settle():
+        manager, refusals = self._manager, self._refusals
+        if manager.globals.behind or not collector.settle():
             return
         committer = self._committer
         if committer.phase is Phase.IDLE:
-            if self._refusals.behind(self._positions()):
+            # Tasks that run do not wait for one that is still being restored: they go on, with the same care.
+            if refusals.behind(self._positions()) or refusals.awaits(manager.inputs_to_come()):
                 self._process()
                 if not self._may_write():
                     return
@@ -466,7 +472,7 @@ class Worker:
                 if not collector.settle():
                     return
             elif not committer.needed():
-                self._refusals.over()
+                refusals.over()
                 self._go_back()
                 return
             committer.next_commit = 0.0
