@@ -16,6 +16,7 @@ from .context import TaskContext
 from .encoding_errors import of_stores
 from .environment import Environment
 from .handlers import Handlers
+from .operator_times import value_of
 from .punctuation import PunctuationQueue, Schedule
 from .sinks import bind_sink
 
@@ -132,7 +133,7 @@ class TaskHooks:
     def remember(self, name: str, value: Callable[[], int]) -> int | None:
         """Commit `value()` with every offset from now on; returns what was committed last."""
         self.memories[name] = value
-        return self._remembered.get(name)
+        return value_of(self._remembered, name)
 
     def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:
         """First stream-time firing aligned to 0, first wall-clock firing one interval from now."""

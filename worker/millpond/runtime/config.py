@@ -131,7 +131,8 @@ class Config:
     )  # fmt: skip
     transaction_timeout_ms: int = _setting(
         "transaction.timeout.ms", as_duration_ms(1_000, 2**31 - 1), 10_000,
-        "How long the broker keeps a transaction open for a worker that went silent.",
+        "How long the broker keeps a transaction open for a worker that went silent. Records that take longer than a "
+        "quarter of it are processed while no transaction is open, which costs throughput.",
     )  # fmt: skip
     auto_offset_reset: str = _setting(
         "auto.offset.reset", as_choice("earliest", "latest", "none"), "earliest",
@@ -153,6 +154,11 @@ class Config:
     task_timeout_ms: int = _setting(
         "task.timeout.ms", as_duration_ms(0), 300_000,
         "How long a task retries after errors that may pass, such as a broker that is away, before it fails.",
+    )  # fmt: skip
+    brokers_unreachable_timeout_ms: int = _setting(
+        "brokers.unreachable.timeout.ms", as_duration_ms(1_000, 3_600_000), 30_000,
+        "A worker that no broker answers for so long is not ready any more, and its tasks go to workers that have "
+        "brokers. Where no worker has any, tasks stay where they are.",
     )  # fmt: skip
     shutdown_timeout_ms: int = _setting(
         "shutdown.timeout.ms", as_duration_ms(0), 30_000,
