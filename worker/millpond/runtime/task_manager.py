@@ -112,7 +112,7 @@ class TaskManager:
         self._unassigned_since: dict[TaskId, float] = {}
         self.registrar = Registrar(
             errands, cluster, offsets,
-            lambda task: (plan.inputs_of(task), plan.changelogs_of(task)),
+            lambda task: (self._plan.inputs_of(task), self._plan.changelogs_of(task)),
             fencing if config.exactly_once else None,
             self.start_of,
             self.topology,
@@ -257,8 +257,12 @@ class TaskManager:
     def _end_of(self, source: Partition, where: Whereabouts) -> int:
         """Where a changelog ends for an active task: one that is an input too, at what is processed of it."""
         end = where.ranges[source][1]
-        committed = where.committed.get(source)
-        return end if committed is None else min(end, committed.offset or 0)
+        return min(end, self._position(source, where)) if source in where.committed else end
+
+    def _position(self, partition: Partition, where: Whereabouts) -> int:
+        """The committed offset of an input; for one that was never committed, the offset that its reset policy names."""
+        offset = where.committed[partition].offset
+        return self.start_of(partition, where.ranges[partition]) if offset is None else offset
 
     def _open_copy(self, held: Held, where: Whereabouts) -> None:
         self._open(held, where, following=True)
@@ -301,7 +305,10 @@ class TaskManager:
         check_metadata(task.id, task.remembered_names, self.topology)
         task.resume_at(
             {
-                partition.topic: (within_range(partition, each.offset or 0, where.ranges[partition]), each.metadata)
+                partition.topic: (
+                    within_range(partition, self._position(partition, where), where.ranges[partition]),
+                    each.metadata,
+                )
                 for partition, each in where.committed.items()
             }
         )
@@ -328,8 +335,9 @@ class TaskManager:
             # Its processors' init() may read the stores: they are complete only now.
             held.task = self._make_task(held, held.where)
             held.state = TaskState.RUNNING
-            if any(each.metadata.topology != self.topology for each in held.committed.values()):
-                held.task.commit_needed = True  # nobody is to take it for another topology's any more
+            if any(each.offset is None or each.metadata.topology != self.topology for each in held.committed.values()):
+                # Nobody is to take it for another topology's any more, and an input that is new to it starts only once.
+                held.task.commit_needed = True
         positions: list[TopicPartition] = []
         for held in started:
             assert held.task is not None
@@ -560,6 +568,12 @@ class TaskManager:
             held.state, held.release_to, held.since = TaskState.ACQUIRING, None, time.monotonic()
         self._look_up([held.id for held in again], committed=True)
         self._count()
+
+    def adopt(self, plan: Plan) -> None:
+        """Take a plan whose tasks are the same and have more inputs. Go back then: tasks are made anew, with these."""
+        self._plan = plan
+        self._subtopologies = {each.id: each for each in plan.subtopologies}
+        self.stores.adopt(plan)
 
     def rebuild_corrupted(self, error: StateCorrupted) -> None:
         """Close everything, forget the local rows of a corrupted store, and take up again what was held."""

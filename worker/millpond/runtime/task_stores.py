@@ -41,6 +41,10 @@ class TaskStores:
             builder.name: self.of_builder(builder) for builders in self._builders.values() for builder in builders
         }
 
+    def adopt(self, plan: Plan) -> None:
+        """Take a plan with the same stores."""
+        self._plan = plan
+
     def of_builder(self, builder: Any) -> Any:
         """Where a store's committed rows are."""
         return self._state_file if builder.persistent else self._memory

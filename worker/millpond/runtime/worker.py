@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -209,7 +210,7 @@ class Worker:
         self._manager = self._assembly.manager
         self._queries.open(self, store_catalog(self.topology, self._assembly.plan, self._assembly.environment))
         self._intake = Intake(self._manager, self._reports.doubt)
-        self.metrics.watch(self._manager, self._assembly.state_file)
+        self.metrics.watch(self._manager, self._assembly.state_file, self._assembly.watch)
         self.contact.start()
 
     @contextmanager
@@ -368,6 +369,9 @@ class Worker:
         self.last_turn = now = time.monotonic()
         if self._reports.pending:
             self._replace_clients(self._reports.look_into(self._assembly.cluster, self._assembly.plan))
+        plan = self._assembly.watch.turn(now)
+        if plan is not None:
+            self._adopt(plan)
         manager = self._manager
         messages = self._poll(now)
         if messages:
@@ -691,6 +695,13 @@ class Worker:
             return
         if not idle:
             log.warning("no answer to the last commit within the deadline; the next start finds out")
+
+    def _adopt(self, plan: Plan) -> None:
+        """Read new inputs: commit what is processed, and make the tasks anew."""
+        self._finish()
+        self._assembly = replace(self._assembly, plan=plan)
+        self._manager.adopt(plan)
+        self._go_back()
 
     def _say_goodbye(self) -> None:
         """The coordinator need not find out by silence."""
