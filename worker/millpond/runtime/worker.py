@@ -491,7 +491,8 @@ class Worker:
 
     def _poll(self, now: float) -> list[Message]:
         consumer, committer = self._assembly.consumer, self._committer
-        if committer.holds_reading() or not self._may_write():
+        waits = self._pace.slow and committer.phase is not Phase.IDLE
+        if waits or committer.holds_reading() or not self._may_write():
             # One record rather than none: it is the consumer that hears of committed offsets.
             held: list[Message] = consumer.consume(1, _IN_FLIGHT_WAIT_S)
             return held
