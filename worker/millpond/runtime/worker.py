@@ -29,7 +29,7 @@ from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
 from .catalog import coordinator_view, store_catalog
 from .claims import initialised
 from .client_reports import ClientReports
-from .clients import make_producer
+from .clients import largest_record, make_producer
 from .collector import RecordCollector
 from .commit import CommitFailed, CommitPipeline, OffsetSink, Phase, TransactionCommitter, is_fenced
 from .committer import Committer
@@ -44,6 +44,7 @@ from .metrics import WorkerMetrics
 from .ownership import Partition
 from .plan import Plan
 from .registrar import TakenOver
+from .rejected_changelog import RecordLimits
 from .restore import ChangelogReader, Restoration
 from .start import announce, claim_everything, make_client, tell_trouble
 from .states import WorkerState, may_follow
@@ -321,6 +322,7 @@ class Worker:
             refusals=self._refusals,
             handlers=self._assembly.environment.handlers,
             contexts=lambda: [task.context for task in self._manager.tasks.values()],
+            limits=RecordLimits(largest_record(self.config), self._assembly.cluster.max_message_bytes),
         )
 
     def _initialised(self, made: Callable[[], Producer]) -> Producer:
