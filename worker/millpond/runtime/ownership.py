@@ -59,6 +59,8 @@ class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = msgspec.field(default=_VERSION, name="v")
     topology: str = msgspec.field(default="", name="h")
     """Hash of the topology whose task it is; "" where nobody wrote it."""
+    changelogs: str = msgspec.field(default="", name="c")
+    """Digest of the ids of the changelog topics that have the task's state; "" where nobody wrote it."""
 
 
 class CommittedOffset(NamedTuple):

@@ -386,10 +386,13 @@ class Worker:
         messages: list[Message] = copier.consume(_COPY_RECORDS if busy else POLL_RECORDS, 0)
         if messages:
             self._intake.copied(messages)
+        if self._manager.reader.expired:
+            self._manager.reopen_expired()
 
     def _settle(self) -> None:
         """Take in what was found out about tasks, and let those run that are complete."""
         manager, follower = self._manager, self._follower
+        manager.look_at_ends()
         for answer in manager.registrar.answers():
             if isinstance(answer, TakenOver):
                 if follower is not None:
