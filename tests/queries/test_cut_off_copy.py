@@ -50,10 +50,21 @@ def test_cut_off_copy_keeps_to_the_staleness_bound(app_id: str, tmp_path: Path) 
                     counts = client.store("counts", key=mp.String, value=mp.Long)
                     bound = {"max_staleness": timedelta(seconds=BOUND_S)}
                     kafka.eventually(lambda: _asked(counts.lookup, bound) == (1, "w1"), "the copy answers", 40)
+                    (copy,) = fleet.workers["w1"].worker._manager.held.values()
+                    end = kafka.end_offsets(servers, f"{app_id}-counts-changelog")[0]
+                    fleet.wait(lambda: copy.changelogs[0].position == end, "it is at the very end")
                     proxy.cut(Cut.BOTH)
                     kafka.produce(servers, "in", [("a", "x")])
                     kafka.read_until(servers, "out", 2)
-                    kafka.eventually(lambda: _asked(counts.lookup, bound) == (2, "w0"), "the copy is too old", 20)
+                    newer = time.monotonic()  # from now on whoever answers 1 is stale, and has to know it
+                    while True:
+                        asked = time.monotonic()
+                        answer = counts.lookup("a", **bound)
+                        if answer.value == 2:
+                            break
+                        assert answer.staleness >= timedelta(seconds=asked - newer - 0.002)
+                        time.sleep(0.02)
+                    assert answer.worker == "w0"
                     long = {"max_staleness": timedelta(hours=1)}
                     first, before = counts.lookup("a", **long), time.monotonic()
                     time.sleep(0.05)

@@ -35,6 +35,12 @@ PLAN = make_plan(_counting("in"), {"in": 1}, "app")
 HASH = summary(PLAN).hash
 
 
+@pytest.fixture(autouse=True)
+def _known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one broker: what it does not know is not on its way from another."""
+    monkeypatch.setattr("millpond.runtime.lost_changelogs._SPREAD_S", 0.0)
+
+
 def _check(metadata: OffsetMetadata, *, offset: int | None = None, later: Mapping[str, int] | None = None) -> Any:
     """Check with one committed offset, and one in the state file; `later` are the topics when they are asked for again."""
 
@@ -42,7 +48,7 @@ def _check(metadata: OffsetMetadata, *, offset: int | None = None, later: Mappin
         return {each: CommittedOffset(7, metadata) for each in partitions}
 
     local: Any = SimpleNamespace(offset=lambda store, partition: offset)
-    return check_changelogs(PLAN, {"in": 1}, lambda: later or {"in": 1}, survey, local, spread_s=0.0)
+    return check_changelogs(PLAN, {"in": 1}, lambda: later or {"in": 1}, survey, local)
 
 
 @pytest.mark.parametrize(

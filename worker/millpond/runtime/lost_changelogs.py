@@ -38,7 +38,6 @@ def check_changelogs(
     topics: Callable[[], Mapping[str, int]],
     survey: Survey,
     local: LocalOffsets,
-    spread_s: float = _SPREAD_S,
 ) -> Mapping[str, int]:
     """Make sure that no changelog is missing that the application had.
 
@@ -48,7 +47,6 @@ def check_changelogs(
         topics: asks for them again.
         survey: reads the committed offsets of partitions, whatever transactions are open.
         local: what the worker has on disk.
-        spread_s: how long a topic may take to be known everywhere, in seconds.
 
     Returns:
         partition count of every topic, newer than the committed offsets that were looked at.
@@ -73,7 +71,7 @@ def check_changelogs(
         if by_this_topology or (on_disk and any(each.owner is not None for each in metadata)):
             had.append(topic)
     if had:
-        existing = _await_spread(had, topics, spread_s)
+        existing = _await_spread(had, topics)
         if gone := sorted(topic for topic in had if topic not in existing):
             raise TopicError(_lost(gone))
     return existing
