@@ -6,9 +6,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Two test processes: the broker is a third, and it is busy while they wait. More processes are slower on small machines.
-JOBS ?= 2
+# Three test processes: one of them waits for a real API server most of the time. More processes are slower on small machines.
+JOBS ?= 3
 ARGS ?=
+# Where it is set, every process that a test starts would compile all of millpond anew, and pytest all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## Show this menu

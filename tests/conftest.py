@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -19,6 +20,7 @@ from tests.support import broker as support
 from tests.support import evidence, generated, kafka, preparing, seeds
 from tests.support.fixtures import own_broker, own_brokers, processes  # noqa: F401  (fixtures)
 from tests.support.needs import MARKERS, needs
+from tests.support.scheduling import GroupScheduling, group_of, write_groups
 
 # Threads that outlive a test, such as simulated workers, may log to what pytest captured for it and has closed since.
 logging.raiseExceptions = False
@@ -67,6 +69,12 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    """Keep groups of tests together."""
+    return GroupScheduling(config, log, Path(config.stash[_SESSION]["directory"]))
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell each pytest-xdist worker what its main process knows."""
     node.workerinput["millpond"] = node.config.stash[_SESSION]
@@ -79,25 +87,40 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test with what it needs."""
-    for marker in needs(getattr(item, "fixturenames", ())):
+    """Mark a test with what it needs; one process runs all that wait for a real API server, beside others that compute."""
+    found = needs(getattr(item, "fixturenames", ()))
+    for marker in found:
         item.add_marker(marker)
+    if "apiserver" in found and group_of(item) is None:
+        item.add_marker(pytest.mark.xdist_group("apiserver"))
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with tests that need nothing, while what the others need is fetched and built; long ones go before short ones."""
+    """Begin with tests that need nothing, while what the others need is fetched and built; long ones go before short ones.
+
+    Of several processes one has the real API server's tests to itself, and begins with them.
+    """
     order = ("apiserver", "broker", "process")
+    several = hasattr(config, "workerinput")
 
     def place(item: pytest.Item) -> tuple[int, bool]:
         markers = {each.name for each in item.iter_markers()}
         rank = next((len(order) - place for place, marker in enumerate(order) if marker in markers), 0)
-        return rank, "slow" not in markers
+        return -1 if several and group_of(item) == "apiserver" else rank, "slow" not in markers
 
     items.sort(key=place)
+    if several:
+        write_groups(Path(config.stash[_SESSION]["directory"]), items)
     needed = [each for each in preparing.PREPARED if any(item.get_closest_marker(each) for item in items)]
     if needed and not config.option.collectonly:
         preparing.start(Path(config.stash[_SESSION]["directory"]), needed)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the tests themselves: simulations call it often."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before the test's time limit begins

@@ -13,6 +13,7 @@ import pytest
 
 from millpond_operator.assignment import Options
 from tests.assignment.simulator import SESSION_TIMEOUT, Cluster
+from tests.support import generated
 
 EVENTS = (
     "add", "crash", "reported crash", "crash and disk lost", "return", "freeze", "thaw", "drain", "undrain", "leave",
@@ -106,7 +107,7 @@ class Chaos:
             cluster.step()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(generated.examples(60)))
 def test_random_events_keep_the_invariants(seed):
     """Crashes, zombies, drains, lost and late messages, restarts of the coordinator: all are got over."""
     print(f"seed {seed}")
@@ -125,7 +126,7 @@ def test_random_events_keep_the_invariants(seed):
     assert max(cluster.moves.values(), default=0) <= 2, "a task went to and fro"
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(generated.examples(15)))
 def test_dead_workers_task_runs_on_its_warm_copy(seed):
     """With a caught-up standby no task waits for a restore: it takes the report, the take-over and two answers."""
     print(f"seed {seed}")

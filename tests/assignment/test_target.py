@@ -13,6 +13,7 @@ from millpond.topology import TaskId
 from millpond_operator.assignment import Options, Placement, Situation, Task, Worker, target
 from tests.assignment.simulator import Cluster, check_target, skew
 from tests.assignment.situations import ACTIVE, T, copy, one, settled, tasks, unknown, workers
+from tests.support import generated
 
 
 def moved(before: Placement, after: Placement) -> set[TaskId]:
@@ -28,7 +29,7 @@ def random_workers(dice: random.Random, most: int) -> dict[str, Worker]:
     }
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(generated.examples(60)))
 def test_a_target_is_complete_balanced_and_stable(seed):
     """Whatever the sizes: counts differ by one at most, in each sub-topology, per kind and in all."""
     print(f"seed {seed}")
@@ -45,7 +46,7 @@ def test_a_target_is_complete_balanced_and_stable(seed):
     assert target(settled(goal, known, live), options, Placement()) == goal
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(generated.examples(40)))
 def test_rebalancing_moves_as_few_tasks_as_possible(seed):
     """A worker more or less moves as many tasks as balance needs, and few more where sub-topologies share one worker."""
     print(f"seed {seed}")
@@ -135,7 +136,7 @@ def test_cold_copy_does_not_displace_a_warm_one():
     assert target(situation, Options(), Placement()).active == {a: "w2", b: "w1"}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(generated.examples(20)))
 def test_copies_are_balanced_too_after_every_change(seed):
     """Without tags the sums of active tasks and standbys differ by one at most."""
     print(f"seed {seed}")
@@ -284,7 +285,7 @@ def test_fewer_replicas_keep_the_better_spread_ones():
     assert target(situation, options, previous).standby == {T: ("w2",)}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(generated.examples(20)))
 def test_refined_placement_serves_as_the_previous_target(seed):
     """After a restart only the last placement is there: what it leads to is still the target, or as good a one."""
     print(f"seed {seed}")

@@ -151,10 +151,13 @@ class Conductor:
                     worker.terminate()
 
                 return in_again
-            case Kind.CUT_BROKER:
+            case Kind.CUT_BROKER | Kind.LOST_BROKER:
                 return self._cut(stage.to_broker[fault.target], fault)
-            case Kind.CUT_COORDINATOR:
+            case Kind.CUT_COORDINATOR | Kind.LOST_COORDINATOR:
                 return self._cut(stage.to_coordinator[fault.target], fault)
+            case Kind.SLOW_RECORD:
+                self._control(fault.target, slow=fault.number, slow_s=fault.duration)
+                return lambda: self._control(fault.target, slow=None)
             case Kind.SLOW_DISK:
                 delay = int(fault.detail.split(" ")[0]) / 1000
                 self._control(fault.target, write_delay_s=delay)

@@ -20,11 +20,12 @@ from tests.chaos.stage import Options
 FAULTS, ALL_FAULTS = 5, 16
 #: Not pytest's temporary directory: what a failed run left behind is kept.
 _DIRECTORY = ROOT / "build" / "chaos"
-#: Zombies with work in their hands: stopped when they are about to commit, for so long that others take their tasks over,
-#: also where that takes its time, and not so long that the broker ends their transactions, which would be a fence too.
-_ZOMBIE_S = 6.0
+#: Zombies with work in their hands: stopped when they are about to commit, for so long that others take their tasks over and
+#: commit, also on a busy machine, and not so long that the broker ends their transactions, which would be a fence too.
+_ZOMBIE_S = 10.0
+_TRANSACTION_MS = 16_000
 _TWO_AT_ONCE = (2.0, 2.5)
-_TWO_IN_TURN = (2.0, 10.0)
+_TWO_IN_TURN = (2.0, 14.0)
 
 
 def _zombies(moments: Iterable[float]) -> list[Fault]:
@@ -66,7 +67,10 @@ def test_chaos_exactly_once(seed: int, soak: bool) -> None:
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "unfenced"])
 def test_chaos_without_fencing_doubles_records(fencing: bool, seed: int, soak: bool) -> None:
     """Workers that come back after others took their tasks over do no harm; with transactional ids of nobody they do."""
-    options = Options(seed=seed, directory=_directory("zombies", seed), rate=600.0, fencing=fencing)
+    options = Options(
+        seed=seed, directory=_directory("zombies", seed), rate=600.0, fencing=fencing,
+        settings={"transaction.timeout.ms": _TRANSACTION_MS},
+    )  # fmt: skip
     outcome = run(options, plan=_zombies(_TWO_IN_TURN if soak else _TWO_AT_ONCE))
     _tell(outcome, kept=outcome.exactly_once is not fencing)
     assert not outcome.stuck

@@ -10,6 +10,7 @@ import pytest
 from millpond.protocol import Heartbeat, Refusal, RefusalCode, Role
 from tests.coordinator.simulation import SESSION_MS, Driver, Kafka, Store, Worker
 from tests.coordinator.support import topology
+from tests.support import generated
 
 _STEP_MS = 500
 _SESSION_ROUNDS = SESSION_MS // _STEP_MS
@@ -254,7 +255,7 @@ class World:
         raise AssertionError(f"not {what} within {rounds} rounds: {self.story} {self.kafka.owners} {view}")
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(generated.examples(120)))
 def test_random_faults_converge(seed: int) -> None:
     """Crashes, pauses, cuts, restarts, two coordinators: grants follow Kafka, epochs grow, all tasks run again."""
     world = World(seed)

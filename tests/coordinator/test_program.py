@@ -17,6 +17,8 @@ from millpond.protocol import Epoch
 from millpond.protocol.client import CoordinatorClient
 from tests.coordinator.support import APP, connected, eventually, heartbeat, topology
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 NO_EPOCH = Epoch()
 COMMAND = (sys.executable, "-m", "millpond_operator.coordinator", "--application", APP)
 

@@ -193,6 +193,7 @@ def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], kubectl:
 
     def reset(command: str) -> None:
         assert "dry run" in shell.run(command)
+        shell.stop()
 
     def settings(command: str) -> None:
         assert "commit.interval.ms" in shell.run(command)
@@ -207,7 +208,6 @@ def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], kubectl:
             "millpond reset": reset, "millpond settings": settings,
         },
     )  # fmt: skip
-    shell.stop()
 
 
 def test_readme_first_steps_run_an_application(

@@ -123,7 +123,7 @@ specs = _record(
         priorityClassName=_words,
         topologySpreadConstraints=_by("topologyKey", _record({"topologyKey": _words}, maxSkew=st.integers(1, 3))),
         terminationGracePeriodSeconds=st.integers(15, 100),
-        mounts=_by("name", _mount),
+        mounts=st.lists(_mount, max_size=3, unique_by=(lambda each: each["name"], lambda each: each["path"])),
     ),
 )
 """Any specification, but for image and topology."""

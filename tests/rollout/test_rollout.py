@@ -10,6 +10,7 @@ import pytest
 
 from millpond_operator.controllers.rollout import Wanted
 from millpond_operator.controllers.status import Phase
+from tests.support import generated
 
 from .world import World
 
@@ -273,7 +274,7 @@ def test_lost_nodes_pod_does_not_block_an_upgrade(world):
     world.until(lambda _: world.status.current_revision == "r2")
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(generated.examples(200)))
 def test_random_changes_end_in_the_wanted_revision(seed):
     """Changes of mind and crashes at any time: in the end the wanted revision runs, or the last good one when that is bad."""
     print("seed", seed)

@@ -11,9 +11,11 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from millpond.errors import BrokerError
 from millpond.runtime.careful import CarefulCollector, Refusals
 from millpond.runtime.collector import RecordCollector
+from millpond.runtime.commit import Phase
 from millpond.runtime.handlers import Result
 from millpond.runtime.ownership import Partition
 from millpond.runtime.rejected_changelog import RecordLimits
+from millpond.runtime.worker import Worker
 from tests.runtime.memory_kafka import Kafka, Producer, error
 
 IN = Partition("in", 0)
@@ -100,7 +102,13 @@ def test_rejected_changelog_record_stops_the_worker(transactional: bool) -> None
         sending.collector.settle()
     text = str(raised.value)
     shown = repr((b"k\n" * 40)[:60]) + "…"
-    for part in (f"key {shown}", "store 'counts'", "'app-counts-changelog' (82 bytes)", "limit of 500 bytes", "Raise"):
+    for part in (
+        f"key {shown}",
+        "store 'counts'",
+        "'app-counts-changelog' (82 bytes of key and value)",
+        "limit of 500 bytes",
+        "Raise",
+    ):
         assert part in text
     assert sending.asked == []
     assert sending.collector.acknowledged == {}
@@ -154,6 +162,44 @@ def test_careful_mode_lasts_until_everything_in_flight_is_processed() -> None:
     assert not refusals.behind({IN: 10})
     refusals.over()
     assert not refusals.careful
+
+
+def test_careful_mode_waits_for_tasks_that_do_not_run_yet() -> None:
+    """What they had on its way at the rejection is still to come; their other inputs are not waited for."""
+    refusals = Refusals()
+    refusals.met(KafkaError(TOO_LARGE), {IN: 10})
+    assert refusals.awaits([IN])
+    assert not refusals.awaits([Partition("in", 1)])
+
+
+class _Rejected:
+    """A worker after a rejection, one of whose two tasks is restored for long; what it does is noted."""
+
+    def __init__(self, *, position: int) -> None:
+        self.steps: list[str] = []
+        self.worker: Any = Worker.__new__(Worker)
+        self.worker._refusals = Refusals()
+        self.worker._refusals.met(KafkaError(TOO_LARGE), {IN: 10, Partition("in", 1): 10})
+        self.worker._manager = SimpleNamespace(
+            settled=False, globals=SimpleNamespace(behind=()), inputs_to_come=lambda: [Partition("in", 1)],
+            by_input={IN: SimpleNamespace(inputs={"in": SimpleNamespace(position=position)})},
+        )  # fmt: skip
+        committer = SimpleNamespace(phase=Phase.IDLE, needed=lambda: False, next_commit=1.0)
+        self.worker._committer = committer
+        self.worker._follower = None
+        for step in ("process", "send", "advance", "go_back"):
+            setattr(self.worker, f"_{step}", lambda step=step: self.steps.append(step))
+
+    def turn(self) -> list[str]:
+        collector: Any = SimpleNamespace(settle=lambda: True)
+        self.worker._turn_carefully(collector)
+        return self.steps
+
+
+@pytest.mark.parametrize("position", [5, 50])
+def test_running_tasks_go_on_while_another_is_restored(position: int) -> None:
+    """After a rejection, also beyond what was in flight then; the careful mode ends when the other task is through."""
+    assert _Rejected(position=position).turn() == ["process", "send", "advance"]
 
 
 def test_batches_become_smaller_when_no_single_record_was_too_large() -> None:

@@ -117,12 +117,12 @@ class VirtualBackground(Background):
 
     def __enter__(self) -> Self:
         print(f"seed {self.seed}, PYTHONHASHSEED={os.environ.get('PYTHONHASHSEED', 'random')}")
-        # Much is made and little of it is garbage: looking for that all the time would take a fifth of the run.
+        # Much is made and little of it is garbage: looking for that all the time would take a fifth of the run. What is
+        # there before stays out of it for good, or every simulation would go through all that the tests before it left.
         gc.collect()
         gc.freeze()
         gc.disable()
         self._tokens.callback(gc.enable)
-        self._tokens.callback(gc.unfreeze)
         self._before = random.getstate()
         random.seed(self.seed)
         for patch in self._patches:

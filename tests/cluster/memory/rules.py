@@ -54,9 +54,8 @@ _FUNCTIONS: dict[str, Any] = {
 }
 
 
-@functools.cache
-def _environment() -> celpy.Environment:
-    return celpy.Environment()
+# Made at import: it raises the interpreter's recursion limit, which must not change while Hypothesis runs a test.
+_ENVIRONMENT = celpy.Environment()
 
 
 class Rule:
@@ -78,14 +77,14 @@ class Rule:
 
     @functools.cached_property
     def _program(self) -> celpy.Runner:
-        environment = _environment()
+        environment = _ENVIRONMENT
         return environment.program(environment.compile(self._text), functions=_FUNCTIONS)
 
     def message(self, value: Any) -> str:
         """What is said of a value that breaks it."""
         if not self._expression:
             return self._message
-        environment = _environment()
+        environment = _ENVIRONMENT
         try:
             program = environment.program(environment.compile(self._expression), functions=_FUNCTIONS)
             return str(program.evaluate({"self": celpy.json_to_cel(value)}))

@@ -118,17 +118,13 @@ def assemble(
         if offset_committer is not None:
             offset_committer.on_commit(error, partitions)
 
-    inputs = sum(len(topics) for topics in plan.tasks.values())
     hears_of_commits = None if config.exactly_once else on_commit
     sources = {topic for topics in plan.tasks.values() for topic in topics}
-    consumer = RenewableConsumer(lambda: _knowing(make_consumer(config, inputs, hears_of_commits, on_error), sources))
+    consumer = RenewableConsumer(lambda: _knowing(make_consumer(config, hears_of_commits, on_error), sources))
     if not config.exactly_once:
         offset_committer = OffsetCommitter(consumer)
-    changelogs = sum(len(plan.changelogs[task.subtopology]) for task in plan.tasks)
     logged = {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()}
-    copier = RenewableConsumer(
-        lambda: _knowing(make_consumer(config, changelogs, None, on_error, COPY_AHEAD_KIB), logged)
-    )
+    copier = RenewableConsumer(lambda: _knowing(make_consumer(config, None, on_error, COPY_AHEAD_KIB), logged))
     stores = TaskStores(plan, environment, state_file, cluster.ranges)
     for each in topology.global_stores:
         stores.add_global(environment.complete(each.store))

@@ -126,6 +126,10 @@ class Refusals:
         """Whether something of what was on its way at the first refusal is still to be processed."""
         return any(position < self._until.get(partition, 0) for partition, position in positions.items())
 
+    def awaits(self, partitions: Iterable[Partition]) -> bool:
+        """Whether something of it is to be processed in these, whose tasks do not run yet."""
+        return any(partition in self._until for partition in partitions)
+
     def over(self) -> None:
         """All of it is through and committed: the worker may be fast again."""
         if self._too_large and not self._found:

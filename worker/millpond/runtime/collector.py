@@ -6,6 +6,7 @@ Rows are tuples in the order of `Producer.produce`'s arguments, so a whole batch
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import starmap
@@ -46,6 +47,7 @@ class RecordCollector:
         self.sent = 0
         self.in_transaction = False
         self._transactional = transactional
+        self._begun_at = 0.0
         self._delivery_error: KafkaError | None = None
 
     def drain(self) -> None:
@@ -108,6 +110,12 @@ class RecordCollector:
         if self._transactional and not self.in_transaction:
             self.producer.begin_transaction()
             self.in_transaction = True
+            self._begun_at = time.monotonic()
+
+    @property
+    def transaction_s(self) -> float:
+        """How long the open transaction has been open, in seconds; 0 when none is."""
+        return time.monotonic() - self._begun_at if self.in_transaction else 0.0
 
     def send_tracked(self, key: Any, rows: list[Outgoing]) -> None:
         """Send the changelog rows of one store partition; `acknowledged[key]` follows the last of them."""

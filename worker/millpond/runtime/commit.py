@@ -238,7 +238,7 @@ class OffsetCommitter:
             self._answer = None
             self._consumer.commit(offsets=self._wanted, asynchronous=True)
             return False
-        raise CommitFailed(str(answer))
+        raise CommitFailed(str(answer), cause=answer)
 
     def close(self) -> None:
         """Nothing to let go of."""

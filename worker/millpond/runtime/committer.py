@@ -13,7 +13,7 @@ from .garbage import GarbageCollector
 from .listeners import CommitStats, WorkerListener
 from .metrics import WorkerMetrics
 from .restore import Restoration
-from .task import StreamTask
+from .task import CommitRows
 
 __all__ = ("Committer",)
 
@@ -34,6 +34,7 @@ class Committer:
 
     Attributes:
         next_commit: when the commit interval ends, in monotonic seconds.
+        flushes_first: all tasks are flushed before anything is sent, since that may take too long for a transaction.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Committer:
         self._garbage = garbage
         self._listener = listener
         self.next_commit = time.monotonic() + self._interval_s
+        self.flushes_first = False
         self._purgeable: dict[tuple[str, int], int] = {}
         self._next_purge = time.monotonic() + config.repartition_purge_interval_ms / 1000
         self._next_refresh = time.monotonic() + _REFRESH_S
@@ -134,12 +136,12 @@ class Committer:
             return True
         if sum(store.dirty_bytes() for store in stores if store.caching) > self._cache_bytes:
             for task in self._manager.running:
-                self._send_changes(task)
+                self._send_changes(task.flush())
             self._collector.drain()
         return False
 
-    def _send_changes(self, task: StreamTask) -> None:
-        for store, rows in task.flush():
+    def _send_changes(self, changes: list[CommitRows]) -> None:
+        for store, rows in changes:
             self._collector.send_tracked((store.name, store.partition), rows)
 
     def begin(self) -> None:
@@ -149,11 +151,12 @@ class Committer:
         manager = self._manager
         released = manager.to_release()
         handed_over = {held.id for held in released}
+        concerned = [task for task in manager.running if task.commit_needed or task.id in handed_over]
+        flushed = {task.id: task.flush() for task in concerned} if self.flushes_first else {}
         for task in manager.running:
             task.context.commit_requested = False
-            if not task.commit_needed and task.id not in handed_over:
-                continue
-            self._send_changes(task)
+        for task in concerned:
+            self._send_changes(flushed[task.id] if self.flushes_first else task.flush())
             rows += [(store, store.seal(), store.metadata()) for store in task.stores.values()]
             offsets.update(manager.positions(manager.held[task.id]))
             task.commit_needed = False

@@ -88,8 +88,8 @@ def _missing(plan: Plan, existing: Mapping[str, int]) -> dict[str, tuple[int, st
     }
 
 
-def _await_spread(wanted: Iterable[str], topics: Callable[[], Mapping[str, int]], spread_s: float) -> Mapping[str, int]:
-    deadline = time.monotonic() + spread_s
+def _await_spread(wanted: Iterable[str], topics: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
+    deadline = time.monotonic() + _SPREAD_S
     while True:
         existing = topics()
         if all(topic in existing for topic in wanted) or time.monotonic() >= deadline:

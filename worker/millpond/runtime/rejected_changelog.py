@@ -17,6 +17,8 @@ from .context import Outgoing
 __all__ = ("UNKNOWN_TOPIC", "RecordLimits", "changelog_rejected")
 
 _SHOWN_KEY_BYTES = 60
+#: A broker counts what is around a record, too: about so many bytes, for a batch of one.
+_AROUND_BYTES = 100
 UNKNOWN_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
@@ -54,7 +56,7 @@ def changelog_rejected(
     size = len(key) + len(value)
     return BrokerError(
         f"the change of key {_shown(key)} in store '{store}' was rejected: its record for changelog '{topic}' "
-        f"({size} bytes) {_cause(topic, size, error, limits, by_client=by_client)} and then restart the worker: nothing "
+        f"({size} bytes of key and value) {_cause(topic, size, error, limits, by_client=by_client)} and then restart the worker: nothing "
         f"of this commit is kept, so it goes on from the last one."
     )
 
@@ -65,14 +67,15 @@ def _cause(topic: str, size: int, error: KafkaError, limits: RecordLimits, *, by
     if code in _TOO_LARGE and by_client:
         return (
             f"is larger than the producer's limit of {limits.client_bytes} bytes. Raise 'producer.message.max.bytes' "
-            f"(in Java 'max.request.size') and the topic's 'max.message.bytes' above {size}, or keep less under one key,"
+            f"(in Java 'max.request.size') and the topic's 'max.message.bytes' to {size + _AROUND_BYTES} or more, or keep less "
+            f"under one key,"
         )
     if code in _TOO_LARGE:
         limit = limits.of_topic(topic)
         known = f" of {limit} bytes" if limit is not None else ""
         return (
-            f"is larger than the topic's limit{known}. Raise 'max.message.bytes' of the topic above {size}, or keep "
-            f"less under one key,"
+            f"is larger than the topic's limit{known}. Raise 'max.message.bytes' of the topic to {size + _AROUND_BYTES} or "
+            f"more, or keep less under one key,"
         )
     if code == KafkaError.INVALID_TIMESTAMP:
         return (

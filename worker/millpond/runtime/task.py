@@ -95,6 +95,11 @@ class StreamTask:
             stream_time = max(stream_time, metadata.partition_time)
         self.context.stream_time = stream_time
 
+    @property
+    def remembered_names(self) -> Collection[str]:
+        """Names of the integers that the task's processors keep beside its offsets."""
+        return self._hooks.memories.keys()
+
     def positions(
         self, owner: str, epoch: int, topology: str, changelogs: str = ""
     ) -> dict[Partition, tuple[int, OffsetMetadata]]:

@@ -32,7 +32,17 @@ from .environment import Environment
 from .errands import Errands
 from .global_state import GlobalStores
 from .holdings import Held
-from .ownership import Claim, CommittedOffset, OffsetMetadata, Partition, belongs_to, claim_of, epoch_of, next_epoch
+from .ownership import (
+    Claim,
+    CommittedOffset,
+    OffsetMetadata,
+    Partition,
+    belongs_to,
+    check_metadata,
+    claim_of,
+    epoch_of,
+    next_epoch,
+)
 from .plan import Plan, summary
 from .registrar import LookedUp, Registrar, Whereabouts
 from .renewable import RenewableConsumer
@@ -143,6 +153,16 @@ class TaskManager:
                     if not each.done
                 ]
         return lines
+
+    def inputs_to_come(self) -> list[Partition]:
+        """The inputs of active tasks that do not run yet."""
+        coming = (TaskState.ACQUIRING, TaskState.RESTORING)
+        return [
+            partition
+            for each in self.held.values()
+            if each.role is Role.ACTIVE and each.state in coming
+            for partition in self._plan.inputs_of(each.id)
+        ]
 
     def active_stores(self) -> Sequence[Any]:
         """The store instances of all active tasks."""
@@ -280,6 +300,7 @@ class TaskManager:
             self._subtopologies[held.id.subtopology], held.id.partition, held.stores, self.globals.by_name(),
             self._environment, self.outbox, remembered, self._plan.tasks[held.id],
         )  # fmt: skip
+        check_metadata(task.id, task.remembered_names, self.topology)
         task.resume_at(
             {
                 partition.topic: (within_range(partition, each.offset or 0, where.ranges[partition]), each.metadata)
