@@ -15,6 +15,7 @@ from millpond.errors import OwnershipError, TopicError
 from millpond.protocol import Role, TaskState
 from millpond.runtime.ownership import Claim, OffsetMetadata, Partition
 from millpond.runtime.start import announce, claim_everything
+from millpond.runtime.trust import digest_of
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
 from tests.runtime.worker_parts import Parts
@@ -141,7 +142,9 @@ def test_hand_over_that_is_taken_back_names_this_worker(kafka: Kafka, worker: Pa
     worker.manager.release(A, "w1")
     worker.manager.keep(A)
     worker.commit()
-    assert kafka.committed(IN_A).metadata == OffsetMetadata("w0", 1, 1_000, topology=worker.manager.topology)
+    assert kafka.committed(IN_A).metadata == OffsetMetadata(
+        "w0", 1, 1_000, topology=worker.manager.topology, changelogs=digest_of([CHANGELOG.topic])
+    )
 
 
 def test_going_back_forgets_what_is_not_committed(kafka: Kafka, worker: Parts) -> None:

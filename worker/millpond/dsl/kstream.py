@@ -30,6 +30,7 @@ from millpond.serdes import Serde
 from millpond.topology import (
     Body,
     FixedKeyProcessorSupplier,
+    Processor,
     ProcessorSupplier,
     StreamPartitioner,
     TopicNameExtractor,
@@ -279,9 +280,10 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             value: serde of the values it forwards.
             name: name of the node.
         """
-        check_supplier("process_values()", supplier)
-        check_stores("process_values()", stores)
+        if not isinstance(supplier, type) or not issubclass(supplier, Processor):
+            check_supplier("process_values()", supplier)
         check_supply(name or "process_values()", supplier, fixed_key=True)
+        check_stores("process_values()", stores)
         return self._process(supplier, "KSTREAM-PROCESSVALUES-", stores, name, self._key, value)
 
     # Topics

@@ -21,6 +21,7 @@ from .environment import Environment
 from .errands import Errands
 from .global_state import GlobalStores
 from .handlers import Handlers
+from .lost_changelogs import check_changelogs
 from .plan import Plan, make_plan
 from .renewable import RenewableConsumer
 from .restore import ChangelogReader
@@ -105,8 +106,17 @@ def assemble(
 
     plan = planned(existing)
     state_file = _open_state(config)
+    errands = Errands("millpond-registrar", _ERRANDS, lambda: make_asker(config, on_error))
+    offsets = OffsetStore(
+        errands.consumer,
+        errands.forget_consumer,
+        lambda: make_asker(config, on_error, stable=False),
+        stopping,
+        config.task_timeout_ms / 1000,
+    )
     try:
-        cluster.ensure(plan.internal, existing, config.replication_factor)
+        newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
+        cluster.ensure(plan.internal, newest, config.replication_factor)
     except BaseException:
         state_file.close()
         raise
@@ -124,15 +134,7 @@ def assemble(
         offset_committer = OffsetCommitter(consumer)
     logged = {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()}
     copier = RenewableConsumer(lambda: _knowing(make_consumer(config, None, on_error, COPY_AHEAD_KIB), logged))
-    errands = Errands("millpond-registrar", _ERRANDS, lambda: make_asker(config, on_error))
-    offsets = OffsetStore(
-        errands.consumer,
-        errands.forget_consumer,
-        lambda: make_asker(config, on_error, stable=False),
-        stopping,
-        config.task_timeout_ms / 1000,
-    )
-    stores = TaskStores(plan, environment, state_file)
+    stores = TaskStores(plan, environment, state_file, cluster.ranges)
     for each in topology.global_stores:
         stores.add_global(environment.complete(each.store))
     global_stores = GlobalStores(

@@ -32,7 +32,7 @@ from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
 from .catalog import coordinator_view, store_catalog
 from .claims import initialised
 from .client_reports import ClientReports
-from .clients import make_producer
+from .clients import largest_record, make_producer
 from .collector import RecordCollector
 from .commit import CommitFailed, CommitPipeline, OffsetSink, Phase, TransactionCommitter, is_fenced
 from .committer import Committer
@@ -49,6 +49,7 @@ from .ownership import Partition
 from .pace import POLL_RECORDS, Pace
 from .plan import Plan
 from .registrar import TakenOver
+from .rejected_changelog import RecordLimits
 from .restore import ChangelogReader, Restoration
 from .start import announce, claim_everything, make_client, tell_trouble
 from .states import WorkerState, may_follow
@@ -334,6 +335,7 @@ class Worker:
             refusals=self._refusals,
             handlers=self._assembly.environment.handlers,
             contexts=lambda: [task.context for task in self._manager.tasks.values()],
+            limits=RecordLimits(largest_record(self.config), self._assembly.cluster.max_message_bytes),
         )
 
     def _initialised(self, made: Callable[[], Producer]) -> Producer:
@@ -428,12 +430,15 @@ class Worker:
             messages: list[Message] = copier.consume(most, 0)
             if messages:
                 self._intake.copied(messages)
+            if self._manager.reader.expired:
+                self._manager.reopen_expired()
             if len(messages) < most or time.monotonic() >= until:
                 return
 
     def _settle(self) -> None:
         """Take in what was found out about tasks, and let those run that are complete."""
         manager, follower = self._manager, self._follower
+        manager.look_at_ends()
         for answer in manager.registrar.answers():
             if isinstance(answer, TakenOver):
                 if follower is not None:
@@ -491,7 +496,8 @@ class Worker:
 
     def _poll(self, now: float) -> list[Message]:
         consumer, committer = self._assembly.consumer, self._committer
-        if committer.holds_reading() or not self._may_write():
+        waits = self._pace.slow and committer.phase is not Phase.IDLE
+        if waits or committer.holds_reading() or not self._may_write():
             # One record rather than none: it is the consumer that hears of committed offsets.
             held: list[Message] = consumer.consume(1, _IN_FLIGHT_WAIT_S)
             return held

@@ -144,8 +144,9 @@ class ReceivedRecord(FixedKeyRecord[Any, Any], frozen=True, gc=False):
 
     def with_headers(self, headers: Headers | None) -> ReceivedRecord:
         """See `FixedKeyRecord`."""
-        given = NO_HEADERS if headers is None else check_headers(headers)
-        return ReceivedRecord(self.key, self.value, self.timestamp, given)
+        return ReceivedRecord(
+            self.key, self.value, self.timestamp, NO_HEADERS if headers is None else check_headers(headers)
+        )
 
 
 class _Context(Protocol):

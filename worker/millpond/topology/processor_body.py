@@ -102,8 +102,8 @@ class ProcessorBody:
             node.on_close(processor.close)
 
         def run(key: Any, value: Any, timestamp: int) -> None:
-            before, task.timestamp = task.timestamp, timestamp
             headers = task.headers
+            before, task.timestamp = task.timestamp, timestamp
             try:
                 process(make(key, value, timestamp, RecordHeaders(headers) if headers else NO_HEADERS))
             except Exception as error:
