@@ -7,9 +7,19 @@ import random
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from tests.chaos.application import BUFFER, CUSTOMERS, JOURNAL, TOTALS, WINDOWS
 from tests.chaos.proxying import Cut
 
-__all__ = ("ABOUT_TO_COMMIT", "Fault", "Kind", "described", "make_plan")
+__all__ = (
+    "ABOUT_TO_COMMIT",
+    "DELETE_RETENTION_S",
+    "LOST_AFTER_S",
+    "TRANSACTION_S",
+    "Fault",
+    "Kind",
+    "described",
+    "make_plan",
+)
 
 #: Detail of a pause that begins with a transaction in hand whose offsets are not sent yet: nothing holds back others, who
 #: begin with the same records, and what comes after the pause is the commit.
@@ -30,6 +40,12 @@ class Kind(enum.StrEnum):
     """The connections between a worker and the broker."""
     CUT_COORDINATOR = "cut coordinator"
     """The connections between a worker and the coordinator."""
+    LOST_BROKER = "lost broker"
+    """As `CUT_BROKER`, for longer than a worker may be without brokers: others take its tasks over."""
+    LOST_COORDINATOR = "lost coordinator"
+    """As `CUT_COORDINATOR`, for longer than the session: others take its tasks over while it has brokers."""
+    SLOW_RECORD = "slow record"
+    """The next order that a worker processes takes so long: longer than the session, or than the transaction timeout."""
     SLOW_DISK = "slow disk"
     """Each write of a worker's state takes so many ms longer."""
     CLOCK = "clock jump"
@@ -44,6 +60,13 @@ class Kind(enum.StrEnum):
     """SIGKILL of the broker, which starts again at once."""
     BROKER_RESTART = "broker restart"
     """A clean stop of the broker, which starts again at once."""
+    AWAY = "away"
+    """SIGKILL of a worker, which comes back when its rows are older than `delete.retention.ms` of the changelogs."""
+    REJECTED = "rejected"
+    """The broker takes no record of a changelog, whose store `detail` names, for a while: workers end again and again."""
+    LOST_CHANGELOG = "lost changelog"
+    """Somebody deletes a changelog, whose store `detail` names, while all workers are down. They refuse to go on, and do so
+    when it is restored."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +95,9 @@ _WEIGHTS = {
     Kind.RESTART: 7,
     Kind.CUT_BROKER: 14,
     Kind.CUT_COORDINATOR: 8,
+    Kind.LOST_BROKER: 8,
+    Kind.LOST_COORDINATOR: 5,
+    Kind.SLOW_RECORD: 8,
     Kind.SLOW_DISK: 6,
     Kind.CLOCK: 6,
     Kind.DRAIN: 5,
@@ -79,11 +105,24 @@ _WEIGHTS = {
     Kind.COORDINATOR_KILL: 6,
     Kind.BROKER_KILL: 2,
     Kind.BROKER_RESTART: 2,
+    Kind.AWAY: 4,
+    Kind.REJECTED: 4,
+    Kind.LOST_CHANGELOG: 3,
 }
 _BROKER = {Kind.BROKER_KILL, Kind.BROKER_RESTART}
 #: What only a coordinator makes sense of.
-_COORDINATED = {Kind.CUT_COORDINATOR, Kind.DRAIN, Kind.SCALE_OUT, Kind.COORDINATOR_KILL}
+_COORDINATED = {Kind.CUT_COORDINATOR, Kind.LOST_COORDINATOR, Kind.DRAIN, Kind.SCALE_OUT, Kind.COORDINATOR_KILL}
+_CUTS = {Kind.CUT_BROKER, Kind.CUT_COORDINATOR, Kind.LOST_BROKER, Kind.LOST_COORDINATOR}
 _BROKER_APART_S = 20.0
+_LONG = 100
+_STORES = (JOURNAL, CUSTOMERS, WINDOWS, TOTALS, BUFFER)
+#: Those whose records are larger than the markers of transactions.
+_LARGE_STORES = (JOURNAL, WINDOWS, TOTALS, BUFFER)
+#: How long changelogs keep deletions: a worker that was away for longer restores its stores from the beginning.
+DELETE_RETENTION_S = 20.0
+_AWAY_S = (1.1 * DELETE_RETENTION_S, 1.3 * DELETE_RETENTION_S)
+#: How long the workers of a run may be without brokers, and how long a transaction may be open, in seconds.
+LOST_AFTER_S, TRANSACTION_S = 3.0, 10.0
 #: The application starts, and every task has begun, before the first fault.
 _FIRST_S = 3.0
 
@@ -126,12 +165,16 @@ def make_plan(
     #: Until when a process is down: what is not there cannot be killed.
     down: dict[str, float] = {}
     while len(plan) < faults:
-        kind = pick.choices(list(weights), list(weights.values()))[0]
+        missing = {each: weight for each, weight in weights.items() if all(fault.kind is not each for fault in plan)}
+        # A long plan has every kind: what is rare comes at its end at the latest.
+        late = faults >= _LONG and faults - len(plan) <= len(missing)
+        kinds = missing if late else weights
+        kind = pick.choices(list(kinds), list(kinds.values()))[0]
         fault = _drawn(pick, len(plan), at, kind, names, spare, session)
-        if down.get(fault.target, 0.0) > at and kind not in {Kind.CUT_BROKER, Kind.CUT_COORDINATOR}:
+        if down.get(fault.target, 0.0) > at and kind not in _CUTS:
             at += 0.05
             continue
-        if kind in {Kind.KILL, Kind.RESTART, Kind.COORDINATOR_KILL}:
+        if kind in {Kind.KILL, Kind.RESTART, Kind.COORDINATOR_KILL, Kind.AWAY, Kind.REJECTED, Kind.LOST_CHANGELOG}:
             down[fault.target] = at + fault.duration + 1.0
         elif kind is Kind.SCALE_OUT:
             down[fault.target] = at + fault.duration + 5.0
@@ -159,6 +202,13 @@ def _drawn(
         case Kind.CUT_BROKER | Kind.CUT_COORDINATOR:
             cut = pick.choice(list(Cut))
             return Fault(number, at, kind, worker, pick.uniform(0.3, 3 * session), cut.value)
+        case Kind.LOST_BROKER:
+            return Fault(number, at, kind, worker, pick.uniform(1.3, 4) * LOST_AFTER_S, pick.choice(list(Cut)).value)
+        case Kind.LOST_COORDINATOR:
+            return Fault(number, at, kind, worker, pick.uniform(1.3, 4) * session, pick.choice(list(Cut)).value)
+        case Kind.SLOW_RECORD:
+            longer_than = TRANSACTION_S if pick.random() < 0.3 else session
+            return Fault(number, at, kind, worker, pick.uniform(1.1, 1.6) * longer_than)
         case Kind.SLOW_DISK:
             return Fault(number, at, kind, worker, pick.uniform(2, 10), f"{pick.choice([20, 100, 500, 1500])} ms")
         case Kind.CLOCK:
@@ -171,6 +221,12 @@ def _drawn(
             return Fault(
                 number, at, kind, "coordinator", 0.0 if pick.random() < 0.5 else pick.uniform(0.5, 3 * session)
             )
+        case Kind.AWAY:
+            return Fault(number, at, kind, worker, pick.uniform(*_AWAY_S))
+        case Kind.REJECTED:
+            return Fault(number, at, kind, "broker", pick.uniform(3, 9), pick.choice(_LARGE_STORES))
+        case Kind.LOST_CHANGELOG:
+            return Fault(number, at, kind, "broker", 0.0, pick.choice(_STORES))
         case Kind.BROKER_KILL | Kind.BROKER_RESTART:
             return Fault(number, at, kind, "broker", 0.0)
 

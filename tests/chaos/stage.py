@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from millpond.runtime.ownership import decode_metadata
 from tests.chaos.application import CUSTOMERS, FINALS, ORDERS, PARTITIONS, RESULTS, TOTALS, WORDS
+from tests.chaos.planning import DELETE_RETENTION_S, LOST_AFTER_S, TRANSACTION_S
 from tests.chaos.processes import Coordinator, Exit, WorkerProcess, broker_with_listeners, free_port
 from tests.chaos.proxying import Proxies, Proxy
 from tests.support.kafka import committed_offsets, create_topic
@@ -141,9 +142,13 @@ class Stage:
             "state.dir": str(self.directory / "state"),
             "processing.guarantee": "exactly_once",
             "commit.interval.ms": 100,
+            "transaction.timeout.ms": int(TRANSACTION_S * 1000),
+            "brokers.unreachable.timeout.ms": int(LOST_AFTER_S * 1000),
             # What went through the repartition topic and the changelogs is read again at the end, to the last record.
             "repartition.purge.interval.ms": _DAY_MS,
             "topic.min.compaction.lag.ms": str(_DAY_MS),
+            # A worker that is away for longer may not build upon its rows.
+            "topic.delete.retention.ms": str(int(DELETE_RETENTION_S * 1000)),
             # Rows are read from the database, not from memory.
             "rocksdb.row.cache.bytes": 0,
         }

@@ -38,7 +38,7 @@ def test_overlapping_faults_kill_only_running_processes(seed: int) -> None:
     assert overlapping > 50
     down_until: dict[str, float] = {}
     for fault in plan:
-        if fault.kind not in {Kind.CUT_BROKER, Kind.CUT_COORDINATOR}:
+        if fault.kind not in {Kind.CUT_BROKER, Kind.CUT_COORDINATOR, Kind.LOST_BROKER, Kind.LOST_COORDINATOR}:
             assert fault.at >= down_until.get(fault.target, 0.0), fault
         if fault.kind in {Kind.KILL, Kind.RESTART, Kind.COORDINATOR_KILL}:
             down_until[fault.target] = fault.at + fault.duration
@@ -56,7 +56,9 @@ def test_plan_can_be_limited_to_some_kinds() -> None:
     assert {fault.kind for fault in only} == {Kind.KILL}
     alone = make_plan(1, 200, every=2.0, workers=["w0"], spare=None, session=2.0, coordinated=False)
     kinds = Counter(fault.kind for fault in alone)
-    assert not kinds.keys() & {Kind.DRAIN, Kind.SCALE_OUT, Kind.COORDINATOR_KILL, Kind.CUT_COORDINATOR}
+    assert not kinds.keys() & {
+        Kind.DRAIN, Kind.SCALE_OUT, Kind.COORDINATOR_KILL, Kind.CUT_COORDINATOR, Kind.LOST_COORDINATOR
+    }  # fmt: skip
     assert {fault.target for fault in alone} == {"w0", "broker"}
 
 

@@ -47,6 +47,9 @@ class Controls(msgspec.Struct, frozen=True):
     """Added to the wall clock."""
     stop: int | None = None
     """The process stops, as by SIGSTOP, when it is about to commit: once for every number that is given here."""
+    slow: int | None = None
+    """The next order takes `slow_s` longer: once for every number that is given here."""
+    slow_s: float = 0.0
 
 
 class Evidence(mp.WorkerListener):
@@ -73,7 +76,7 @@ class Evidence(mp.WorkerListener):
 
 def _obey(path: Path) -> None:
     """Let the control file decide about the clock, the disk and the commits of this process."""
-    controls, stopped = Controls(), None
+    controls, stopped, slowed = Controls(), None, None
     real_time, real_time_ns, real_write, real_portions = time.time, time.time_ns, StateFile.write, commit.portions
 
     def slow_write(file: StateFile, *arguments: Any, **keywords: Any) -> None:
@@ -87,6 +90,15 @@ def _obey(path: Path) -> None:
             stopped = controls.stop
             os.kill(os.getpid(), signal.SIGSTOP)
         return real_portions(offsets)
+
+    real_process = application.Journal.process
+
+    def slow_process(journal: Any, record: Any) -> None:
+        nonlocal slowed
+        if controls.slow not in {None, slowed}:
+            slowed = controls.slow
+            time.sleep(controls.slow_s)
+        real_process(journal, record)
 
     def watch() -> None:
         nonlocal controls
@@ -104,6 +116,7 @@ def _obey(path: Path) -> None:
     time.time_ns = lambda: real_time_ns() + int(controls.clock_offset_s * 1e9)
     StateFile.write = slow_write  # type: ignore[assignment, method-assign]
     commit.portions = portions_after_a_stop
+    application.Journal.process = slow_process  # type: ignore[method-assign]
     threading.Thread(target=watch, name="controls", daemon=True).start()
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from millpond.protocol import (
     Answer,
+    Brokers,
     Epoch,
     Heartbeat,
     Refusal,
@@ -65,6 +66,7 @@ class Worker:
         self.catch_up = catch_up
         self.tags: dict[str, str] = {}
         self.leaving = False
+        self.brokers = Brokers.ANSWERING
         self.held: dict[str, TaskReport] = {}
         self.on_disk: dict[str, int] = {}
         self.answer: Answer | None = None
@@ -93,6 +95,7 @@ class Worker:
             "on_disk": dict(self.on_disk),
             "taken_over": {task: owner for task, (owner, _) in self._found.items()},
             "leaving": self.leaving,
+            "brokers": self.brokers,
             "tags": self.tags,
         }
         beat = Heartbeat(APP, self.id, f"{self.id}-{self.start}", self._sequence, self.topology.hash)
@@ -118,6 +121,8 @@ class Worker:
 
     def work(self) -> None:
         """Do what the last answer says, and let copies come nearer."""
+        if self.brokers is not Brokers.ANSWERING:
+            return
         answer, kafka = self.answer, self._kafka
         for task, report in list(self.held.items()):
             if report.role is Role.ACTIVE and kafka.owners.get(task) != self.id:

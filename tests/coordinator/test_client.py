@@ -436,6 +436,29 @@ def test_lags_of_a_frozen_worker_are_unknown(monkeypatch: pytest.MonkeyPatch) ->
     assert {task: report.lag for task, report in client._heartbeat(0).tasks.items()} == {"0_0": 0, "0_1": None}
 
 
+def test_session_lapses_only_while_the_coordinator_is_silent() -> None:
+    """Long polls that are answered keep it; a coordinator that hangs ends it, and its return shows that."""
+
+    async def scenario() -> None:
+        coordinator = Good()
+        async with coordinator.serving(), connected(client(coordinator.url)) as one:
+            for _ in range(50):
+                await asyncio.sleep(0.1)
+                assert not one.session.lapsed
+            assert one.session.lapses == 0
+            reply, coordinator.reply = coordinator.reply, hang
+            await eventually(lambda: one.session.lapsed, "the session timed out")
+            coordinator.reply = reply
+            await eventually(lambda: not one.session.lapsed, "the coordinator answers again")
+            assert one.session.lapses == 1
+
+    async def hang(_heartbeat: Heartbeat) -> Reply:
+        await asyncio.sleep(60)
+        return None
+
+    run(scenario())
+
+
 def test_answers_older_than_one_it_has_do_not_make_a_client_hurry() -> None:
     """An application that is made again begins with low epochs, and answers its old workers at once."""
 

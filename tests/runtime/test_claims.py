@@ -177,6 +177,27 @@ def test_initialisation_retries_with_a_new_client_while_a_transaction_ends(kafka
     assert kafka.holders["w0"] is made[2]
 
 
+def test_few_clients_are_made_while_a_transaction_does_not_end(kafka: Kafka) -> None:
+    """A partition without a leader keeps it from ending for minutes; the client retries by itself then."""
+    made: list[Producer] = []
+    waited: list[float] = []
+
+    class Turned(Producer):
+        def init_transactions(self, timeout: float = 0) -> None:
+            waited.append(timeout)
+            if sum(waited) < 60:
+                raise error(KafkaError.CONCURRENT_TRANSACTIONS, retriable=True)
+            super().init_transactions(timeout)
+
+    def make() -> Producer:
+        made.append(Turned(kafka, "w0"))
+        return made[-1]
+
+    assert initialised(make, lambda: False, 5.0) is made[-1]
+    quick, seconds_each = 5, 10
+    assert len(made) <= quick + 1 + 60 / seconds_each
+
+
 def test_initialisation_gives_up_on_a_lasting_error(kafka: Kafka) -> None:
     """A worker without the right to its transactional id says so at once."""
     producer = Producer(kafka, "w0")

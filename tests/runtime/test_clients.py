@@ -35,10 +35,18 @@ def _config(guarantee: str) -> Config:
 )
 def test_exactly_once_reads_only_committed_records(guarantee: str, level: str) -> None:
     """Inputs and changelogs alike: what is aborted later must not be counted, nor restored."""
-    consumer: Any = clients.make_consumer(_config(guarantee), 1, None, print)
+    consumer: Any = clients.make_consumer(_config(guarantee), None, print)
     assert consumer["isolation.level"] == level
     assert consumer["enable.auto.commit"] is False
     assert consumer["auto.offset.reset"] == "error"
+
+
+def test_all_partitions_share_the_memory_for_reading_ahead() -> None:
+    """The client counts what is in the consumer's one queue: ten partitions with a limit of 1 MiB fetch 2 MiB, not 10."""
+    inputs: Any = clients.make_consumer(_config("exactly_once"), None, print)
+    changelogs: Any = clients.make_consumer(_config("exactly_once"), None, print, clients.COPY_AHEAD_KIB)
+    assert inputs["queued.max.messages.kbytes"] == clients.READ_AHEAD_KIB
+    assert changelogs["queued.max.messages.kbytes"] == clients.COPY_AHEAD_KIB
 
 
 def test_ownership_look_up_waits_for_pending_offsets() -> None:

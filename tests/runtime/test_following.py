@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,7 +62,9 @@ class _Scene:
         self.worker = Parts(kafka, builder.build(), directory, {"in": 2}, coordinator_url="http://coordinator:1")
         self.client = _Client()
         client: Any = self.client
-        self.follower = Follower(self.worker.manager, client, self.worker.config, frozenset({A, B}))
+        self.contact = SimpleNamespace(lost=False, silent_s=0.0)
+        contact: Any = self.contact
+        self.follower = Follower(self.worker.manager, client, self.worker.config, frozenset({A, B}), contact)
 
     def turn(self) -> None:
         """One turn of the loop: take in answers of Kafka and of the coordinator."""
@@ -195,3 +198,19 @@ def test_tasks_naming_this_worker_are_adopted_only_in_silence(kafka: Kafka, scen
     scene.follower._next_adoption = 0.0
     scene.turns()
     assert scene.running() == ([] if answers else [A])
+
+
+def test_owners_are_not_looked_up_while_no_broker_answers(kafka: Kafka, scene: _Scene) -> None:
+    """The coordinator gave the tasks of a worker without brokers away: it finds that out once it has brokers."""
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
+    scene.turns()
+    scene.contact.silent_s = 40.0
+    kafka.journal.clear()
+    scene.client.tell()
+    scene.turns()
+    assert not kafka.journal
+    kafka.commit(IN_A, 1, OffsetMetadata("w1", 9, topology=scene.worker.manager.topology))
+    scene.contact.silent_s = 0.0
+    scene.follower._retry_at = time.monotonic()
+    scene.turns()
+    assert scene.follower.fenced

@@ -155,10 +155,10 @@ def cut_off(monkeypatch, line, nowhere):
 
     def instead(config, *given, **named):
         # Only the one for changelogs is told how much to read ahead.
-        if made or (line is not Line.PRODUCER and (len(given) == 4) != (line is Line.COPIER)):
+        if made or (line is not Line.PRODUCER and (len(given) == 3) != (line is Line.COPIER)):
             return make(config, *given, **named)
         # What is left of a client that lost all brokers: it says so, and nothing more.
-        left = {"bootstrap.servers": nowhere, "error_cb": given[1 if line is Line.PRODUCER else 2]}
+        left = {"bootstrap.servers": nowhere, "error_cb": given[1]}
         made.append(Producer(left) if line is Line.PRODUCER else Consumer({**left, "group.id": "cut-off"}))
         return made[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 import millpond as mp
+from millpond.cli.run import command as run
 from millpond.errors import OwnershipError, TopicError
 from millpond.protocol import Role, TaskState
 from millpond.runtime.ownership import Claim, OffsetMetadata, Partition
 from millpond.runtime.start import announce, claim_everything
+from millpond.runtime.trust import digest_of
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
 from tests.runtime.worker_parts import Parts
@@ -139,7 +142,9 @@ def test_hand_over_that_is_taken_back_names_this_worker(kafka: Kafka, worker: Pa
     worker.manager.release(A, "w1")
     worker.manager.keep(A)
     worker.commit()
-    assert kafka.committed(IN_A).metadata == OffsetMetadata("w0", 1, 1_000, topology=worker.manager.topology)
+    assert kafka.committed(IN_A).metadata == OffsetMetadata(
+        "w0", 1, 1_000, topology=worker.manager.topology, changelogs=digest_of([CHANGELOG.topic])
+    )
 
 
 def test_going_back_forgets_what_is_not_committed(kafka: Kafka, worker: Parts) -> None:
@@ -232,8 +237,11 @@ def test_worker_alone_takes_over_only_when_told_to(kafka: Kafka, worker: Parts) 
     """Tasks of another worker are refused without --take-over; with it, they are taken under that worker's id."""
     kafka.commit(IN_B, 7, OffsetMetadata("w1", 5))
     registrar = worker.manager.registrar
-    with pytest.raises(OwnershipError, match="belong to worker 'w1'"):
+    with pytest.raises(OwnershipError, match="belong to worker 'w1'") as refused:
         claim_everything(registrar, worker.config, [A, B], take_over=False)
+    # What it advises is there.
+    options = {option for parameter in run.params for option in parameter.opts}
+    assert set(re.findall(r"--[a-z-]+", str(refused.value))) == {"--worker-id", "--take-over"} <= options
     assert kafka.committed(IN_A).metadata.owner is None
     claim_everything(registrar, worker.config, [A, B], take_over=True)
     assert [kafka.committed(each).metadata.owner for each in (IN_A, IN_B)] == ["w0", "w0"]

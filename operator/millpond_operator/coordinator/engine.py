@@ -29,12 +29,12 @@ from millpond.protocol import (
     View,
 )
 from millpond.topology import TaskId
-from millpond_operator.assignment import Placement, Situation, Task, grant
+from millpond_operator.assignment import Instructions, Placement, Situation, Task, grant
 
 from . import refusals
 from .admission import Admission, Refused, Starting
 from .gathering import Gathering
-from .members import Membership, News, Orders
+from .members import Membership, News, Orders, usable_members, without_brokers
 from .options import MOST_TASKS, EngineOptions
 from .ownership import Ownership
 from .planning import Job, Leaving, Plan, only
@@ -180,6 +180,7 @@ class Engine:
         if news.copies:
             self._plan_due = True
         self._changes += news.copies or news.shown
+        self._leave_out()
         self._gathered(now_ms)
         return None
 
@@ -303,8 +304,8 @@ class Engine:
                 self._discards += 1
                 self._goal_due = self._plan_due = True
                 return None
-            alive = {member.id for member in self.members.values() if member.alive}
-            plan = Plan(self._generation, only(plan.goal, alive), only(plan.refined, alive))
+            usable = usable_members(self.members).keys()
+            plan = Plan(self._generation, only(plan.goal, usable), only(plan.refined, usable))
             self._goal_due = self._plan_due = True
         self._discards = 0
         self._staged = plan
@@ -537,6 +538,7 @@ class Engine:
         member.revision += 1
         self.events.append(f"Worker {member.id} {how}.")
         self._membership_changed()
+        self._leave_out()
 
     def _membership_changed(self) -> None:
         self._generation += 1
@@ -548,14 +550,29 @@ class Engine:
         if self._gathering.over(now_ms):
             self._goal_due = self._plan_due = True
 
+    def _leave_out(self) -> None:
+        """Assign nothing to workers that lost their brokers while others have them, and all as usual once they are back."""
+        lost = without_brokers(self.members)
+        for member in self.members.values():
+            if member.left_out == (member.id in lost):
+                continue
+            member.left_out = not member.left_out
+            if member.left_out:
+                self.events.append(f"Worker {member.id} lost its brokers, which others have: they take its tasks over.")
+                member.instructions, member.orders = Instructions(), Orders()
+                member.revision += 1
+            elif member.alive:
+                self.events.append(f"Worker {member.id} is assigned tasks again.")
+            self._membership_changed()
+
     def _situation(self) -> Situation:
-        alive = {each.id: each for each in self.members.values() if each.alive}
+        usable = usable_members(self.members)
         ids = self._ids
         return Situation(
             tasks=self._tasks,
-            workers={id: each.worker() for id, each in alive.items()},
-            copies={id: each.copies(ids) for id, each in alive.items() if each.confirmed},
-            on_disk={id: each.disk(ids) for id, each in alive.items() if each.confirmed},
+            workers={id: each.worker() for id, each in usable.items()},
+            copies={id: each.copies(ids) for id, each in usable.items() if each.confirmed},
+            on_disk={id: each.disk(ids) for id, each in usable.items() if each.confirmed},
             owners=dict(self.owners),
         )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from millpond.protocol import Heartbeat, Member, Role, TakeOver, TaskReport, TaskState, Trouble
+from millpond.protocol import Brokers, Heartbeat, Member, Role, TakeOver, TaskReport, TaskState, Trouble
 from millpond.topology import TaskId
 from millpond_operator.assignment import Copy, Instructions, Worker
 
-__all__ = ("Membership", "News", "Orders")
+__all__ = ("Membership", "News", "Orders", "usable_members", "without_brokers")
 
 #: States in which an active task is its worker's own in Kafka: it has seen so there.
 _OWNED = frozenset({TaskState.RESTORING, TaskState.RUNNING, TaskState.RELEASING})
@@ -80,6 +80,9 @@ class Membership:
     runs: str = ""
     """What it runs, as whoever started it calls that."""
     trouble: Trouble | None = None
+    brokers: Brokers = Brokers.ANSWERING
+    left_out: bool = False
+    """It lost its brokers, and others have them: its tasks are theirs to take over."""
     tasks: Mapping[str, TaskReport] = field(default_factory=dict)
     on_disk: Mapping[str, int] = field(default_factory=dict)
     claims: frozenset[str] = frozenset()
@@ -112,7 +115,9 @@ class Membership:
             or self.tags != heartbeat.tags
             or self.rack != heartbeat.rack
         )
-        shown = (self.runs, self.trouble, self.address) != (heartbeat.revision, heartbeat.trouble, heartbeat.address)
+        shown = (self.runs, self.trouble, self.address, self.brokers) != (
+            heartbeat.revision, heartbeat.trouble, heartbeat.address, heartbeat.brokers,
+        )  # fmt: skip
         copies = changed and _moved(before, heartbeat.tasks, acceptable_lag)
         if changed:
             self.tasks = heartbeat.tasks
@@ -138,7 +143,7 @@ class Membership:
         self.doubted_ms = None
         self.clock_skew_ms = heartbeat.clock_ms - wall_ms if heartbeat.clock_ms else 0
         self.address, self.tags, self.rack = heartbeat.address, heartbeat.tags, heartbeat.rack
-        self.runs, self.trouble = heartbeat.revision, heartbeat.trouble
+        self.runs, self.trouble, self.brokers = heartbeat.revision, heartbeat.trouble, heartbeat.brokers
         self.leaving = heartbeat.leaving
         self.alive = self.confirmed = True
         return news
@@ -214,6 +219,7 @@ class Membership:
             tasks=dict(self.tasks) if now_ms is not None else {},
             replaced=self.replaced,
             revision=self.runs if now_ms is not None else "",
+            brokers=self.brokers if now_ms is not None else Brokers.ANSWERING,
             trouble=self.trouble if now_ms is not None else None,
         )
 
@@ -233,3 +239,20 @@ def _moved(before: Mapping[str, TaskReport], after: Mapping[str, TaskReport], ac
         if old.lag is not None and new.lag is not None and (old.lag <= acceptable_lag) != (new.lag <= acceptable_lag):
             return True
     return False
+
+
+def without_brokers(members: Mapping[str, Membership]) -> frozenset[str]:
+    """The live workers that lost their brokers while another one has them at this moment.
+
+    When the brokers themselves are away, nobody has them, and tasks stay where they are: every worker notices within seconds, long
+    before any counts as having lost them.
+    """
+    alive = [each for each in members.values() if each.alive]
+    if all(each.brokers is not Brokers.ANSWERING for each in alive):
+        return frozenset()
+    return frozenset(each.id for each in alive if each.brokers is Brokers.LOST)
+
+
+def usable_members(members: Mapping[str, Membership]) -> dict[str, Membership]:
+    """The workers that an assignment reckons with, by id."""
+    return {each.id: each for each in members.values() if each.alive and not each.left_out}

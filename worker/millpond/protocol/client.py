@@ -29,6 +29,7 @@ from . import clock
 from .messages import (
     PROTOCOL_VERSION,
     Answer,
+    Brokers,
     Epoch,
     Heartbeat,
     Refusal,
@@ -41,6 +42,7 @@ from .messages import (
     encode,
     without_lags,
 )
+from .session import Session
 
 __all__ = ("CoordinatorClient",)
 
@@ -80,12 +82,14 @@ class CoordinatorClient:
         token_file: a file with the bearer token. It is read for every heartbeat, because such tokens rotate.
         ca_file: certificates that may have signed the coordinator's, PEM; None for those of the system.
         trouble: what the worker waits for, for longer than is usual; called in the event loop.
+        brokers: whether Kafka answers the worker; called there, too.
 
     Attributes:
         refusal: why the last heartbeat was refused; None when it was answered.
         shut_out: the last heartbeat was refused for what the worker runs, though it told all of that.
         heard: set once a heartbeat was answered, refused, or had no usable answer.
         connected_at: monotonic time, in seconds, of the last good answer; None before the first.
+        session: whether the coordinator may take this worker for dead.
         refused_answers: answers of coordinators that do not lead any more. They were ignored.
         failures: heartbeats without a usable answer, refusals aside.
 
@@ -102,6 +106,7 @@ class CoordinatorClient:
         token_file: Path | None = None,
         ca_file: Path | None = None,
         trouble: Callable[[], Trouble | None] = lambda: None,
+        brokers: Callable[[], Brokers] = lambda: Brokers.ANSWERING,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.netloc:
@@ -115,11 +120,13 @@ class CoordinatorClient:
         self._base = base
         self._topology = topology
         self._waits_for = trouble
+        self._brokers = brokers
 
         self.refusal: Refusal | None = None
         self.shut_out = False
         self.heard = threading.Event()
         self.connected_at: float | None = None
+        self.session = Session(_SESSION_MS / 1000)
         self.refused_answers = 0
         self.failures = 0
 
@@ -258,7 +265,7 @@ class CoordinatorClient:
         Returns:
             Seconds to let pass before the next one.
         """
-        began = clock.monotonic()
+        began, sent_at = clock.monotonic(), clock.boottime()
         # Never twice the same: workers that were answered together do not come back together for ever.
         wait_ms = int(self._session_ms / 3 * random.uniform(0.8, 0.95))
         heartbeat = self._heartbeat(wait_ms)
@@ -269,6 +276,7 @@ class CoordinatorClient:
                 return pauses.after_trouble()
             if not self._take(outcome):
                 return pauses.after_trouble()
+            self.session.answered(sent_at)
         except _Failure as failure:
             self._failed(failure)
             return pauses.after_trouble()
@@ -302,6 +310,7 @@ class CoordinatorClient:
                 taken_over={task: owner for task, (owner, _) in self._taken_over.items()},
                 leaving=self._leaving,
                 trouble=self._waits_for(),
+                brokers=self._brokers(),
                 clock_ms=int(clock.unix_time() * 1000),
                 wait_ms=wait_ms,
             )
@@ -380,6 +389,7 @@ class CoordinatorClient:
         self._leader, self._answer = leader, answer
         self._send_topology = answer.send_topology
         self._session_ms = min(max(answer.session_timeout_ms, _SHORTEST_SESSION_MS), _LONGEST_SESSION_MS)
+        self.session.timeout_s = self._session_ms / 1000
         with self._lock:
             self._unread = answer
             if self._taken_over:

@@ -21,6 +21,7 @@ __all__ = (
     "NOBODY",
     "PROTOCOL_VERSION",
     "Answer",
+    "Brokers",
     "Epoch",
     "Heartbeat",
     "Member",
@@ -67,6 +68,16 @@ class TaskState(enum.StrEnum):
     """An active task processes; a copy has seen the ends of its changelogs at least once and follows them."""
     RELEASING = "releasing"
     """Active: the commit that names the next owner is on its way."""
+
+
+class Brokers(enum.StrEnum):
+    """Whether Kafka's brokers answer a worker."""
+
+    ANSWERING = "answering"
+    SILENT = "silent"
+    """They do not, or did not a moment ago: it may be a broker that restarts."""
+    LOST = "lost"
+    """For longer than `brokers.unreachable.timeout.ms`: whoever has brokers should run its tasks."""
 
 
 class Epoch(NamedTuple):
@@ -169,6 +180,8 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it runs, as whoever started it calls that: shown to people and tools, used for nothing else."""
     trouble: Trouble | None = None
     """What it has been waiting for, for longer than is usual."""
+    brokers: Brokers = Brokers.ANSWERING
+    """Whether Kafka answers it. A worker that lost its brokers cannot know whether any task is its own still."""
     clock_ms: int = 0
     """Its wall clock, epoch ms: shown to people, who see skew; used for nothing else."""
     wait_ms: int = 0
@@ -253,6 +266,8 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     """Earlier incarnations that were seen, oldest first: they stay refused."""
     revision: str = ""
     """What it runs, as whoever started it calls that."""
+    brokers: Brokers = Brokers.ANSWERING
+    """Whether Kafka answers it."""
     trouble: Trouble | None = None
     """What it waits for, for longer than is usual. A worker that is not alive and has one is about to start."""
 

@@ -21,6 +21,7 @@ from .environment import Environment
 from .errands import Errands
 from .global_state import GlobalStores
 from .handlers import Handlers
+from .lost_changelogs import check_changelogs
 from .plan import Plan, make_plan
 from .renewable import RenewableConsumer
 from .restore import ChangelogReader
@@ -105,8 +106,17 @@ def assemble(
 
     plan = planned(existing)
     state_file = _open_state(config)
+    errands = Errands("millpond-registrar", _ERRANDS, lambda: make_asker(config, on_error))
+    offsets = OffsetStore(
+        errands.consumer,
+        errands.forget_consumer,
+        lambda: make_asker(config, on_error, stable=False),
+        stopping,
+        config.task_timeout_ms / 1000,
+    )
     try:
-        cluster.ensure(plan.internal, existing, config.replication_factor)
+        newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
+        cluster.ensure(plan.internal, newest, config.replication_factor)
     except BaseException:
         state_file.close()
         raise
@@ -117,26 +127,14 @@ def assemble(
         if offset_committer is not None:
             offset_committer.on_commit(error, partitions)
 
-    inputs = sum(len(topics) for topics in plan.tasks.values())
     hears_of_commits = None if config.exactly_once else on_commit
     sources = {topic for topics in plan.tasks.values() for topic in topics}
-    consumer = RenewableConsumer(lambda: _knowing(make_consumer(config, inputs, hears_of_commits, on_error), sources))
+    consumer = RenewableConsumer(lambda: _knowing(make_consumer(config, hears_of_commits, on_error), sources))
     if not config.exactly_once:
         offset_committer = OffsetCommitter(consumer)
-    changelogs = sum(len(plan.changelogs[task.subtopology]) for task in plan.tasks)
     logged = {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()}
-    copier = RenewableConsumer(
-        lambda: _knowing(make_consumer(config, changelogs, None, on_error, COPY_AHEAD_KIB), logged)
-    )
-    errands = Errands("millpond-registrar", _ERRANDS, lambda: make_asker(config, on_error))
-    offsets = OffsetStore(
-        errands.consumer,
-        errands.forget_consumer,
-        lambda: make_asker(config, on_error, stable=False),
-        stopping,
-        config.task_timeout_ms / 1000,
-    )
-    stores = TaskStores(plan, environment, state_file)
+    copier = RenewableConsumer(lambda: _knowing(make_consumer(config, None, on_error, COPY_AHEAD_KIB), logged))
+    stores = TaskStores(plan, environment, state_file, cluster.ranges)
     for each in topology.global_stores:
         stores.add_global(environment.complete(each.store))
     global_stores = GlobalStores(

@@ -38,6 +38,8 @@ _AT_ONCE_S = 0.1
 #: a fixed half second; a new client need not wait so long, provided that the old one is gone before it comes back. The
 #: wait is short for another reason too: an owner that lives begins anew a tenth of a second after it was fenced.
 _FIRST_INIT_S = 0.05
+#: After so long waits the client retries by itself: what keeps the transaction from ending is away for longer.
+_OWN_RETRY_S = 0.5
 
 
 def transactional_id(application_id: str, worker: str) -> str:
@@ -175,10 +177,8 @@ def initialised(make: Callable[[], Producer], stopping: Callable[[], bool], pati
             cause = error.args[0]
             if stopping() or not cause.retriable() or time.monotonic() >= deadline:
                 raise BrokerError(f"cannot begin transactions: {cause.str()}. Check the brokers.") from error
-            if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS:
+            if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS and wait < _OWN_RETRY_S:
                 producer = make()
-                wait = _FIRST_INIT_S
-                continue
             wait = min(wait * 2, _TRY_S)
             if wait == _TRY_S:
                 log.warning("the broker does not answer (%s); trying again", cause.str())
@@ -294,6 +294,7 @@ def claimed(
                 partition_time=each.metadata.partition_time,
                 processors=each.metadata.processors,
                 topology=topology,
+                changelogs=each.metadata.changelogs,
             ),
         )
         for partition, each in committed.items()

@@ -18,6 +18,7 @@ from .config import Config
 __all__ = (
     "COPY_AHEAD_KIB",
     "READ_AHEAD_KIB",
+    "largest_record",
     "log",
     "make_asker",
     "make_consumer",
@@ -38,14 +39,16 @@ quick_retries: dict[str, Any] = {
 }
 
 
-#: Records read ahead, for all partitions together: of inputs, and of changelogs.
-READ_AHEAD_KIB = 64 * 1024
-COPY_AHEAD_KIB = 32 * 1024
+#: Records read ahead, for all partitions that the worker reads together: of inputs, and of changelogs. The client's limit of
+#: 100,000 records is met first where records are small.
+READ_AHEAD_KIB = 16 * 1024
+COPY_AHEAD_KIB = 16 * 1024
+#: librdkafka's default of `message.max.bytes`.
+_LARGEST_RECORD = 1_000_000
 
 
 def make_consumer(
     config: Config,
-    partitions: int,
     on_commit: Callable[..., None] | None,
     on_error: Callable[[KafkaError], None],
     read_ahead_kib: int = READ_AHEAD_KIB,
@@ -54,15 +57,14 @@ def make_consumer(
 
     Args:
         config: the worker's settings.
-        partitions: how many it may read at the same time; they share the memory for reading ahead.
         on_commit: told about asynchronous commits.
         on_error: told about errors of the client.
         read_ahead_kib: memory for reading ahead, in KiB.
     """
     defaults: dict[str, Any] = {
         **quick_retries,
-        # librdkafka counts per partition, and fetches again only below the number of messages.
-        "queued.max.messages.kbytes": max(256, read_ahead_kib // max(1, partitions)),
+        # All partitions share one queue, and librdkafka counts what is in that; below both limits it fetches again.
+        "queued.max.messages.kbytes": read_ahead_kib,
         "queued.min.messages": 100_000,
         # A full queue is looked at again so much later, whatever was consumed meanwhile.
         "fetch.queue.backoff.ms": 5,
@@ -99,6 +101,11 @@ def make_asker(config: Config, on_error: Callable[[KafkaError], None], *, stable
         "error_cb": on_error,
     }
     return Consumer(dict(config.consumer_settings(defaults=quick_retries, fixed=fixed)), logger=log)
+
+
+def largest_record(config: Config) -> int:
+    """The most bytes, key and value together, that the producer takes as one record."""
+    return int(config.producer_settings(defaults={"message.max.bytes": _LARGEST_RECORD})["message.max.bytes"])
 
 
 def make_producer(

@@ -6,6 +6,7 @@ Rows are tuples in the order of `Producer.produce`'s arguments, so a whole batch
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import starmap
@@ -46,6 +47,7 @@ class RecordCollector:
         self.sent = 0
         self.in_transaction = False
         self._transactional = transactional
+        self._begun_at = 0.0
         self._delivery_error: KafkaError | None = None
 
     def drain(self) -> None:
@@ -71,21 +73,49 @@ class RecordCollector:
             rows = list(map(timestamped, rows))
         produce = self.producer.produce
         remaining = iter(rows)
+        was_empty = False
         while True:
             try:
                 deque(starmap(produce, remaining), maxlen=0)
                 break
             except BufferError:
-                rows = rows[_taken(rows, remaining) - 1 :]
+                taken = _taken(rows, remaining)
+                rows = rows[taken - 1 :]
                 remaining = iter(rows)
-                self.producer.poll(_ROOM_WAIT_S)
+                was_empty = self.await_room(was_empty and taken == 1)
         self.producer.poll(0)
+
+    def await_room(self, was_empty: bool) -> bool:
+        """Wait a little for room in the producer's queue.
+
+        Args:
+            was_empty: the queue was empty before this very record was rejected for lack of room.
+
+        Returns:
+            whether the queue is empty now.
+
+        Raises:
+            KafkaException: there was all the room that there is, and the record needs more.
+        """
+        if was_empty:
+            raise KafkaException(
+                KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "larger than the producer's 'queue.buffering.max.kbytes'")
+            )
+        is_empty = not len(self.producer)
+        self.producer.poll(_ROOM_WAIT_S)
+        return is_empty
 
     def ensure_transaction(self) -> None:
         """Begin a transaction unless one is open or none is wanted."""
         if self._transactional and not self.in_transaction:
             self.producer.begin_transaction()
             self.in_transaction = True
+            self._begun_at = time.monotonic()
+
+    @property
+    def transaction_s(self) -> float:
+        """How long the open transaction has been open, in seconds; 0 when none is."""
+        return time.monotonic() - self._begun_at if self.in_transaction else 0.0
 
     def send_tracked(self, key: Any, rows: list[Outgoing]) -> None:
         """Send the changelog rows of one store partition; `acknowledged[key]` follows the last of them."""

@@ -13,8 +13,10 @@ from millpond.errors import BrokerError, OwnershipError, ProcessingFailed, State
 from millpond.topology import Body, ProcessorNode, SinkNode, SourceNode
 
 from .context import TaskContext
+from .encoding_errors import of_stores
 from .environment import Environment
 from .handlers import Handlers
+from .operator_times import value_of
 from .punctuation import PunctuationQueue, Schedule
 from .sinks import bind_sink
 
@@ -91,6 +93,7 @@ class NodeBinding:
         """
         if isinstance(error, _NOT_FOR_HANDLERS):
             raise error
+        error = of_stores(error, key, self._stores)
         context = self._handlers.describe("Processing", self.name, self.task, (key, value, timestamp))
         self._handlers.handle(self._handlers.processing, context, error, self.task)
 
@@ -143,7 +146,7 @@ class TaskHooks:
     def remember(self, name: str, value: Callable[[], int]) -> int | None:
         """Commit `value()` with every offset from now on; returns what was committed last."""
         self.memories[name] = value
-        return self._remembered.get(name)
+        return value_of(self._remembered, name)
 
     def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:
         """First stream-time firing aligned to 0, first wall-clock firing one interval from now."""

@@ -27,8 +27,10 @@ from millpond.protocol import (
 )
 from millpond.topology import TaskId
 
+from .broker_contact import BrokerContact
 from .config import Config
 from .ownership import Claim, belongs_to, claim_of
+from .ownership_check import OwnershipCheck
 from .registrar import LookedUp, TakenOver
 from .task_manager import TaskManager
 
@@ -59,10 +61,16 @@ class Follower:
         client: talks to the coordinator.
         config: the worker's.
         tasks: all tasks of the application.
+        contact: knows whether brokers answer. While they do not, no owner is looked up: that would end the worker.
     """
 
     def __init__(
-        self, manager: TaskManager, client: CoordinatorClient, config: Config, tasks: frozenset[TaskId]
+        self,
+        manager: TaskManager,
+        client: CoordinatorClient,
+        config: Config,
+        tasks: frozenset[TaskId],
+        contact: BrokerContact,
     ) -> None:
         self._manager = manager
         self._client = client
@@ -79,6 +87,9 @@ class Follower:
         self._suspects: set[TaskId] = set()
         self._checking = 0
         self._unchecked: set[TaskId] = set()
+        # The broker fences a worker with transactions.
+        self._ownership_check = None if config.exactly_once else OwnershipCheck(manager, client.session, contact)
+        self._contact = contact
         self._adopting = 0
         self._retry_at = 0.0
         self._foreign_until: dict[TaskId, float] = {}
@@ -173,6 +184,10 @@ class Follower:
             return self._answer.session_timeout_ms / 1000
         return self._config.coordinator_session_timeout_ms / 1000
 
+    def may_write(self) -> bool:
+        """Whether the tasks that run are this worker's; False while Kafka is asked, in the silence of the coordinator."""
+        return self._ownership_check is None or self._ownership_check.may_write()
+
     def leave(self) -> None:
         """Ask for successors; at the end, say how things were left."""
         self.leaving = True
@@ -223,6 +238,10 @@ class Follower:
                 gone.append(task)
             elif held.state is not TaskState.RELEASING:
                 self._suspects.add(task)
+                # What the producer still has must not arrive beside the output of who takes over; the broker fences
+                # a producer with transactions.
+                if self._ownership_check is not None and held.task is not None and self._contact.lost:
+                    self.fenced = True
         if gone:
             manager.drop(gone)
             self._look_at_disk()
@@ -315,6 +334,8 @@ class Follower:
         """What was being looked into beside the tasks is looked into again when there is reason to."""
         self._checking = self._adopting = 0
         self._unchecked.clear()
+        if self._ownership_check is not None:
+            self._ownership_check.forget()
         self._doubt_copies(time.monotonic())
 
     def _doubt_copies(self, now: float) -> None:
@@ -332,7 +353,9 @@ class Follower:
             and held.state is TaskState.RUNNING
         }
         self._suspects.clear()
-        if running and not self._checking:
+        if running and self._contact.silent_s:
+            self._retry_at = time.monotonic() + _RETRY_S
+        elif running and not self._checking:
             self._unchecked = set(running)
             self._checking = self._manager.registrar.look_up(running, committed=True)
 
@@ -349,6 +372,12 @@ class Follower:
             if found and not self._out:
                 log.info("adopting %d tasks that were handed over to this worker", len(found))
                 self._manager.hold(found, Role.ACTIVE)
+            return True
+        if self._ownership_check is not None and self._ownership_check.awaits(answer.number):
+            lost = self._ownership_check.looked_up(answer)
+            if lost is not None:
+                log.warning("task %s: another worker took it over while the coordinator did not hear this one", lost)
+                self.fenced = True
             return True
         if not self._checking or answer.number != self._checking:
             return False
@@ -367,7 +396,7 @@ class Follower:
     def _adopt(self, now: float) -> None:
         """Nobody answers: see whether a task was handed over to this worker that it was not told of."""
         self._next_adoption = now + self.session_s
-        if not self._connected(now) and not self._out and not self.leaving:
+        if not self._connected(now) and not self._out and not self.leaving and not self._contact.silent_s:
             active = {task for task, held in self._manager.held.items() if held.role is Role.ACTIVE}
             if self._all - active and not self._adopting:
                 self._adopting = self._manager.registrar.find(self._config.worker_id, self._all - active)

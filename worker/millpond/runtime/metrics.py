@@ -18,6 +18,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from .broker_contact import BrokerContact
 from .config import Config
 from .figures import HELD, INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS, Figure, families
 from .http import HttpServer
@@ -31,8 +32,9 @@ __all__ = ("Observed", "WorkerMetrics")
 
 log = logging.getLogger(__name__)
 
-#: The loop counts as alive while its last turn is not older than this.
-_STUCK_S = 60.0
+#: The loop counts as alive while its last turn is not older: the default of `max.poll.interval.ms`, after which Kafka Streams
+#: gives up a thread. A probe that fails earlier would kill a worker for a slow record, and then again for the same one.
+_STUCK_S = 300.0
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -43,6 +45,7 @@ class Observed(Protocol):
     state: WorkerState
     last_turn: float
     waiting: Waiting
+    contact: BrokerContact
 
     @property
     def shut_out(self) -> str | None:
@@ -173,7 +176,12 @@ class WorkerMetrics:
     def ready(self) -> bool:
         """Whether records are processed."""
         worker = self._worker
-        return worker is not None and worker.state is WorkerState.RUNNING and worker.shut_out is None
+        return (
+            worker is not None
+            and worker.state is WorkerState.RUNNING
+            and worker.shut_out is None
+            and not worker.contact.lost
+        )
 
     # Reading --------------------------------------------------------------------------------------------------
 
@@ -219,6 +227,12 @@ class WorkerMetrics:
             yield from families([Figure(name, text, float, counter=True)], labels, [], [((), value)])
         waiting = Figure("millpond_worker_outbox_records", "Records that wait for the next transaction.", float)
         yield from families([waiting], labels, [], [((), self._waiting())])
+        silent = Figure(
+            "millpond_worker_brokers_silent_seconds", "For how long no broker has answered; 0 while they do.", float
+        )
+        yield from families(
+            [silent], labels, [], [((), 0.0 if self._worker is None else self._worker.contact.silent_s)]
+        )
         unread = Figure("millpond_worker_unread_partitions", "Partitions of inputs that no task reads.", float)
         yield from families([unread], labels, [], [((), 0 if self._topics is None else self._topics.unread)])
         held = Figure("millpond_worker_tasks", "Tasks the worker holds.", float)

@@ -13,12 +13,15 @@ import base64
 import binascii
 import enum
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
 
+from millpond.errors import TopologyError
 from millpond.topology import TaskId
+
+from .operator_times import check_names, pack, shortened, unpack
 
 __all__ = (
     "Claim",
@@ -26,6 +29,7 @@ __all__ = (
     "OffsetMetadata",
     "Partition",
     "belongs_to",
+    "check_metadata",
     "claim_of",
     "decode_metadata",
     "encode_metadata",
@@ -59,6 +63,10 @@ class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = msgspec.field(default=_VERSION, name="v")
     topology: str = msgspec.field(default="", name="h")
     """Hash of the topology whose task it is; "" where nobody wrote it."""
+    changelogs: str = msgspec.field(default="", name="c")
+    """Digest of the ids of the changelog topics that have the task's state; "" where nobody wrote it."""
+    packed: str = msgspec.field(default="", name="q")
+    """Instead of `processors`, where these are many (`operator_times.py`); never set in what was decoded."""
 
 
 class CommittedOffset(NamedTuple):
@@ -80,10 +88,22 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(OffsetMetadata)
 _kafka_streams_time = struct.Struct(">q")
 _KAFKA_STREAMS_VERSIONS = (1, 2)
+#: Processors' integers stay readable, for people and for workers of earlier versions, up to about so many bytes.
+_READABLE_BYTES = 1024
+_BESIDE_A_NAME = 20
+#: What brokers take with an offset (`offset.metadata.max.bytes`), and the longest owner's name and epoch to reckon with.
+_MOST_BYTES = 4096
+_LONG_NAME, _LARGE_EPOCH, _LARGE_TIME, _DIGEST = "w" * 253, 10**12, 10**13, "c" * 8
 
 
 def encode_metadata(metadata: OffsetMetadata) -> str:
     """The metadata string to commit."""
+    values = metadata.processors
+    if values and (
+        sum(map(len, values)) + _BESIDE_A_NAME * len(values) > _READABLE_BYTES
+        or any(shortened(name) == name for name in values)
+    ):
+        metadata = msgspec.structs.replace(metadata, processors={}, packed=pack(values, metadata.partition_time))
     return _encoder.encode(metadata).decode()
 
 
@@ -92,9 +112,11 @@ def decode_metadata(text: str | None) -> OffsetMetadata:
     if not text:
         return OffsetMetadata()
     try:
-        return _decoder.decode(text.encode())
+        found = _decoder.decode(text.encode())
     except (msgspec.DecodeError, msgspec.ValidationError):
         pass
+    else:
+        return _unpacked(found) if found.packed else found
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -102,6 +124,39 @@ def decode_metadata(text: str | None) -> OffsetMetadata:
     if len(raw) > _kafka_streams_time.size and raw[0] in _KAFKA_STREAMS_VERSIONS:
         return OffsetMetadata(partition_time=_kafka_streams_time.unpack_from(raw, 1)[0])
     return OffsetMetadata()
+
+
+def _unpacked(found: OffsetMetadata) -> OffsetMetadata:
+    try:
+        values = {**unpack(found.packed, found.partition_time), **found.processors}
+    except ValueError:
+        values = found.processors  # whoever wrote it, the owner beside it counts
+    return msgspec.structs.replace(found, processors=values, packed="")
+
+
+def check_metadata(task: TaskId, processors: Collection[str], topology: str) -> None:
+    """Check before a task runs that what it commits beside its offsets is not too large for the brokers.
+
+    Args:
+        task: the task.
+        processors: names of the integers that its processors keep.
+        topology: the hash of its topology.
+
+    Raises:
+        TopologyError: it may be too large, so no commit would succeed; or names cannot be told apart.
+    """
+    if not processors:
+        return
+    check_names(processors)
+    # A second of two bytes to the partition time is little, a month is four: reckon with four bytes each.
+    values = dict.fromkeys(processors, _LARGE_TIME - 2**27)
+    largest = OffsetMetadata(_LONG_NAME, _LARGE_EPOCH, _LARGE_TIME, values, topology=topology, changelogs=_DIGEST)
+    size = len(encode_metadata(largest))
+    if size > _MOST_BYTES:
+        raise TopologyError(
+            f"sub-topology {task.subtopology} has {len(processors)} windowed operators and buffers: their stream times take up "
+            f"to {size} bytes beside each committed offset, and brokers take {_MOST_BYTES}. Split it with repartition()."
+        )
 
 
 def claim_of(worker: str, committed: Mapping[Partition, CommittedOffset]) -> tuple[Claim, str | None]:

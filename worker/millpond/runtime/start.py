@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
 from millpond.errors import OwnershipError
-from millpond.protocol import Heartbeat
+from millpond.protocol import Brokers, Heartbeat
 from millpond.topology import TaskId
 
 from .config import Config
@@ -40,7 +40,7 @@ def claim_everything(registrar: Registrar, config: Config, tasks: Sequence[TaskI
         raise OwnershipError(
             f"{len(theirs)} task{'s' if len(theirs) > 1 else ''} of '{config.application_id}' (first: {theirs[0]}) "
             f"belong to worker '{other}', and this one is '{worker}'. Start it with --worker-id {other} to go on with "
-            f"that worker's state, or, once that worker is gone, with --take-over."
+            f"that worker's state, or, once that worker is gone, with `millpond run --take-over`, which takes its tasks."
         )
     orders: dict[str | None, list[TaskId]] = {None: unowned} if unowned else {}
     orders.update(foreign)
@@ -48,8 +48,8 @@ def claim_everything(registrar: Registrar, config: Config, tasks: Sequence[TaskI
         for task, owner in registrar.taken_over(previous, dict.fromkeys(wanted, worker)).owners.items():
             if owner != worker:
                 raise OwnershipError(
-                    f"task {task} was claimed by worker '{owner}' at the same time; start again, with --take-over once "
-                    f"that worker is gone."
+                    f"task {task} was claimed by worker '{owner}' at the same time; start again, with `millpond run "
+                    f"--take-over` once that worker is gone."
                 )
 
 
@@ -72,7 +72,13 @@ def announce(manager: TaskManager, config: Config, producer: Producer, tasks: Se
 
 
 def make_client(
-    config: Config, plan: Plan | None, url: str, address: str | None, incarnation: str, waiting: Waiting
+    config: Config,
+    plan: Plan | None,
+    url: str,
+    address: str | None,
+    incarnation: str,
+    waiting: Waiting,
+    brokers: Callable[[], Brokers] = lambda: Brokers.ANSWERING,
 ) -> CoordinatorClient:
     """What keeps the worker in touch with the coordinator.
 
@@ -83,6 +89,7 @@ def make_client(
         address: where the worker's own HTTP interface is, None when it has none.
         incarnation: of this start of the process.
         waiting: knows what the worker waits for.
+        brokers: whether Kafka answers the worker.
 
     Raises:
         ConfigError: the certificates cannot be read.
@@ -109,6 +116,7 @@ def make_client(
         token_file=config.coordinator_token_file,
         ca_file=config.coordinator_ca_file,
         trouble=waiting.trouble,
+        brokers=brokers,
     )
 
 

@@ -96,14 +96,23 @@ class StreamTask:
             stream_time = max(stream_time, metadata.partition_time)
         self.context.stream_time = stream_time
 
-    def positions(self, owner: str, epoch: int, topology: str) -> dict[Partition, tuple[int, OffsetMetadata]]:
+    @property
+    def remembered_names(self) -> Collection[str]:
+        """Names of the integers that the task's processors keep beside its offsets."""
+        return self._hooks.memories.keys()
+
+    def positions(
+        self, owner: str, epoch: int, topology: str, changelogs: str = ""
+    ) -> dict[Partition, tuple[int, OffsetMetadata]]:
         """Offsets to commit for all input partitions, with their metadata."""
         partition = self.id.partition
         processors = {name: value() for name, value in self._hooks.memories.items()}
         return {
             Partition(queue.topic, partition): (
                 queue.position,
-                OffsetMetadata(owner, epoch, queue.partition_time, processors, topology=topology),
+                OffsetMetadata(
+                    owner, epoch, queue.partition_time, processors, topology=topology, changelogs=changelogs
+                ),
             )
             for queue in self.inputs.values()
         }

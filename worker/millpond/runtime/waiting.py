@@ -19,23 +19,29 @@ class Waiting:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._things: dict[str, tuple[float, MillpondError]] = {}
+        self._things: dict[str, tuple[float, float, MillpondError]] = {}
 
-    def begins(self, thing: str, error: MillpondError) -> None:
-        """Something is waited for; or it still is, and this is the newest reason."""
+    def begins(self, thing: str, error: MillpondError, usual_s: float = _USUAL_S) -> None:
+        """Something is waited for; or it still is, and this is the newest reason. For up to `usual_s` it is no trouble."""
         with self._lock:
-            since, _ = self._things.get(thing, (time.monotonic(), None))
-            self._things[thing] = (since, error)
+            since, _, _ = self._things.get(thing, (time.monotonic(), 0.0, None))
+            self._things[thing] = (since, usual_s, error)
 
     def ends(self, thing: str) -> None:
         """It has come."""
         with self._lock:
             self._things.pop(thing, None)
 
-    def trouble(self, usual_s: float = _USUAL_S) -> Trouble | None:
-        """What has been waited for longest, if that is longer than usual."""
+    def trouble(self, usual_s: float | None = None) -> Trouble | None:
+        """What has been waited for longest, of what takes longer than `usual_s`, or than is usual for it."""
+        now = time.monotonic()
         with self._lock:
-            since, error = min(self._things.values(), key=lambda each: each[0], default=(0.0, None))
-        if error is None or time.monotonic() - since < usual_s:
+            things = [
+                (since, error)
+                for since, own_s, error in self._things.values()
+                if now - since >= (own_s if usual_s is None else usual_s)
+            ]
+        if not things:
             return None
+        _, error = min(things, key=lambda each: each[0])
         return Trouble(type(error).__name__, str(error))

@@ -24,27 +24,32 @@ from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCor
 from millpond.protocol import Role
 from millpond.queries.service import QueryService
 from millpond.topology import TaskId, Topology
+from millpond.topology.topology import check_topology
 
 from .assembly import Assembly, assemble
+from .broker_contact import BrokerContact, asking
 from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
 from .catalog import coordinator_view, store_catalog
 from .claims import initialised
 from .client_reports import ClientReports
-from .clients import make_producer
+from .clients import largest_record, make_producer
 from .collector import RecordCollector
 from .commit import CommitFailed, CommitPipeline, OffsetSink, Phase, TransactionCommitter, is_fenced
 from .committer import Committer
-from .config import Config
+from .config import Config, check_config
+from .failures import CommitFailures
 from .following import Follower
 from .garbage import GarbageCollector
 from .holdings import Holding
 from .intake import Intake
 from .lifelines import Line, answers
-from .listeners import WorkerListener
+from .listeners import WorkerListener, check_listener
 from .metrics import WorkerMetrics
 from .ownership import Partition
+from .pace import POLL_RECORDS, Pace
 from .plan import Plan
 from .registrar import TakenOver
+from .rejected_changelog import RecordLimits
 from .restore import ChangelogReader, Restoration
 from .start import announce, claim_everything, make_client, tell_trouble
 from .states import WorkerState, may_follow
@@ -60,11 +65,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: The most records per poll and per task in a turn of the loop, which then takes milliseconds.
-POLL_RECORDS = 2_000
-#: A turn takes fewer records when these take longer: commits, time and `stop()` are looked at between turns.
-_LONGEST_TURN_S = 0.25
-_FIRST_TURN_RECORDS = 100
 #: While a commit is in flight, its end is looked for at least this often.
 _IN_FLIGHT_WAIT_S = 0.001
 #: While a task is on its way to running, and while only the coordinator or a query may have news.
@@ -75,8 +75,10 @@ _GOODBYE_S = 2.0
 _DOOR_S = 2.0
 #: A task that takes longer to begin is worth a word, and another one so much later.
 _EXPLAIN_S = 10.0
-#: Changelog records per turn beside running tasks.
+#: Changelog records at a time beside running tasks.
 _COPY_RECORDS = 500
+#: Output that waits in memory where none is sent before the commit, in records.
+_MOST_HELD_BACK = 50_000
 #: How long a fenced worker leaves its transactional id to whoever fenced it.
 _RIVAL_WAIT_S = 0.3
 #: The longest wait for the first connection of a new producer, which goes on trying afterwards.
@@ -96,9 +98,11 @@ class Worker:
     def __init__(
         self, topology: Topology, config: Config, listener: WorkerListener | None = None, *, take_over: bool = False
     ) -> None:
+        check_topology("Worker", topology)
+        check_config(config)
         self.topology = topology
         self.config = config
-        self._listener = listener or WorkerListener()
+        self._listener = check_listener(listener or WorkerListener())
         self._take_over = take_over
         self._stop = threading.Event()
         self.state = WorkerState.CREATED
@@ -119,10 +123,17 @@ class Worker:
         self._heartbeats: Future[None] | None = None
         self._incarnation = uuid.uuid4().hex
         self.waiting = Waiting()
+        self.contact = BrokerContact(
+            asking(dict(config.admin_settings())),
+            config.brokers_unreachable_timeout_ms / 1000,
+            self.waiting,
+            config.bootstrap_servers,
+        )
         self._offset_sink: OffsetSink | None = None
-        self._turn_records = _FIRST_TURN_RECORDS
+        self._pace = Pace(config)
         self._behind = False
         self._refusals = Refusals()
+        self._failures = CommitFailures()
         self._reports = ClientReports()
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.last_turn = time.monotonic()
@@ -201,6 +212,7 @@ class Worker:
         self._queries.open(self, store_catalog(self.topology, self._assembly.plan, self._assembly.environment))
         self._intake = Intake(self._manager, self._reports.doubt)
         self.metrics.watch(self._manager, self._assembly.state_file, self._assembly.watch)
+        self.contact.start()
 
     @contextmanager
     def _telling_trouble(self) -> Iterator[None]:
@@ -216,7 +228,8 @@ class Worker:
             telling.cancel()
 
     def _made_client(self, url: str, plan: Plan | None) -> CoordinatorClient:
-        return make_client(self.config, plan, url, self.metrics.http.url, self._incarnation, self.waiting)
+        address, brokers = self.metrics.http.url, lambda: self.contact.brokers
+        return make_client(self.config, plan, url, address, self._incarnation, self.waiting, brokers)
 
     def _start(self) -> None:
         """Find out which tasks are this worker's, and take them up."""
@@ -224,7 +237,7 @@ class Worker:
         tasks = list(self._assembly.plan.tasks)
         if config.coordinator_url is not None:
             self._client = self._made_client(config.coordinator_url, self._assembly.plan)
-            self._follower = Follower(manager, self._client, config, frozenset(tasks))
+            self._follower = Follower(manager, self._client, config, frozenset(tasks), self.contact)
         mine = self._claimed(tasks)
         self._watch_clients(self._assembly)
         self._become(WorkerState.RESTORING)
@@ -322,6 +335,7 @@ class Worker:
             refusals=self._refusals,
             handlers=self._assembly.environment.handlers,
             contexts=lambda: [task.context for task in self._manager.tasks.values()],
+            limits=RecordLimits(largest_record(self.config), self._assembly.cluster.max_message_bytes),
         )
 
     def _initialised(self, made: Callable[[], Producer]) -> Producer:
@@ -354,11 +368,7 @@ class Worker:
     # The loop -------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        now = time.monotonic()
-        slept, self.last_turn = now - self.last_turn, now
-        if self._follower is not None and not self.config.exactly_once and slept > self._follower.session_s:
-            # Others may have its tasks by now, and nothing fences it.
-            raise CommitFailed(f"this worker did nothing for {slept:.1f} s, longer than its session")
+        self.last_turn = now = time.monotonic()
         if self._reports.pending:
             self._replace_clients(self._reports.look_into(self._assembly.cluster, self._assembly.plan))
         plan = self._assembly.watch.turn(now)
@@ -374,24 +384,61 @@ class Worker:
         self._settle()
         while not self._calls.empty():
             self._calls.get()()
+        if not self._may_write():
+            return
         collector = self._collector
         if isinstance(collector, CarefulCollector):
             self._turn_carefully(collector)
             return
-        if manager.running:
+        if manager.running and not self._awaits_commit():
             self._process()
-        self._committer.advance(time.monotonic())
+            if not self._may_write():  # the process may have been frozen meanwhile
+                return
+            if not self._pace.slow:
+                self._send()
+            elif len(collector.outbox) >= _MOST_HELD_BACK:
+                self._committer.next_commit = 0.0
+        self._advance()
+
+    def _awaits_commit(self) -> bool:
+        """Whether an open transaction has to end before more is processed, since that may take too long for it."""
+        committer = self._committer
+        if not self._pace.slow or (committer.phase is Phase.IDLE and not self._collector.in_transaction):
+            return False
+        if committer.phase is Phase.IDLE:
+            committer.next_commit = 0.0
+            return committer.needed()
+        return True
+
+    def _advance(self) -> None:
+        started = time.monotonic()
+        self._committer.flushes_first = self._pace.slow
+        self._committer.advance(started)
+        self._pace.flushed(time.monotonic() - started)
+
+    def _may_write(self) -> bool:
+        """Whether nobody can have taken this worker's tasks over without its notice."""
+        return self._follower is None or self._follower.may_write()
 
     def _copy(self, busy: bool) -> None:
         """Bring stores nearer to the ends of their changelogs. Beside running tasks it takes a share of the turn."""
         copier = self._assembly.copier
-        messages: list[Message] = copier.consume(_COPY_RECORDS if busy else POLL_RECORDS, 0)
-        if messages:
-            self._intake.copied(messages)
+        most = _COPY_RECORDS if busy else POLL_RECORDS
+        # As long as tasks took in the last turn: copies that fall behind get half of the loop, and catch up.
+        until = time.monotonic() + self._pace.processing_s if busy else 0.0
+        while True:
+            messages: list[Message] = copier.consume(most, 0)
+            if messages:
+                self._intake.copied(messages)
+            if self._manager.reader.expired:
+                self._manager.reopen_expired()
+            if len(messages) < most or time.monotonic() >= until:
+                return
 
     def _settle(self) -> None:
         """Take in what was found out about tasks, and let those run that are complete."""
         manager, follower = self._manager, self._follower
+        manager.look_at_ends()
         for answer in manager.registrar.answers():
             if isinstance(answer, TakenOver):
                 if follower is not None:
@@ -423,22 +470,25 @@ class Worker:
 
     def _turn_carefully(self, collector: CarefulCollector) -> None:
         """A few records, their reports, a commit: until all is through that was on its way at the first refusal."""
-        if not self._manager.settled or self._manager.globals.behind:
-            return
-        if not collector.settle():
+        manager, refusals = self._manager, self._refusals
+        if manager.globals.behind or not collector.settle():
             return
         committer = self._committer
         if committer.phase is Phase.IDLE:
-            if self._refusals.behind(self._positions()):
+            # Tasks that run do not wait for one that is still being restored: they go on, with the same care.
+            if refusals.behind(self._positions()) or refusals.awaits(manager.inputs_to_come()):
                 self._process()
+                if not self._may_write():
+                    return
+                self._send()
                 if not collector.settle():
                     return
             elif not committer.needed():
-                self._refusals.over()
+                refusals.over()
                 self._go_back()
                 return
             committer.next_commit = 0.0
-        committer.advance(time.monotonic())
+        self._advance()
 
     def _positions(self) -> dict[Partition, int]:
         by_input = self._manager.by_input
@@ -446,7 +496,8 @@ class Worker:
 
     def _poll(self, now: float) -> list[Message]:
         consumer, committer = self._assembly.consumer, self._committer
-        if committer.holds_reading():
+        waits = self._pace.slow and committer.phase is not Phase.IDLE
+        if waits or committer.holds_reading() or not self._may_write():
             # One record rather than none: it is the consumer that hears of committed offsets.
             held: list[Message] = consumer.consume(1, _IN_FLIGHT_WAIT_S)
             return held
@@ -481,7 +532,7 @@ class Worker:
 
     def _turn_limit(self) -> int:
         """The most records to poll, and to process per task, in this turn."""
-        return min(CAREFUL_RECORDS, self._turn_records) if self._refusals.careful else self._turn_records
+        return min(CAREFUL_RECORDS, self._pace.limit) if self._refusals.careful else self._pace.limit
 
     def _process(self) -> None:
         now_ms = self._assembly.environment.now_ms()
@@ -489,21 +540,24 @@ class Worker:
         processed = 0
         limit = self._turn_limit()
         self._behind = False
+        until = started
         for task in self._manager.running:
             done = task.process(limit, now_ms)
             processed += done
             self._behind = self._behind or done >= limit
             task.punctuate(now_ms)
+            began, until = until, time.monotonic()
+            self._pace.processed_task(task, done, until - began)
         self._manager.balance()
+        took = until - started
+        self._pace.processed(processed, limit, took)
         if processed:
-            took = time.monotonic() - started
-            if took > _LONGEST_TURN_S:
-                self._turn_records = max(1, min(limit, int(processed * _LONGEST_TURN_S / took)))
-            elif took < _LONGEST_TURN_S / 2:
-                self._turn_records = min(POLL_RECORDS, self._turn_records * 2)
             self.metrics.processed(processed, took)
             self._garbage.processed(processed)
             self._committer.processed(processed)
+
+    def _send(self) -> None:
+        """Hand the output to the producer, unless it has to wait for the next transaction."""
         if self._committer.phase is Phase.IDLE or (
             # Without transactions output need not wait for the next one; and the answer to the commit that is in flight
             # comes through the consumer, which is left alone while the outbox is full.
@@ -545,14 +599,20 @@ class Worker:
             # A fatal error says no more what it was once it was told.
             isinstance(error, KafkaException) and (is_fenced(error) or error.args[0].code() == KafkaError._FATAL)
         )
-        log.warning(
-            "%s (%s); going back to the last commit", "fenced by another producer" if fenced else "a commit failed",
-            error,
-        )  # fmt: skip
+        open_s, timeout_s = self._collector.transaction_s, self.config.transaction_timeout_ms / 1000
+        what = "fenced by another producer" if fenced else "a commit failed"
+        if open_s > timeout_s:
+            what = (
+                f"the transaction was open for {open_s:.1f} s, so the broker has aborted it "
+                f"('transaction.timeout.ms' is {timeout_s:.1f} s)"
+            )
+        log.warning("%s (%s); going back to the last commit", what, error)
         self.metrics.recoveries += 1
         cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
+        wait_s = self._failures.failed(cause if isinstance(cause, KafkaError) else None, self.metrics.commits)
         if isinstance(cause, KafkaError) and refuses(cause) and self._manager.running:
             self._refusals.met(cause, self._positions())
+        self._stop.wait(wait_s)
         # Whoever fenced this worker, or refused a record, answered: there is nothing wrong with the connections.
         self._go_back(fenced=fenced, renew=not fenced and not self._refusals.careful)
 
@@ -599,7 +659,7 @@ class Worker:
         deadline = time.monotonic() + self.config.shutdown_timeout_ms / 1000
         self._leave_until = deadline
         follower.leave()
-        while not follower.may_leave and time.monotonic() < deadline:
+        while not (follower.may_leave and follower.may_write()) and time.monotonic() < deadline:
             self._turn_or_recover()
         if follower.shut_out and not follower.let_in:
             self._withdraw(follower)
@@ -623,6 +683,11 @@ class Worker:
 
     def _finish(self) -> None:
         """Commit what is processed, within the deadline."""
+        if not self._may_write():
+            log.warning(
+                "no last commit: other workers may have the tasks by now; what is not committed is processed again"
+            )
+            return
         deadline = time.monotonic() + self.config.shutdown_timeout_ms / 1000
         committer = self._committer
         try:
@@ -639,7 +704,8 @@ class Worker:
 
     def _adopt(self, plan: Plan) -> None:
         """Read new inputs: commit what is processed, and make the tasks anew."""
-        self._finish()
+        if self._may_write():
+            self._finish()
         self._assembly = replace(self._assembly, plan=plan)
         self._manager.adopt(plan)
         self._go_back()
@@ -701,6 +767,7 @@ class Worker:
         self._say_goodbye()
         self._close_offset_sink()
         self._reports.close()
+        self.contact.close()
         self._assembly.close()
 
     def _close_offset_sink(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from millpond.checks import check_function
 from millpond.errors import SerializationError
 
 __all__ = ("Serde",)
@@ -51,6 +52,10 @@ class Serde(Generic[T]):
 
     inner: Serde[Any] | None = None
     """Of a key in a time window: the serde of the key itself, whose bytes come first, the window's start after them."""
+
+    def __post_init__(self) -> None:
+        check_function(f"Serde {self.name}", self.serialize, "value")
+        check_function(f"Serde {self.name}", self.deserialize, "data")
 
     def for_topic(self, topic: str, is_key: bool) -> Serde[T]:
         """The serde to use for the keys (or values) of one topic. Called once per topic, never per record.

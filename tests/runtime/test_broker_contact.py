@@ -1,0 +1,104 @@
+"""When brokers count as silent, as lost, and as back: what the coordinator, `/readyz` and the metrics are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millpond.protocol import Brokers
+from millpond.runtime import broker_contact
+from millpond.runtime.broker_contact import BrokerContact, asking
+from millpond.runtime.waiting import Waiting
+
+LOST_AFTER_S = 30.0
+PERIOD_S = 3.0
+
+
+class _Scene:
+    """A worker whose brokers answer or do not, on a clock of the test's."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.answers = True
+        self.waiting = Waiting()
+        self.contact = BrokerContact(self._ask, LOST_AFTER_S, self.waiting, "kafka:9092", lambda: self.now)
+
+    def _ask(self, timeout_s: float) -> bool:
+        if not self.answers:
+            self.now += timeout_s
+        return self.answers
+
+    def pass_time(self, seconds: float) -> None:
+        """Ask as often as the thread would."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now += PERIOD_S
+            self.contact.look()
+
+
+@pytest.fixture
+def scene() -> _Scene:
+    """A worker that has had brokers for long."""
+    made = _Scene()
+    made.pass_time(LOST_AFTER_S)
+    return made
+
+
+def test_brokers_are_lost_after_the_timeout(scene: _Scene) -> None:
+    """Before, they are silent: others keep their hands off its tasks."""
+    assert scene.contact.brokers is Brokers.ANSWERING
+    scene.answers = False
+    scene.pass_time(PERIOD_S)
+    assert (scene.contact.brokers, scene.contact.lost) == (Brokers.SILENT, False)
+    assert scene.waiting.trouble() is None
+    scene.pass_time(LOST_AFTER_S)
+    assert (scene.contact.brokers, scene.contact.lost) == (Brokers.LOST, True)
+    assert scene.contact.silent_s >= LOST_AFTER_S
+    trouble = scene.waiting.trouble(0.0)
+    assert trouble is not None
+    assert "no broker at 'kafka:9092' answers" in trouble.message
+
+
+def test_brokers_that_are_back_count_only_after_a_while(scene: _Scene) -> None:
+    """Else the first worker that finds them would take over from those that have not asked yet."""
+    scene.answers = False
+    scene.pass_time(2 * LOST_AFTER_S)
+    scene.answers = True
+    scene.pass_time(2 * PERIOD_S)
+    assert (scene.contact.brokers, scene.contact.silent_s) == (Brokers.SILENT, 0.0)
+    assert scene.waiting.trouble(0.0) is None
+    scene.pass_time(LOST_AFTER_S / 2)
+    assert scene.contact.brokers is Brokers.ANSWERING
+
+
+def test_new_worker_takes_nothing_over_at_once() -> None:
+    """It may have started just when the brokers came back."""
+    scene = _Scene()
+    assert scene.contact.brokers is Brokers.SILENT
+    scene.pass_time(LOST_AFTER_S / 2)
+    assert scene.contact.brokers is Brokers.ANSWERING
+
+
+def test_frozen_worker_has_not_lost_its_brokers(scene: _Scene) -> None:
+    """A question that was under way when the process was frozen gets no answer; that says nothing of the time between."""
+    scene.answers = False
+    scene.now += 10 * LOST_AFTER_S
+    scene.contact.look()
+    assert scene.contact.brokers is Brokers.SILENT
+    assert scene.contact.silent_s <= PERIOD_S
+
+
+def test_client_that_gives_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may not find the brokers again; one that answers is kept."""
+    made: list[Any] = []
+    dead: set[Any] = set()
+    monkeypatch.setattr(broker_contact, "AdminClient", lambda *_, **__: made.append(object()) or made[-1])
+    monkeypatch.setattr(broker_contact, "answers", lambda client, *_: client not in dead)
+    ask = asking({})
+    assert ask(1.0)
+    assert ask(1.0)
+    assert len(made) == 1
+    dead.add(made[0])
+    assert ask(1.0)
+    assert len(made) == 2

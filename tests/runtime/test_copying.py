@@ -1,0 +1,57 @@
+"""How much of a turn copies get beside tasks that run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millpond.runtime import worker as worker_module
+from millpond.runtime.worker import Worker
+
+#: What it takes to apply one changelog record.
+EACH_S = 0.000_01
+
+
+class _Turn:
+    """A turn of a worker whose copies are far behind; applying a record takes its time on a clock of the test's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, processing_s: float, behind: int) -> None:
+        self.now = 100.0
+        self.applied = 0
+        self._behind = behind
+        monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.worker: Any = Worker.__new__(Worker)
+        self.worker._assembly = SimpleNamespace(copier=SimpleNamespace(consume=self._consume))
+        self.worker._intake = SimpleNamespace(copied=self._copied)
+        self.worker._pace = SimpleNamespace(processing_s=processing_s)
+
+    def _consume(self, most: int, _timeout: float) -> list[None]:
+        return [None] * min(most, self._behind - self.applied)
+
+    def _copied(self, messages: list[None]) -> None:
+        self.applied += len(messages)
+        self.now += EACH_S * len(messages)
+
+
+@pytest.mark.parametrize("processing_s", [0.05, 0.25])
+def test_copies_that_are_behind_get_as_long_as_the_tasks(monkeypatch: pytest.MonkeyPatch, processing_s: float) -> None:
+    """However busy the tasks are, so that a standby does not fall behind without bound."""
+    turn = _Turn(monkeypatch, processing_s, behind=1_000_000)
+    turn.worker._copy(busy=True)
+    assert processing_s <= turn.applied * EACH_S < processing_s + 0.01
+
+
+def test_copies_that_caught_up_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there is taken, and the turn goes on."""
+    turn = _Turn(monkeypatch, 0.25, behind=30)
+    turn.worker._copy(busy=True)
+    assert turn.applied == 30
+
+
+def test_copies_get_a_whole_batch_while_tasks_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And input is looked for after each."""
+    turn = _Turn(monkeypatch, 0.0, behind=1_000_000)
+    turn.worker._copy(busy=False)
+    assert turn.applied == worker_module.POLL_RECORDS

@@ -1,0 +1,194 @@
+"""A worker without transactions writes nothing while its tasks may be another's, however that came about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.protocol import clock
+from millpond.protocol.session import Session
+from millpond.runtime.following import Follower
+from millpond.runtime.ownership import OffsetMetadata, Partition
+from millpond.topology import TaskId
+from tests.runtime.memory_kafka import Kafka
+from tests.runtime.test_following import _Client
+from tests.runtime.worker_parts import Parts
+
+A = TaskId(0, 0)
+IN_A = Partition("in", 0)
+SESSION_S = 6.0
+
+
+class _Clocks(clock.Clocks):
+    """Clocks that a test sets forward."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def boottime(self) -> float:
+        return self.now
+
+
+class _Scene:
+    """A worker that runs a task at least once; the test is its coordinator and its loop."""
+
+    def __init__(self, kafka: Kafka, directory: Path, clocks: _Clocks) -> None:
+        builder = mp.StreamsBuilder()
+        builder.stream("in", key=mp.String, value=mp.String).group_by_key().count(store="counts")
+        self.kafka, self.clocks = kafka, clocks
+        self.worker = Parts(
+            kafka, builder.build(), directory, {"in": 1},
+            coordinator_url="http://coordinator:1", processing_guarantee="at_least_once",
+        )  # fmt: skip
+        self.session = Session(SESSION_S)
+        client: Any = _Client()
+        client.session = self.session
+        self.contact = SimpleNamespace(lost=False, silent_s=0.0)
+        contact: Any = self.contact
+        self.follower = Follower(self.worker.manager, client, self.worker.config, frozenset({A}), contact)
+        self.worker.own(A)
+        self.worker.commit(through=False)
+
+    def pass_time(self, seconds: float) -> None:
+        self.clocks.now += seconds
+
+    def answered(self, sent_s_ago: float = 0.0) -> None:
+        """The coordinator answers a heartbeat that was sent so long ago."""
+        self.session.answered(self.clocks.now - sent_s_ago)
+
+    def settle(self) -> None:
+        """Take in what Kafka answered."""
+        for answer in self.worker.manager.registrar.answers():
+            assert self.follower.looked_up(answer)  # type: ignore[arg-type]
+
+    def taken_over(self, by: str) -> None:
+        """Others thought this worker dead."""
+        before = self.kafka.committed(IN_A).metadata
+        self.kafka.commit(IN_A, 2, OffsetMetadata(by, before.epoch + 1, topology=before.topology))
+
+
+@pytest.fixture
+def clocks() -> Iterator[_Clocks]:
+    """The clocks of the control plane."""
+    made = _Clocks()
+    token = clock.CURRENT.set(made)
+    yield made
+    clock.CURRENT.reset(token)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, clocks: _Clocks) -> Iterator[_Scene]:
+    """The worker owns its task, and its coordinator has just answered."""
+    kafka = Kafka()
+    kafka.append("in", "a", "1")
+    made = _Scene(kafka, tmp_path, clocks)
+    made.answered()
+    yield made
+    made.worker.close()
+
+
+def test_worker_writes_while_heartbeats_are_answered(scene: _Scene) -> None:
+    """Its loop may take as long as it likes: nobody takes tasks from a worker that is heard."""
+    scene.kafka.journal.clear()
+    for _ in range(10):
+        scene.pass_time(SESSION_S / 2)
+        scene.answered(sent_s_ago=2.0)
+    assert scene.follower.may_write()
+    assert not scene.kafka.journal, "Kafka is not asked"
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_worker_frozen_past_its_session_asks_before_writing(scene: _Scene, answered: bool) -> None:
+    """Also when an answer from before the freeze, or to the first heartbeat after it, comes first."""
+    scene.worker.errands.deferred = True
+    scene.pass_time(SESSION_S + 1)
+    if answered:
+        scene.answered(sent_s_ago=SESSION_S)
+        scene.answered()
+    assert not scene.follower.may_write()
+    assert not scene.follower.may_write()
+    scene.worker.errands.work()
+    scene.settle()
+    assert scene.follower.may_write()
+    assert not scene.follower.fenced
+
+
+@pytest.mark.parametrize("owner", ["w1", "w0"])
+def test_worker_whose_task_was_taken_over_goes_back(scene: _Scene, owner: str) -> None:
+    """Also where the task has come back since: what was processed in between is not this process's."""
+    scene.pass_time(SESSION_S + 1)
+    scene.taken_over(owner)
+    scene.follower.may_write()
+    scene.settle()
+    assert scene.follower.fenced
+    assert not scene.follower.may_write()
+
+
+def test_worker_without_a_coordinator_keeps_asking(scene: _Scene) -> None:
+    """It goes on with what it owns, but others may get its tasks at any time."""
+    scene.pass_time(SESSION_S + 1)
+    scene.follower.may_write()
+    scene.settle()
+    assert scene.follower.may_write()
+    scene.taken_over("w1")
+    scene.pass_time(2.0)
+    assert not scene.follower.may_write()
+    scene.settle()
+    assert scene.follower.fenced
+
+
+def test_forgotten_offsets_are_not_taken_for_a_take_over(scene: _Scene) -> None:
+    """Brokers drop offsets of applications that rested for long; nobody else owns the task then."""
+    scene.kafka.offsets.clear()
+    scene.pass_time(SESSION_S + 1)
+    scene.follower.may_write()
+    scene.settle()
+    assert scene.follower.may_write()
+
+
+def test_look_up_that_began_before_the_lapse_is_checked_again(scene: _Scene) -> None:
+    """Its answer may name this worker although others took over since, and would start the task."""
+    scene.worker.manager.go_back()
+    scene.follower.went_back()
+    scene.pass_time(SESSION_S + 1)
+    scene.answered()
+    assert scene.follower.may_write(), "nothing runs that could write"
+    scene.taken_over("w1")
+    for answer in scene.worker.manager.registrar.answers():
+        scene.worker.manager.looked_up(answer)  # type: ignore[arg-type]
+    scene.pass_time(2.0)
+    scene.answered()
+    assert not scene.follower.may_write()
+    scene.settle()
+    assert scene.follower.fenced
+
+
+def test_worker_that_lost_its_brokers_asks_before_writing(scene: _Scene) -> None:
+    """The coordinator hears of it all along, and yet has given its tasks to others."""
+    scene.contact.lost, scene.contact.silent_s = True, 40.0
+    assert not scene.follower.may_write()
+    scene.contact.lost, scene.contact.silent_s = False, 0.0
+    scene.taken_over("w1")
+    assert not scene.follower.may_write()
+    scene.settle()
+    assert scene.follower.fenced
+
+
+def test_brokers_away_for_a_moment_are_no_doubt(scene: _Scene) -> None:
+    """The coordinator gives away only the tasks of workers that lost them."""
+    scene.contact.silent_s = 3.0
+    assert scene.follower.may_write()
+
+
+def test_output_of_tasks_given_away_is_dropped(scene: _Scene) -> None:
+    """What the producer holds must not arrive beside that of the next owner; the broker fences nothing here."""
+    scene.contact.lost, scene.contact.silent_s = True, 40.0
+    client: Any = scene.follower._client
+    client.tell()
+    scene.follower.turn(clock.monotonic())
+    assert scene.follower.fenced

@@ -1,0 +1,133 @@
+"""Records that take longer than a transaction may be open: they are processed, and the output comes once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.runtime.config import Config
+from millpond.runtime.pace import POLL_RECORDS, Pace
+from millpond.topology import TaskId
+from tests.runtime.memory_kafka import Kafka
+from tests.runtime.running import Running
+from tests.runtime.worker_parts import Parts
+from tests.support import kafka
+
+TIMEOUT_S = 1.0
+#: The broker of the tests looks every second for transactions that are too old.
+SLOW_S = 2 * TIMEOUT_S + 0.2
+
+
+def _pace(guarantee: str = "exactly_once") -> Pace:
+    return Pace(
+        Config.of(
+            {
+                "application.id": "app", "bootstrap.servers": "memory:1",
+                "processing.guarantee": guarantee, "transaction.timeout.ms": 1_000,
+            }
+        )
+    )  # fmt: skip
+
+
+def test_turns_take_more_records_while_they_are_quick() -> None:
+    """And as many as fit into a quarter of a second when they are not."""
+    pace = _pace()
+    for _ in range(10):
+        pace.processed(pace.limit, pace.limit, 0.001)
+    assert pace.limit == POLL_RECORDS
+    pace.processed(2_000, 2_000, 5.0)
+    assert pace.limit == 100
+
+
+@pytest.mark.parametrize(("guarantee", "slow"), [("exactly_once", True), ("at_least_once", False)])
+def test_slow_turn_keeps_transactions_closed_for_a_while(guarantee: str, slow: bool) -> None:
+    """Only where there are transactions."""
+    pace = _pace(guarantee)
+    pace.processed(1, 1, 0.2)
+    assert not pace.slow
+    pace.processed(1, 1, 0.3)
+    assert pace.slow is slow
+
+
+def test_slow_flush_counts_like_a_slow_turn() -> None:
+    """Caches forward at a commit, and what comes after them may take its time."""
+    pace = _pace()
+    pace.flushed(0.3)
+    assert pace.slow
+
+
+def _topology(source: str, target: str, slowly: Callable[[str], str]) -> mp.Topology:
+    builder = mp.StreamsBuilder()
+    builder.stream(source, key=mp.String, value=mp.String).map_values(slowly).to(target, key=mp.String, value=mp.String)
+    return builder.build()
+
+
+def _slowly(calls: list[str]) -> Callable[[str], str]:
+    never = threading.Event()
+
+    def slowly(value: str) -> str:
+        calls.append(value)
+        if value == "slow":
+            never.wait(SLOW_S)
+        return value
+
+    return slowly
+
+
+SETTINGS = {
+    "processing.guarantee": "exactly_once",
+    "transaction.timeout.ms": int(TIMEOUT_S * 1000),
+    "commit.interval.ms": 300,
+}
+
+
+def test_record_slower_than_the_transaction_timeout_gets_through(
+    broker: Any, create_topic: Any, app_id: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One transaction is aborted under it; the next time none is open."""
+    servers, source, target = broker.bootstrap_servers, create_topic("in"), create_topic("out")
+    calls: list[str] = []
+    topology = _topology(source, target, _slowly(calls))
+    with caplog.at_level(logging.WARNING), Running(topology, servers, app_id, tmp_path / "state", SETTINGS) as running:
+        running.wait_running()
+        kafka.produce(servers, source, [("a", "quick")])
+        # The transaction that the quick one opened is still open when the slow one comes.
+        running.wait(lambda: running.worker._collector.in_transaction, "a transaction is open")
+        kafka.produce(servers, source, [("b", "slow"), ("c", "last")])
+        running.wait(lambda: _values(servers, target) == [b"last", b"quick", b"slow"], "all is committed, once")
+        assert calls.count("slow") <= 2
+        assert running.worker.metrics.recoveries <= 1
+    assert "Raise 'transaction.timeout.ms'" in caplog.text
+
+
+def test_slow_tasks_are_all_flushed_before_the_transaction_begins(tmp_path: Path) -> None:
+    """What a cache of one task forwards may take long: nothing of another task has opened the transaction by then."""
+    store = Kafka()
+    builder = mp.StreamsBuilder()
+    last = builder.stream("in", key=mp.String, value=mp.String).group_by_key().reduce(lambda _, new: new, store="last")
+    last.to_stream().map_values(lambda value: store.journal.append("forward") or value).to(
+        "out", key=mp.String, value=mp.String
+    )
+    worker = Parts(store, builder.build(), tmp_path, {"in": 2, "out": 1})
+    try:
+        worker.own(TaskId(0, 0), TaskId(0, 1))
+        for partition in range(2):
+            store.append("in", "k", "v", partition=partition)
+        worker.process()
+        worker.committer.flushes_first = True
+        store.journal.clear()
+        worker.commit()
+    finally:
+        worker.close()
+    assert store.journal[:3] == ["forward", "forward", "begin_transaction w0"]
+    assert len(store.values("out")) == 2
+
+
+def _values(servers: str, topic: str) -> list[bytes | None]:
+    return sorted((row.value for row in kafka.read(servers, topic)), key=lambda value: value or b"")
