@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -50,9 +52,33 @@ def _ready(fleet: Fleet, name: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def _cut_off(worker: mp.Worker, proxy: Proxy, *, in_commit: bool) -> threading.Event:
+    """Cut a worker off at once, or when it has begun to commit; returns what is set then."""
+    cut = threading.Event()
+
+    def now() -> None:
+        proxy.cut(Cut.BOTH)
+        cut.set()
+
+    if not in_commit:
+        now()
+        return cut
+    sink: Any = worker._offset_sink
+    start = sink.start
+
+    def start_cut_off(offsets: Any) -> None:
+        if not cut.is_set():
+            now()
+            time.sleep(0.05)  # the proxy cuts in its own thread
+        start(offsets)
+
+    sink.start = start_cut_off
+    return cut
+
+
+@pytest.mark.parametrize(("guarantee", "in_commit"), [("exactly_once", True), ("at_least_once", False)])
 def test_worker_without_brokers_loses_its_tasks_until_they_are_back(
-    guarantee: str, cluster: _Cluster, app_id: str, tmp_path: Path
+    guarantee: str, in_commit: bool, cluster: _Cluster, app_id: str, tmp_path: Path
 ) -> None:
     """It says so on every surface. Records are counted by the other one meanwhile, once each when exactly once."""
     source, target = f"in-{app_id}", f"out-{app_id}"
@@ -82,8 +108,9 @@ def test_worker_without_brokers_loses_its_tasks_until_they_are_back(
         fleet.wait_shared(PARTITIONS)
         send()
         fleet.wait(lambda: set(counts().values()) == {1} and len(counts()) == 40, "the first records are counted")
-        cluster.proxies["w0"].cut(Cut.BOTH)
+        cut = _cut_off(fleet.workers["w0"].worker, cluster.proxies["w0"], in_commit=in_commit)
         send()
+        fleet.wait(cut.is_set, "the worker is cut off")
         fleet.wait(lambda: len(fleet.active()["w1"]) == PARTITIONS, "the other worker runs every task")
         fleet.wait(lambda: min(counts().values()) >= 2, "it counts what came meanwhile")
         status, text = _ready(fleet, "w0")

@@ -118,6 +118,14 @@ class Cluster:
                 self._counts = counts
                 return dict(counts)
 
+    def look(self) -> dict[str, int] | None:
+        """Every topic with its partition count, None when no broker answers at once. Safe from any thread."""
+        try:
+            listing = self._admin.list_topics(timeout=_TRY_S)
+        except KafkaException:
+            return None
+        return {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
+
     def _noted(self, error: KafkaError) -> None:
         code = error.code()
         if code == KafkaError._TRANSPORT and _ABOUT_SECURITY.search(error.str()):

@@ -65,8 +65,9 @@ class GlobalStateUpdater:
         )
         store.attach(self.context)
         entries, self._hooks = compile_graph(
-            (definition.source,), (definition.processor,), (), {store.name: store}, {}, self.context, environment, {}
-        )
+            (definition.source,), (definition.processor,), (), {store.name: store}, {}, self.context, environment, {},
+            (definition.source.name, definition.processor.name),
+        )  # fmt: skip
         self._entry = entries[definition.source.name]
         self._decoder = make_decoder(definition.source, self.topic, self.context, environment)
 

@@ -48,7 +48,7 @@ from .registrar import LookedUp, Registrar, Whereabouts
 from .renewable import RenewableConsumer
 from .restore import ChangelogReader, Restoration
 from .task import StreamTask
-from .task_stores import TaskStores, end_of
+from .task_stores import TaskStores
 
 __all__ = ("TaskManager",)
 
@@ -99,6 +99,7 @@ class TaskManager:
         self._copier = copier
         self._back_pressure = BackPressure(consumer, config.buffered_records_per_partition)
         self.stores = stores
+        stores.position_of = self._position
         self.globals = global_stores
         self.reader = reader
         self.held: dict[TaskId, Held] = {}
@@ -118,7 +119,7 @@ class TaskManager:
         self._ends = Ends(cluster, _ASK_ENDS_S)
         self.registrar = Registrar(
             errands, cluster, offsets,
-            lambda task: (plan.inputs_of(task), plan.changelogs_of(task)),
+            lambda task: (self._plan.inputs_of(task), self._plan.changelogs_of(task)),
             fencing if config.exactly_once else None,
             self.start_of,
             self.topology,
@@ -228,7 +229,7 @@ class TaskManager:
         held.committed = where.committed
         if held.opened:
             for each in held.changelogs:
-                self.reader.become_active(each, end_of(each.source, where))
+                self.reader.become_active(each, self.stores.end_of(each.source, where))
                 if each.bounded and not each.done:
                     # What lay beyond the bound was read and left out: come back to it.
                     self._unassign([each])
@@ -260,6 +261,11 @@ class TaskManager:
                 f"another process runs as worker '{worker}' of '{self._config.application_id}' (it has task {held.id} "
                 f"since epoch {epoch}, this one is at {held.epoch}). Give each worker its own 'worker.id'."
             )
+
+    def _position(self, partition: Partition, where: Whereabouts) -> int:
+        """The committed offset of an input; for one that was never committed, the offset that its reset policy names."""
+        offset = where.committed[partition].offset
+        return self.start_of(partition, where.ranges[partition]) if offset is None else offset
 
     def _open_copy(self, held: Held, where: Whereabouts) -> None:
         if not where.committed and self.stores.doubtful(held.id, where):
@@ -303,7 +309,10 @@ class TaskManager:
         check_metadata(task.id, task.remembered_names, self.topology)
         task.resume_at(
             {
-                partition.topic: (within_range(partition, each.offset or 0, where.ranges[partition]), each.metadata)
+                partition.topic: (
+                    within_range(partition, self._position(partition, where), where.ranges[partition]),
+                    each.metadata,
+                )
                 for partition, each in where.committed.items()
             }
         )
@@ -330,8 +339,9 @@ class TaskManager:
             # Its processors' init() may read the stores: they are complete only now.
             held.task = self._make_task(held, held.where)
             held.state = TaskState.RUNNING
-            if any(each.metadata.topology != self.topology for each in held.committed.values()):
-                held.task.commit_needed = True  # nobody is to take it for another topology's any more
+            if any(each.offset is None or each.metadata.topology != self.topology for each in held.committed.values()):
+                # Nobody is to take it for another topology's any more, and an input that is new to it starts only once.
+                held.task.commit_needed = True
         positions: list[TopicPartition] = []
         for held in started:
             assert held.task is not None
@@ -604,6 +614,12 @@ class TaskManager:
             held.state, held.release_to, held.since = TaskState.ACQUIRING, None, time.monotonic()
         self._look_up([held.id for held in again], committed=True)
         self._count()
+
+    def adopt(self, plan: Plan) -> None:
+        """Take a plan whose tasks are the same and have more inputs. Go back then: tasks are made anew, with these."""
+        self._plan = plan
+        self._subtopologies = {each.id: each for each in plan.subtopologies}
+        self.stores.adopt(plan)
 
     def rebuild_corrupted(self, error: StateCorrupted) -> None:
         """Close everything, forget the local rows of a corrupted store, and take up again what was held."""

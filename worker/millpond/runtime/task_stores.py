@@ -20,7 +20,7 @@ from .registrar import Whereabouts
 from .restore import Restoration
 from .trust import LocalRows, Log, Trust, Verdict, digest_of, judge
 
-__all__ = ("TaskStores", "end_of")
+__all__ = ("TaskStores",)
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ class TaskStores:
 
     Attributes:
         backends: both.
+        position_of: where a task goes on reading an input, also one that was never committed.
     """
 
     def __init__(self, plan: Plan, environment: Environment, state_file: StateFile, ranges: Ranges) -> None:
@@ -54,6 +55,11 @@ class TaskStores:
             builder.name: self.of_builder(builder) for builders in self._builders.values() for builder in builders
         }
         self._sources: dict[tuple[str, int], Restoration] = {}
+        self.position_of: Callable[[Partition, Whereabouts], int] = _committed
+
+    def adopt(self, plan: Plan) -> None:
+        """Take a plan with the same stores."""
+        self._plan = plan
 
     def of_builder(self, builder: Any) -> Any:
         """Where a store's committed rows are."""
@@ -117,7 +123,7 @@ class TaskStores:
     def _restoration(self, store: Any, source: Partition, where: Whereabouts, following: bool) -> Restoration:
         backend = self._backends[store.name]
         offset = backend.offset(store.name, store.partition)
-        end = end_of(source, where)
+        end = self.end_of(source, where)
         start = min(where.ranges[source][0] if offset is None else offset, end)
         as_of_ms = where.asked.wall_ms if offset is None else self._provenance(store.name, store.partition).as_of_ms
         restoration = Restoration(
@@ -139,9 +145,9 @@ class TaskStores:
         first, end = where.ranges[source]
         rows = LocalRows(offset, self._provenance(store, task.partition))
         verdict = judge(rows, Log(first, end, where.topics[topic]), self._environment.now_ms())
-        if verdict.trust is Trust.KEEP and offset > end_of(source, where):
+        if verdict.trust is Trust.KEEP and offset > self.end_of(source, where):
             return Verdict(
-                Trust.REBUILD, f"stand at offset {offset}, and the task has processed {end_of(source, where)}"
+                Trust.REBUILD, f"stand at offset {offset}, and the task has processed {self.end_of(source, where)}"
             )
         return verdict
 
@@ -256,6 +262,11 @@ class TaskStores:
             if task.partition in backend.partitions(builder.name):
                 backend.drop(builder.name, task.partition)
 
+    def end_of(self, source: Partition, where: Whereabouts) -> int:
+        """Where a changelog ends for a task: one that is an input too, at what is processed of it."""
+        end = where.ranges[source][1]
+        return min(end, self.position_of(source, where)) if source in where.committed else end
+
     def rebuild(self, error: StateCorrupted) -> None:
         """Forget the local rows of a corrupted store, which must be closed everywhere."""
         assert error.store is not None
@@ -263,8 +274,5 @@ class TaskStores:
         self._state_file.rebuild(error.store)
 
 
-def end_of(source: Partition, where: Whereabouts) -> int:
-    """Where a changelog ends for a task: one that is an input too, at what is processed of it."""
-    end = where.ranges[source][1]
-    committed = where.committed.get(source)
-    return end if committed is None else min(end, committed.offset or 0)
+def _committed(partition: Partition, where: Whereabouts) -> int:
+    return where.committed[partition].offset or where.ranges[partition][0]

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -210,7 +211,7 @@ class Worker:
         self._manager = self._assembly.manager
         self._queries.open(self, store_catalog(self.topology, self._assembly.plan, self._assembly.environment))
         self._intake = Intake(self._manager, self._reports.doubt)
-        self.metrics.watch(self._manager, self._assembly.state_file)
+        self.metrics.watch(self._manager, self._assembly.state_file, self._assembly.watch)
         self.contact.start()
 
     @contextmanager
@@ -370,6 +371,9 @@ class Worker:
         self.last_turn = now = time.monotonic()
         if self._reports.pending:
             self._replace_clients(self._reports.look_into(self._assembly.cluster, self._assembly.plan))
+        plan = self._assembly.watch.turn(now)
+        if plan is not None:
+            self._adopt(plan)
         manager = self._manager
         messages = self._poll(now)
         if messages:
@@ -492,7 +496,8 @@ class Worker:
 
     def _poll(self, now: float) -> list[Message]:
         consumer, committer = self._assembly.consumer, self._committer
-        if committer.holds_reading() or not self._may_write():
+        waits = self._pace.slow and committer.phase is not Phase.IDLE
+        if waits or committer.holds_reading() or not self._may_write():
             # One record rather than none: it is the consumer that hears of committed offsets.
             held: list[Message] = consumer.consume(1, _IN_FLIGHT_WAIT_S)
             return held
@@ -696,6 +701,13 @@ class Worker:
             return
         if not idle:
             log.warning("no answer to the last commit within the deadline; the next start finds out")
+
+    def _adopt(self, plan: Plan) -> None:
+        """Read new inputs: commit what is processed, and make the tasks anew."""
+        self._finish()
+        self._assembly = replace(self._assembly, plan=plan)
+        self._manager.adopt(plan)
+        self._go_back()
 
     def _say_goodbye(self) -> None:
         """The coordinator need not find out by silence."""
