@@ -208,7 +208,10 @@ def environment():
 
 HOARDER = """
 import os, sys
+from millpond.runtime.memory import keep_few_arenas
 from millpond.state import StateFile, StateFileOptions
+
+keep_few_arenas()  # as workers do
 
 def resident():
     with open("/proc/self/status") as status:
