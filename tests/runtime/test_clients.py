@@ -42,7 +42,7 @@ def test_exactly_once_reads_only_committed_records(guarantee: str, level: str) -
 
 
 def test_all_partitions_share_the_memory_for_reading_ahead() -> None:
-    """The client counts what is in its one queue: ten partitions with a limit of 1 MiB fetch 2 MiB, not 10."""
+    """The client counts what is in the consumer's one queue: ten partitions with a limit of 1 MiB fetch 2 MiB, not 10."""
     inputs: Any = clients.make_consumer(_config("exactly_once"), None, print)
     changelogs: Any = clients.make_consumer(_config("exactly_once"), None, print, clients.COPY_AHEAD_KIB)
     assert inputs["queued.max.messages.kbytes"] == clients.READ_AHEAD_KIB

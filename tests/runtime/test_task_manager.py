@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import millpond as mp
+from millpond.cli.run import command as run
 from millpond.errors import OwnershipError
 from millpond.protocol import Role, TaskState
 from millpond.runtime.ownership import Claim, OffsetMetadata, Partition
@@ -232,8 +234,11 @@ def test_worker_alone_takes_over_only_when_told_to(kafka: Kafka, worker: Parts) 
     """Tasks of another worker are refused without --take-over; with it, they are taken under that worker's id."""
     kafka.commit(IN_B, 7, OffsetMetadata("w1", 5))
     registrar = worker.manager.registrar
-    with pytest.raises(OwnershipError, match="belong to worker 'w1'"):
+    with pytest.raises(OwnershipError, match="belong to worker 'w1'") as refused:
         claim_everything(registrar, worker.config, [A, B], take_over=False)
+    # What it advises is there.
+    options = {option for parameter in run.params for option in parameter.opts}
+    assert set(re.findall(r"--[a-z-]+", str(refused.value))) == {"--worker-id", "--take-over"} <= options
     assert kafka.committed(IN_A).metadata.owner is None
     claim_everything(registrar, worker.config, [A, B], take_over=True)
     assert [kafka.committed(each).metadata.owner for each in (IN_A, IN_B)] == ["w0", "w0"]

@@ -44,7 +44,10 @@ WRONG: dict[str, tuple[Callable[[Topology], object], str]] = {
     "a pattern comes with a topic": (lambda t: t.add_source("s2", "x", re.compile("y")), "by name or by one pattern"),
     "a reset is misspelled": (lambda t: t.add_source("s2", "x", reset="newest"), "use one of earliest, latest"),
     "a timestamp is a class": (lambda t: t.add_source("s2", "x", timestamp=int), "is a class"),
-    "a timestamp is a number": (lambda t: t.add_source("s2", "x", timestamp=3), "neither a TimestampExtractor"),
+    "a timestamp is a number": (
+        lambda t: t.add_source("s2", "x", timestamp=3),
+        "needs a TimestampExtractor or a function of the value, not the number 3",
+    ),
     "a parent is unknown": (lambda t: t.add_processor("p2", Nothing, "sorce"), "unknown parent 'sorce'"),
     "a parent is the node": (lambda t: t.add_processor("p2", Nothing, "p2"), "its own parent"),
     "a parent is a sink": (lambda t: t.add_processor("p2", Nothing, "sink"), "cannot follow sink 'sink'"),

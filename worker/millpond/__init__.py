@@ -151,7 +151,9 @@ if not TYPE_CHECKING:  # checkers know the names, and should miss all others
             return importlib.import_module(f"millpond.{name}")
         home = _HOMES.get(name)
         if home is None:
-            raise AttributeError(f"module 'millpond' has no attribute '{name}'", name=name, obj=sys.modules[__name__])
+            from millpond.names import absent
+
+            raise AttributeError(absent("millpond", name), name=name, obj=sys.modules[__name__])
         value = globals()[name] = getattr(importlib.import_module(home), name)
         return value
 

@@ -104,7 +104,8 @@ def command(
             flags["num.standby.replicas"] = standbys
         config = load_config(file, flags, required=())
         flags.setdefault("application.id", config.application_id or title)
-        if not config.bootstrap_servers:
+        own_broker = not config.bootstrap_servers
+        if own_broker:
             flags["bootstrap.servers"] = stack.enter_context(_broker(session, directory / "kafka", port))
             # State belongs to the topics it was made from: it lives and goes with them.
             flags["state.dir"] = str(directory / "state")
@@ -118,7 +119,8 @@ def command(
         if workers is None:
             from millpond.cli.running import run_worker
 
-            run_worker(topology, config, session, title, more=where)
+            # A session before this one may have had more workers; on a broker of its own none of them runs any more.
+            run_worker(topology, config, session, title, more=where, take_over=own_broker)
         else:
             from millpond.cli.fleet.running import run_fleet
             from millpond.cli.fleet.worker import Launch

@@ -22,11 +22,21 @@ __all__ = ("run_worker",)
 log = logging.getLogger("millpond.cli")
 
 
-def run_worker(topology: Topology, config: Config, session: Session, title: str, more: str = "") -> None:
+def run_worker(
+    topology: Topology, config: Config, session: Session, title: str, more: str = "", *, take_over: bool = False
+) -> None:
     """Run one worker until it is told to stop.
 
     SIGTERM and SIGINT make it commit what it has processed and end, within `shutdown.timeout.ms`; the second SIGINT
     ends it at once, which costs nothing but the work since the last commit.
+
+    Args:
+        topology: what to run.
+        config: how.
+        session: where to show it.
+        title: the application's name in displays.
+        more: shown beside it.
+        take_over: whether tasks that belong to other workers are taken from them.
 
     Raises:
         MillpondError: the worker cannot go on.
@@ -34,7 +44,7 @@ def run_worker(topology: Topology, config: Config, session: Session, title: str,
     """
     keep_few_arenas()
     view = WorkerView(title, config, more)
-    worker = Worker(topology, config, view)
+    worker = Worker(topology, config, view, take_over=take_over)
     with _stopped_by_signals(worker), view.showing(worker, session):
         worker.run()
 

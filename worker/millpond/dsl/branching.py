@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from millpond.calls import checked
+from millpond.checks import check_function
 from millpond.dsl.graph import OperatorNode
 from millpond.dsl.operators.branching import Branch
 from millpond.dsl.operators.conversion import PassThrough
@@ -20,6 +22,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+@checked
 class BranchedKStream(Generic[K, V]):
     """Branches being collected. Each record goes to the first branch whose predicate holds.
 
@@ -52,6 +55,7 @@ class BranchedKStream(Generic[K, V]):
             name: ends the branch's name in the result of `default_branch` and in the topology.
             chain: called with the branch; what it returns, if anything, takes the branch's place in the result.
         """
+        check_function("branch()", predicate, "key", "value")
         child = self._add(str(len(self._branches) + 1) if name is None else name, chain)
         self._branches.append((predicate, child))
         return self
@@ -73,6 +77,8 @@ class BranchedKStream(Generic[K, V]):
         return self._streams
 
     def _add(self, name: str, chain: Callable[[KStream[K, V]], KStream[K, V] | None] | None) -> str:
+        if chain is not None:
+            check_function("branch()'s chain", chain, "stream")
         if self._done:
             raise TopologyError(f"Split '{self._name}' is complete; add branches before its default branch.")
         graph, source = self._source._graph, self._source

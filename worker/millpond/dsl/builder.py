@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, TypeVar, Unpack
 
+from millpond.calls import checked
+from millpond.dsl.functions import check_builder, check_source_topics
 from millpond.dsl.global_table import GlobalKTable, GlobalStoreGraphNode, GlobalTableGraphNode
 from millpond.dsl.graph import Graph, GraphNode, SourceGraphNode, StoreGraphNode
 from millpond.dsl.kstream import KStream
@@ -14,6 +16,9 @@ from millpond.dsl.tables import SourceTable
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology import ProcessorSupplier, StoreBuilder, TimestampOf, Topology
+from millpond.topology.processor_body import check_supplier
+from millpond.topology.timestamps import timestamp_extractor
+from millpond.topology.topology import check_reset
 
 __all__ = ("StreamsBuilder",)
 
@@ -21,6 +26,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+@checked
 class StreamsBuilder:
     """Reads topics as streams and tables, and builds the topology of everything derived from them."""
 
@@ -47,10 +53,13 @@ class StreamsBuilder:
             reset: `earliest` or `latest`, where to start without committed offsets; without, `auto.offset.reset`.
             name: name of the node.
         """
+        check_source_topics("stream()", topics)
         patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
         names = tuple(dict.fromkeys(topic for topic in topics if isinstance(topic, str)))
         if not topics or (patterns and len(topics) > 1):
             raise TopologyError("stream() takes one or more topic names, or one compiled pattern.")
+        timestamp_extractor(timestamp)
+        check_reset("stream()", reset)
         node = SourceGraphNode(
             self._graph.name_or(name, "KSTREAM-SOURCE-"),
             patterns[0] if patterns else names,
@@ -82,6 +91,9 @@ class StreamsBuilder:
             name: name of the node; the source is called `<name>-source`.
             materialized: see `Materialized`; `key=` and `value=` are the topic's serdes.
         """
+        check_source_topics("table()", (topic,))
+        timestamp_extractor(timestamp)
+        check_reset("table()", reset)
         graph = self._graph
         storage = Storage.of(materialized, graph, f"{topic}-")
         source = graph.name_or(name, "KSTREAM-SOURCE-", "-source")
@@ -107,16 +119,25 @@ class StreamsBuilder:
             name: name of the node; the source is called `<name>-source`.
             materialized: see `Materialized`; `key=` and `value=` are the topic's serdes. The topic is the changelog.
         """
+        check_source_topics("global_table()", (topic,))
+        timestamp_extractor(timestamp)
+        for option in ("logging", "caching"):
+            if materialized.get(option):
+                raise TopologyError(
+                    f"global_table() takes no {option}=: its topic is the changelog, and its rows are read as they come; "
+                    "leave it out."
+                )
         graph = self._graph
         # Neither logged nor cached: the topic is its changelog, and no one waits for a commit to read it.
         storage = Storage.of({**materialized, "logging": False, "caching": False}, graph, f"{topic}-")
         source = graph.name_or(name, "KSTREAM-SOURCE-", "-source")
         name = graph.name_or(name, "KTABLE-SOURCE-")
         graph.add(GlobalTableGraphNode(source, name, topic, storage, timestamp), graph.root)
-        return GlobalKTable(storage.name)
+        return GlobalKTable(storage.name, graph)
 
     def add_state_store(self, builder: StoreBuilder) -> StreamsBuilder:
         """Add a store, for processors that name it in `stores=`."""
+        check_builder("add_state_store()", builder)
         self._graph.add(StoreGraphNode(builder), self._graph.root)
         return self
 
@@ -142,6 +163,10 @@ class StreamsBuilder:
             timestamp: see `stream`.
             name: name of the processor's node; the source is called `<name>-source`.
         """
+        check_builder("add_global_store()", builder)
+        check_source_topics("add_global_store()", (topic,))
+        check_supplier("add_global_store()", supplier)
+        timestamp_extractor(timestamp)
         graph = self._graph
         source = graph.name_or(name, "KSTREAM-SOURCE-", "-source")
         name = graph.name_or(name, "KTABLE-SOURCE-")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from millpond.dsl.graph import GraphNode
+from millpond.calls import checked
+from millpond.dsl.graph import Graph, GraphNode
 from millpond.dsl.materialized import Storage
 from millpond.dsl.operators.lookup import Lookup, StoreLookup
 from millpond.dsl.operators.table_source import MaterializedSource
@@ -18,6 +19,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+@checked
 class GlobalKTable(Generic[K, V]):
     """A table with keys of type K and values of type V, for `KStream.join(table, …, on=…)`.
 
@@ -25,7 +27,8 @@ class GlobalKTable(Generic[K, V]):
     not part of the transactions of exactly-once processing.
     """
 
-    def __init__(self, store_name: str) -> None:
+    def __init__(self, store_name: str, graph: Graph) -> None:
+        self._graph = graph
         self.store_name = store_name
         """Name of its store."""
 

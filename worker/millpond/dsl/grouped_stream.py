@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
+from millpond.calls import checked
+from millpond.checks import check_function, kind_of
+from millpond.dsl.functions import check_initializer
 from millpond.dsl.graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode
 from millpond.dsl.materialized import Materialized, MaterializedWindows, Storage
 from millpond.dsl.operators.lookup import Lookup, StoreLookup, WindowLookup
@@ -13,6 +16,7 @@ from millpond.dsl.operators.stream_aggregation import AggregateStream, CountStre
 from millpond.dsl.operators.window_aggregation import AggregateWindows, CountWindows, ReduceWindows
 from millpond.dsl.tables import Aggregated
 from millpond.dsl.windows import TimeWindows
+from millpond.errors import TopologyError
 from millpond.serdes import Long, Serde, TimeWindowedSerde, Windowed
 from millpond.topology import Body, StoreBuilder
 
@@ -67,6 +71,7 @@ class _Grouping:
         return KTable(self.graph, name, operator, key, storage.value, sources, logic, storage)
 
 
+@checked
 class KGroupedStream(Generic[K, V]):
     """A stream grouped by key. Records without a key or a value are dropped and counted."""
 
@@ -104,6 +109,7 @@ class KGroupedStream(Generic[K, V]):
             name: name of the node.
             materialized: see `Materialized`.
         """
+        check_function("reduce()", reducer, "aggregate", "value")
         storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-REDUCE-", self._grouping.value)
         return self._aggregate(name, storage, lambda send_old: ReduceStream(storage.name, reducer, send_old))
 
@@ -123,6 +129,8 @@ class KGroupedStream(Generic[K, V]):
             name: name of the node.
             materialized: see `Materialized`; `value=` is the serde of the aggregates.
         """
+        check_initializer("aggregate()", initializer)
+        check_function("aggregate()", aggregator, "key", "value", "aggregate")
         storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-AGGREGATE-", None)
         return self._aggregate(
             name, storage, lambda send_old: AggregateStream(storage.name, initializer, aggregator, send_old)
@@ -130,12 +138,17 @@ class KGroupedStream(Generic[K, V]):
 
     def windowed_by(self, windows: TimeWindows) -> TimeWindowedKStream[K, V]:
         """Aggregate per key and window of event time."""
+        if not isinstance(windows, TimeWindows):
+            raise TopologyError(
+                f"windowed_by() needs windows, such as mp.TimeWindows(timedelta(hours=1)), not {kind_of(windows)}."
+            )
         return TimeWindowedKStream(self._grouping, windows)
 
     def _aggregate(self, name: str, storage: Storage, make: Callable[[bool], Body]) -> KTable[K, Any]:
         return self._grouping.aggregate(name, storage, storage.key_value, StoreLookup(storage.name), make, storage.key)
 
 
+@checked
 class TimeWindowedKStream(Generic[K, V]):
     """A stream grouped by key and time window. Records without a key, and late ones, are dropped and counted."""
 
@@ -169,6 +182,7 @@ class TimeWindowedKStream(Generic[K, V]):
             name: name of the node.
             materialized: see `MaterializedWindows`.
         """
+        check_function("reduce()", reducer, "aggregate", "value")
         storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-REDUCE-", self._grouping.value)
         return self._aggregate(
             name, storage, lambda send_old: ReduceWindows(storage.name, self._windows, reducer, send_old)
@@ -190,6 +204,8 @@ class TimeWindowedKStream(Generic[K, V]):
             name: name of the node.
             materialized: see `MaterializedWindows`; `value=` is the serde of the aggregates.
         """
+        check_initializer("aggregate()", initializer)
+        check_function("aggregate()", aggregator, "key", "value", "aggregate")
         storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-AGGREGATE-", None)
         return self._aggregate(
             name,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
+from millpond.calls import checked
+from millpond.checks import check_function
+from millpond.dsl.functions import check_initializer
 from millpond.dsl.graph import Graph, GraphNode, OperatorNode, TableRepartitionGraphNode
 from millpond.dsl.materialized import Materialized, Storage
 from millpond.dsl.operators.lookup import StoreLookup
@@ -25,6 +28,7 @@ VR = TypeVar("VR")
 _AGGREGATE = "KTABLE-AGGREGATE-"
 
 
+@checked
 class KGroupedTable(Generic[K, V]):
     """A regrouped table. When a row changes, its old value is subtracted, then its new one added."""
 
@@ -69,6 +73,8 @@ class KGroupedTable(Generic[K, V]):
             name: name of the node.
             materialized: see `Materialized`.
         """
+        for function in (adder, subtractor):
+            check_function("reduce()", function, "aggregate", "value")
         storage = self._storage(materialized, self._value)
         return self._aggregate(
             name, "KTABLE-REDUCE-", storage, lambda send_old: ReduceTable(storage.name, adder, subtractor, send_old)
@@ -92,6 +98,9 @@ class KGroupedTable(Generic[K, V]):
             name: name of the node.
             materialized: see `Materialized`; `value=` is the serde of the aggregates.
         """
+        check_initializer("aggregate()", initializer)
+        for function in (adder, subtractor):
+            check_function("aggregate()", function, "key", "value", "aggregate")
         storage = self._storage(materialized, None)
         return self._aggregate(
             name,

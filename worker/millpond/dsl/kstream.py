@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TextIO, TypeVar, Unpack, overload
 
+from millpond.calls import checked
+from millpond.checks import check_function, kind_of
 from millpond.dsl.branching import BranchedKStream
+from millpond.dsl.functions import (
+    check_partitioner,
+    check_same_builder,
+    check_stores,
+    check_target,
+    check_value_function,
+)
 from millpond.dsl.graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode, SinkGraphNode
 from millpond.dsl.grouped_stream import KGroupedStream
 from millpond.dsl.materialized import Materialized, Storage
@@ -16,6 +25,7 @@ from millpond.dsl.operators.flattening import FlatMapRecords, FlatMapValues
 from millpond.dsl.operators.mapping import MapRecords, MapValues, SelectKey
 from millpond.dsl.stream_joins import TableJoins
 from millpond.dsl.tables import SourceTable
+from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology import (
     Body,
@@ -25,7 +35,7 @@ from millpond.topology import (
     TopicNameExtractor,
 )
 from millpond.topology.naming import validate_name
-from millpond.topology.processor_body import ProcessorBody
+from millpond.topology.processor_body import ProcessorBody, check_supplier
 
 if TYPE_CHECKING:
     from millpond.dsl.ktable import KTable
@@ -38,6 +48,7 @@ KR = TypeVar("KR")
 VR = TypeVar("VR")
 
 
+@checked
 class KStream(TableJoins[K, V], Generic[K, V]):
     """A stream of records with keys of type K and values of type V. Made by `StreamsBuilder.stream()`.
 
@@ -71,16 +82,19 @@ class KStream(TableJoins[K, V], Generic[K, V]):
 
     def filter(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Keep the records for which `predicate(key, value)` is true."""
+        check_function("filter()", predicate, "key", "value")
         return self._same(FilterStream(predicate), "KSTREAM-FILTER-", name)
 
     def filter_not(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Drop the records for which `predicate(key, value)` is true."""
+        check_function("filter_not()", predicate, "key", "value")
         return self._same(FilterStream(predicate, negate=True), "KSTREAM-FILTER-", name)
 
     def select_key(
         self, selector: Callable[[K, V], KR], *, key: Serde[KR] | None = None, name: str | None = None
     ) -> KStream[KR, V]:
         """Give each record the key `selector(key, value)`."""
+        check_function("select_key()", selector, "key", "value")
         return self._next(SelectKey(selector), "KSTREAM-KEY-SELECT-", name, key, self._value, rekeyed=True)
 
     def map(
@@ -92,6 +106,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         name: str | None = None,
     ) -> KStream[KR, VR]:
         """Replace each record by the pair `mapper(key, value)`."""
+        check_function("map()", mapper, "key", "value")
         return self._next(MapRecords(mapper), "KSTREAM-MAP-", name, key, value, rekeyed=True)
 
     @overload
@@ -121,6 +136,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         name: str | None = None,
     ) -> KStream[K, VR]:
         """Replace each value by `mapper(value)`, or by `mapper(key, value)` with `with_key=True`."""
+        check_value_function("map_values()", mapper, "value", with_key=with_key)
         return self._next(MapValues(mapper, with_key), "KSTREAM-MAPVALUES-", name, self._key, value)
 
     # One record in, any number out
@@ -134,6 +150,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         name: str | None = None,
     ) -> KStream[KR, VR]:
         """Replace each record by the pairs of `mapper(key, value)`."""
+        check_function("flat_map()", mapper, "key", "value", iterated=True)
         return self._next(FlatMapRecords(mapper), "KSTREAM-FLATMAP-", name, key, value, rekeyed=True)
 
     @overload
@@ -163,16 +180,19 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         name: str | None = None,
     ) -> KStream[K, VR]:
         """Replace each record by one per item of `mapper(value)`, or of `mapper(key, value)` with `with_key=True`."""
+        check_value_function("flat_map_values()", mapper, "value", with_key=with_key, iterated=True)
         return self._next(FlatMapValues(mapper, with_key), "KSTREAM-FLATMAPVALUES-", name, self._key, value)
 
     # Side effects
 
     def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Call `action(key, value)` for each record and pass the record on."""
+        check_function("peek()", action, "key", "value")
         return self._same(Peek(action), "KSTREAM-PEEK-", name)
 
     def foreach(self, action: Callable[[K, V], object], *, name: str | None = None) -> None:
         """Call `action(key, value)` for each record, and end here."""
+        check_function("foreach()", action, "key", "value")
         self._same(Peek(action), "KSTREAM-FOREACH-", name)
 
     def print(
@@ -191,6 +211,8 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             file: where to; standard output without.
             name: name of the node.
         """
+        if describe is not None:
+            check_function("print()", describe, "key", "value")
         self._same(Print(label or self._name, describe, file), "KSTREAM-PRINTER-", name)
 
     # Dividing and joining flows
@@ -201,6 +223,9 @@ class KStream(TableJoins[K, V], Generic[K, V]):
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
         """The records of both streams, in no particular order between the two."""
+        if not isinstance(other, KStream):
+            raise TopologyError(f"merge() needs a KStream, not {kind_of(other)}; to_stream() makes one of a table.")
+        check_same_builder("The streams that merge() is given", self, other)
         node = OperatorNode(self._graph.name_or(name, "KSTREAM-MERGE-"), PassThrough)
         self._graph.add(node, self._node, other._node)
         return KStream(
@@ -233,6 +258,8 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             value: serde of the values it forwards.
             name: name of the node.
         """
+        check_supplier("process()", supplier)
+        check_stores("process()", stores)
         return self._process(supplier, "KSTREAM-PROCESSOR-", stores, name, key, value, rekeyed=True)
 
     def process_values(
@@ -251,6 +278,8 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             value: serde of the values it forwards.
             name: name of the node.
         """
+        check_supplier("process_values()", supplier)
+        check_stores("process_values()", stores)
         return self._process(supplier, "KSTREAM-PROCESSVALUES-", stores, name, self._key, value)
 
     # Topics
@@ -274,6 +303,8 @@ class KStream(TableJoins[K, V], Generic[K, V]):
                 partitions to write to: several are a multicast, none drops the record.
             name: name of the node.
         """
+        check_target(topic)
+        check_partitioner("to()", partitioner)
         node = SinkGraphNode(
             self._graph.name_or(name, "KSTREAM-SINK-"), topic, key or self._key, value or self._value, partitioner
         )
@@ -297,6 +328,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             partitioner: see `to`.
             name: the topic is called `<application.id>-<name>-repartition`.
         """
+        check_partitioner("repartition()", partitioner)
         prefix = self._graph.generate("KSTREAM-REPARTITION-") if name is None else validate_name(name)
         key, value = key or self._key, value or self._value
         node = RepartitionGraphNode(self._graph, prefix, key, value, partitioner, partitions)
@@ -359,6 +391,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             value: serde of the values.
             name: of the node and of the repartition topic.
         """
+        check_function("group_by()", selector, "key", "value")
         node = OperatorNode(self._graph.name_or(name, "KSTREAM-KEY-SELECT-"), lambda: SelectKey(selector))
         self._graph.add(node, self._node)
         return KGroupedStream(

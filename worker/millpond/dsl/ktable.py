@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
+from millpond.calls import checked
+from millpond.checks import check_function, kind_of
+from millpond.dsl.functions import check_value_function
 from millpond.dsl.graph import Graph, GraphNode, OperatorNode
 from millpond.dsl.grouped_table import KGroupedTable
 from millpond.dsl.kstream import KStream
@@ -26,6 +29,7 @@ K1 = TypeVar("K1")
 V1 = TypeVar("V1")
 
 
+@checked
 class KTable(Generic[K, V]):
     """A table with keys of type K and values of type V. Made by `StreamsBuilder.table()` and by aggregations.
 
@@ -67,6 +71,7 @@ class KTable(Generic[K, V]):
         **materialized: Unpack[Materialized[K, V]],
     ) -> KTable[K, V]:
         """The rows for which `predicate(key, value)` is true; others are deleted from the result."""
+        check_function("filter()", predicate, "key", "value")
         return self._filter(predicate, name, materialized, negate=False)
 
     def filter_not(
@@ -77,6 +82,7 @@ class KTable(Generic[K, V]):
         **materialized: Unpack[Materialized[K, V]],
     ) -> KTable[K, V]:
         """The rows for which `predicate(key, value)` is false; others are deleted from the result."""
+        check_function("filter_not()", predicate, "key", "value")
         return self._filter(predicate, name, materialized, negate=True)
 
     @overload
@@ -106,6 +112,7 @@ class KTable(Generic[K, V]):
         **materialized: Unpack[Materialized[K, VR]],
     ) -> KTable[K, VR]:
         """Replace each value by `mapper(value)`, or by `mapper(key, value)` with `with_key=True`."""
+        check_value_function("map_values()", mapper, "value", with_key=with_key)
         storage = self._derived_storage(materialized, "KTABLE-MAPVALUES-", None)
         logic = MappedTable(self, storage, mapper, with_key=with_key)
         return self._derive(logic, storage, "KTABLE-MAPVALUES-", name, None)
@@ -126,6 +133,10 @@ class KTable(Generic[K, V]):
         Raises:
             TopologyError: `until_window_closes()` on a table without windows.
         """
+        if not isinstance(suppressed, Suppressed):
+            raise TopologyError(
+                f"suppress() needs what until_window_closes() or until_time_limit(…) returns, not {kind_of(suppressed)}."
+            )
         graph = self._graph
         grace_ms = windows_grace_ms(self._node) if suppressed.final else 0
         if suppressed.final and self._key is None:
@@ -157,6 +168,7 @@ class KTable(Generic[K, V]):
             value: serde of the values to aggregate.
             name: of the node and of the repartition topic.
         """
+        check_function("group_by()", selector, "key", "value")
         node = OperatorNode(self._graph.name_or(name, "KTABLE-SELECT-"), lambda: RegroupTable(selector))
         self._graph.add(node, self._node)
         self.send_old_values(materialize=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar
 
+from millpond.checks import kind_of
 from millpond.dsl.durations import milliseconds
 from millpond.dsl.graph import Graph
 from millpond.dsl.windows import TimeWindows
@@ -79,11 +80,15 @@ class Storage:
             value: serde of the values when none was given.
 
         Raises:
-            TopologyError: the name is not legal, or the retention is no duration.
+            TopologyError: the name is not legal, logging is neither a flag nor a configuration, or the retention is no duration.
         """
         name = options.get("store")
         logging = options.get("logging", True)
         retention = options.get("retention")
+        if not isinstance(logging, bool | Mapping):
+            raise TopologyError(
+                f"logging= is True, False, or the changelog topic's configuration as a dictionary, not {kind_of(logging)}."
+            )
         return cls(
             graph.generate_store(prefix) if name is None else validate_name(name, "store"),
             name is not None,

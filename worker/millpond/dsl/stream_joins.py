@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
+from millpond.calls import checked
+from millpond.checks import check_function, kind_of
+from millpond.dsl.functions import check_same_builder, check_value_function
 from millpond.dsl.graph import OperatorNode
 from millpond.dsl.operators.table_join import JoinGlobalTable, JoinTable
 from millpond.errors import TopologyError
+from millpond.names import PAGE
 from millpond.serdes import Serde
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ VO = TypeVar("VO")
 KG = TypeVar("KG")
 
 
+@checked
 class TableJoins(Generic[K, V]):
     """The part of KStream that joins with tables."""
 
@@ -168,18 +173,35 @@ class TableJoins(Generic[K, V]):
         from millpond.dsl.global_table import GlobalKTable
         from millpond.dsl.ktable import KTable
 
+        what = "left_join()" if left else "join()"
         stream = cast("KStream[K, V]", self)
         if isinstance(table, GlobalKTable):
             if on is None:
                 raise TopologyError("A join with a global table needs on=, which gives the table's key per record.")
+            check_same_builder("The stream and the global table", stream, table)
+            check_function(f"{what}'s on", on, "key", "value")
+            check_value_function(what, with_, "value", "table's value", with_key=with_key)
             return _join_global_table(stream, table, on, with_, value, name, with_key=with_key, left=left)
         if not isinstance(table, KTable):
-            raise TopologyError(f"A stream can be joined with a KTable or a GlobalKTable, not with {table!r}.")
+            raise TopologyError(_no_table(what, table))
         if on is not None:
             raise TopologyError(
                 "A join with a KTable is by the stream's key; select_key() first, or use a global table with on=."
             )
+        check_value_function(what, with_, "value", "table's value", with_key=with_key)
         return _join_table(stream, table, with_, key, value, name, with_key=with_key, left=left)
+
+
+def _no_table(what: str, given: object) -> str:
+    from millpond.dsl.kstream import KStream
+
+    if isinstance(given, KStream):
+        return (
+            f"{what} of two streams is not there yet ({PAGE} says what is): make a table of one with to_table(), or look "
+            "its records up in a store with process()."
+        )
+    hint = f"; builder.table({given!r}) reads a topic as one" if isinstance(given, str) else ""
+    return f"{what} needs a KTable or a GlobalKTable, not {kind_of(given)}{hint}."
 
 
 def _join_table(
@@ -197,8 +219,7 @@ def _join_table(
     from millpond.dsl.kstream import KStream
 
     graph = stream._graph
-    if table._graph is not graph:
-        raise TopologyError("The stream and the table come from different StreamsBuilders; build both with one.")
+    check_same_builder("The stream and the table", stream, table)
     stream = stream._repartition_for_join(name, key)
     sources = stream._sources | table._sources
     graph.copartition(sources)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, cast
 
+from millpond.calls import checked_call
 from millpond.dsl.durations import milliseconds
 from millpond.dsl.graph import GraphNode
 from millpond.dsl.operators.suppression import SuppressedLookup, SuppressTable
@@ -35,6 +36,7 @@ class Suppressed(Generic[K]):
     logging: bool
 
 
+@checked_call
 def until_window_closes(
     *, max_records: int | None = None, max_bytes: int | None = None, logging: bool = True
 ) -> Suppressed[Windowed[Any]]:
@@ -52,6 +54,7 @@ def until_window_closes(
     return Suppressed(True, 0, max_records, max_bytes, False, logging)
 
 
+@checked_call
 def until_time_limit(
     wait: timedelta,
     *,

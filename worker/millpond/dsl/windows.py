@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from millpond.calls import checked_class
 from millpond.dsl.durations import milliseconds
 from millpond.errors import TopologyError
 
 __all__ = ("TimeWindows",)
 
 
+@checked_class
 @dataclass(frozen=True)
 class TimeWindows:
     """Windows of one size: tumbling (one after another), or hopping when `advance` is shorter than `size`.

@@ -13,7 +13,17 @@ from typing import NamedTuple
 from millpond.runtime.client_properties import ALIASES, PROPERTIES, Property
 from millpond.runtime.config_values import HIDDEN, Secret, as_bool, is_secret, nearest
 
-__all__ = ("CLIENTS", "ClientSettings", "ClientValue", "Route", "route", "split_prefix", "topic_value", "value_for")
+__all__ = (
+    "CLIENTS",
+    "ClientSettings",
+    "ClientValue",
+    "Route",
+    "meant",
+    "route",
+    "split_prefix",
+    "topic_value",
+    "value_for",
+)
 
 CLIENTS = ("consumer", "producer", "admin")
 
@@ -32,6 +42,7 @@ _TRANSLATED = {
 
 _OWN_SETTING = "it follows from millpond's own setting '{}'"
 _OFFSETS = "millpond commits offsets itself, together with state and output"
+_NO_MEMBER = "a worker is no member of a Kafka group; when it counts as gone, 'coordinator.session.timeout.ms' says"
 _ALL_OWNED = "millpond assigns partitions itself, by tasks, and needs no group protocol"
 
 _PROTECTED = {
@@ -44,11 +55,13 @@ _PROTECTED = {
     "auto.commit.interval.ms": _OFFSETS,
     "enable.auto.offset.store": _OFFSETS,
     "offset.store.method": _OFFSETS,
-    "enable.partition.eof": "millpond counts on not being told of ends of partitions",
+    "enable.partition.eof": "a worker counts on being told that a partition has no more records",
     "group.instance.id": _ALL_OWNED,
     "group.protocol": _ALL_OWNED,
     "group.remote.assignor": _ALL_OWNED,
     "partition.assignment.strategy": _ALL_OWNED,
+    "session.timeout.ms": _NO_MEMBER,
+    "heartbeat.interval.ms": _NO_MEMBER,
     "enable.idempotence": "without it a retry could write a record twice or out of order",
     "request.required.acks": "a commit is only safe when all in-sync replicas have the records (acks=all)",
     "partitioner": "records of equal keys must land where Kafka Streams and the joins expect them (murmur2); "
@@ -76,7 +89,7 @@ _REFUSED = {
     "partitioner.ignore.keys": "give a sink a partitioner= of its own",
     "interceptor.classes": "librdkafka loads no Java classes",
     "metric.reporters": "metrics are served for Prometheus on 'http.port'",
-    "metadata.max.idle.ms": "librdkafka's nearest is 'topic.metadata.refresh.interval.ms'",
+    "metadata.max.idle.ms": "librdkafka's nearest is 'metadata.max.age.ms'",
     "ssl.truststore.location": "librdkafka's name is 'ssl.ca.location', a PEM file or directory",
     "ssl.truststore.certificates": "librdkafka's name is 'ssl.ca.pem'",
     "ssl.truststore.password": "librdkafka reads certificates in PEM, without a password, from 'ssl.ca.location'",
@@ -166,9 +179,7 @@ def route(key: str) -> Route | None:
     client, name = split_prefix(key)
     for prefix in _OTHER_PREFIXES:
         if key.startswith(prefix):
-            raise ValueError(
-                f"does not exist, since a worker has one consumer; write 'consumer.{key.removeprefix(prefix)}'"
-            )
+            raise ValueError(f"does not exist, since a worker has one consumer{_of_consumer(key.removeprefix(prefix))}")
     name = _TRANSLATED.get(name, name)
     name = ALIASES.get(name, name)
     if name in _REDIRECTED and client is not None:
@@ -180,7 +191,9 @@ def route(key: str) -> Route | None:
     found = PROPERTIES.get(name)
     if found is None:
         if client is not None:
-            raise ValueError(f"is unknown{_hint(client, name)}")
+            known = [one.name for one in PROPERTIES.values() if one.scope in _SCOPE[client]]
+            near = nearest(name, [*known, *_TRANSLATED, *_REFUSED])
+            raise ValueError(f"is unknown{'' if near is None else meant(f'{client}.{near}')}")
         return None
     if client is None:
         return Route(name, tuple(one for one in CLIENTS if found.scope in _SCOPE[one]))
@@ -222,7 +235,10 @@ def topic_value(name: str, given: object) -> str:
     """
     if reason := _PROTECTED_TOPIC_CONFIGS.get(name):
         raise ValueError(f"cannot be set: {reason}")
-    if name not in _TOPIC_CONFIGS and (near := nearest(name, _TOPIC_CONFIGS)):
+    if name not in _TOPIC_CONFIGS and (near := nearest(name, [*_TOPIC_CONFIGS, *_PROTECTED_TOPIC_CONFIGS])):
+        reason = _PROTECTED_TOPIC_CONFIGS.get(near)
+        if reason:
+            raise ValueError(f"is unknown, and 'topic.{near}' cannot be set: {reason}")
         raise ValueError(f"is unknown; did you mean 'topic.{near}'?")
     return str(given).lower() if isinstance(given, bool) else str(given)
 
@@ -251,7 +267,19 @@ def _choice(found: Property, given: object) -> str:
     return text
 
 
-def _hint(client: str, name: str) -> str:
-    known = [one.name for one in PROPERTIES.values() if one.scope in _SCOPE[client]]
-    near = nearest(name, known)
-    return f"; did you mean '{client}.{near}'?" if near else ""
+def meant(near: str) -> str:
+    """The end of a sentence about an unknown key that is near this one, which is only advised where it can be set."""
+    try:
+        route(near)
+    except ValueError as error:
+        return f", and '{near}' {error}"
+    return f"; did you mean '{near}'?"
+
+
+def _of_consumer(name: str) -> str:
+    key = f"consumer.{name}"
+    try:
+        route(key)
+    except ValueError as error:
+        return f", and '{key}' {error}"
+    return f"; write '{key}'"

@@ -13,6 +13,7 @@ from millpond.errors import BrokerError, MillpondError, OwnershipError, Processi
 from millpond.topology import Body, ProcessorNode, SinkNode, SourceNode
 
 from .context import TaskContext
+from .encoding_errors import of_stores
 from .environment import Environment
 from .handlers import Handlers
 from .operator_times import value_of
@@ -81,6 +82,7 @@ class NodeBinding:
         """
         if isinstance(error, _NOT_FOR_HANDLERS):
             raise error
+        error = of_stores(error, key, self._stores)
         context = self._handlers.describe("Processing", self.name, self.task, (key, value, timestamp))
         self._handlers.handle(self._handlers.processing, context, error, self.task)
 

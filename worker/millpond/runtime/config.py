@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
+from millpond.checks import kind_of
 from millpond.errors import ConfigError
 from millpond.runtime import client_settings as clients
 from millpond.runtime.client_properties import ALIASES
@@ -26,9 +27,12 @@ from millpond.runtime.config_values import (
     as_choice,
     as_count,
     as_duration_ms,
+    as_handler,
     as_names,
     as_object,
     as_path,
+    as_serde,
+    as_server,
     as_text,
     as_topic,
     as_url,
@@ -36,7 +40,7 @@ from millpond.runtime.config_values import (
 )
 from millpond.runtime.handlers import Handler, fail_on_error
 
-__all__ = ("Config", "Secret", "Setting", "settings")
+__all__ = ("Config", "Secret", "Setting", "check_config", "settings")
 
 _Properties = Mapping[str, clients.ClientValue]
 _NONE: _Properties = MappingProxyType({})
@@ -194,12 +198,12 @@ class Config:
         "How often records that were processed are deleted from repartition topics.",
     )  # fmt: skip
     default_key_serde: Any = _setting(
-        "default.key.serde", as_object(_SERDES, "a serde"), None,
+        "default.key.serde", as_serde(_SERDES), None,
         "Serde of keys where the topology names none: a name such as `String`, or an import path such as "
         "`package.module:NAME`.",
     )  # fmt: skip
     default_value_serde: Any = _setting(
-        "default.value.serde", as_object(_SERDES, "a serde"), None,
+        "default.value.serde", as_serde(_SERDES), None,
         "Serde of values where the topology names none.",
     )  # fmt: skip
     default_timestamp_extractor: Any = _setting(
@@ -208,15 +212,15 @@ class Config:
         shown="FailOnInvalidTimestamp",
     )  # fmt: skip
     deserialization_exception_handler: Handler = _setting(
-        "deserialization.exception.handler", as_object(_HANDLERS, "a handler"), fail_on_error,
+        "deserialization.exception.handler", as_handler(_HANDLERS), fail_on_error,
         "What becomes of a record whose bytes cannot be decoded: `fail`, `continue`, or an import path.", shown="fail",
     )  # fmt: skip
     processing_exception_handler: Handler = _setting(
-        "processing.exception.handler", as_object(_HANDLERS, "a handler"), fail_on_error,
+        "processing.exception.handler", as_handler(_HANDLERS), fail_on_error,
         "What becomes of a record on which the application's own code raises (KIP-1033).", shown="fail",
     )  # fmt: skip
     production_exception_handler: Handler = _setting(
-        "production.exception.handler", as_object(_HANDLERS, "a handler"), fail_on_error,
+        "production.exception.handler", as_handler(_HANDLERS), fail_on_error,
         "What becomes of a record that cannot be encoded, or that the broker refuses.", shown="fail",
     )  # fmt: skip
     errors_dead_letter_queue_topic_name: str | None = _setting(
@@ -237,8 +241,8 @@ class Config:
         "Its port; 0 takes a free one, which is logged, and -1 serves nothing.",
     )  # fmt: skip
     application_server: str | None = _setting(
-        "application.server", as_url, None,
-        "The base URL under which other workers reach this one's HTTP interface, such as `http://10.0.0.7:8080`.",
+        "application.server", as_server, None,
+        "Where other workers reach this one's HTTP interface for queries: `10.0.0.7:8080`, or `http://10.0.0.7:8080`.",
         shown="from http.host and http.port",
     )  # fmt: skip
     coordinator_url: str | None = _setting(
@@ -307,6 +311,15 @@ class Config:
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each setting that was given came from, by key."""
 
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            given = getattr(self, one.name)
+            if "key" in one.metadata and isinstance(one.default, int) and not isinstance(given, int):
+                raise ConfigError(
+                    f"setting '{one.metadata['key']}' was given to Config() as {kind_of(given)}, and is used as it is there: "
+                    "write Config.of(…), which reads it."
+                )
+
     @classmethod
     def of(
         cls, given: Mapping[str, object] | None = None, /, *, required: Collection[str] = REQUIRED, **keywords: object
@@ -322,6 +335,8 @@ class Config:
         Raises:
             ConfigError: a setting is unknown, missing, or has a value that cannot be used.
         """
+        if not isinstance(given, Mapping | None):
+            raise ConfigError(f"Config.of() takes settings by key in a dictionary, or by name, not {kind_of(given)}.")
         collected = Collected(_PARSERS)
         collected.add_credentials(keywords.get("credentials_dir", (given or {}).get("credentials.dir")))
         for key, value in (given or {}).items():
@@ -434,6 +449,17 @@ class Config:
     def __repr__(self) -> str:
         flat = self.as_mapping()
         return f"Config({', '.join(f'{key}={flat[key]!r}' for key in self.origins if key in flat)})"
+
+
+def check_config(given: object) -> None:
+    """Refuse what is no `Config`.
+
+    Raises:
+        ConfigError: it is something else, such as a dictionary of settings.
+    """
+    if not isinstance(given, Config):
+        hint = "; mp.Config.of(settings) makes one of it" if isinstance(given, Mapping) else ""
+        raise ConfigError(f"a worker needs a Config, not {kind_of(given)}{hint}.")
 
 
 def settings() -> list[Setting]:

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from millpond.checks import kind_of
 from millpond.errors import ConfigError
 from millpond.runtime import client_settings as clients
 from millpond.runtime.client_properties import PROPERTIES
@@ -43,6 +44,8 @@ _OLD_NAMES = {
 }
 """Kafka Streams' older names for settings that go on under another."""
 
+_NOT_HERE = "is one of Kafka Streams but not of millpond"
+
 _REFUSED = {
     "num.stream.threads": "a worker has one loop; start more workers instead",
     "rocksdb.config.setter": "write 'rocksdb.block.cache.bytes' and 'rocksdb.write.buffer.bytes'",
@@ -50,8 +53,8 @@ _REFUSED = {
     "metrics.recording.level": "all metrics are always recorded",
     "ensure.explicit.internal.resource.naming": "compare 'millpond topology' with the one that ran before",
     "upgrade.from": "millpond reads what every Kafka Streams since 3.5 writes",
-    "default.dsl.store": "choose the store where it is used, in the topology",
-    "dsl.store.suppliers.class": "choose the store where it is used, in the topology",
+    "default.dsl.store": "write persistent=False where a store of the topology shall be in memory",
+    "dsl.store.suppliers.class": "write persistent=False where a store of the topology shall be in memory",
 }
 """Settings of Kafka Streams that mean nothing here, with what to do instead."""
 
@@ -119,7 +122,7 @@ class Collected:
             try:
                 if not self._credential(name, text) and not may_be_material:
                     near = nearest(name, PROPERTIES)
-                    hint = f"; did you mean '{near}'?" if near else ": other settings belong into the configuration"
+                    hint = clients.meant(near) if near else ": other settings belong into the configuration"
                     raise _Refusal(f"is no property of Kafka clients{hint}")
             except _Refusal as refusal:
                 sentence = f"setting '{name}' ({origin}) {refusal}"
@@ -156,7 +159,7 @@ class Collected:
         parse = self._parsers.get(key)
         if parse is None:
             if reason := _REFUSED.get(key):
-                raise _Refusal(f"is one of Kafka Streams but not of millpond: {reason}")
+                raise _Refusal(f"{_NOT_HERE}: {reason}")
             return False
         try:
             self.own[key] = parse(value)
@@ -184,6 +187,10 @@ class Collected:
         try:
             found = clients.route(key)
         except ValueError as error:
+            client, name = clients.split_prefix(key)
+            own = self._aliases.get(name, name)
+            if client is not None and own in self._parsers and str(error).startswith("is unknown"):
+                raise _Refusal(f"is no property of the {client} but a setting of the worker; write '{own}'") from error
             raise _Refusal(str(error)) from error
         if found is None:
             return False
@@ -215,9 +222,14 @@ class Collected:
             self._clients.setdefault((client, found.name), {})[found.prefixed] = value
 
     def _suggestion(self, written: str) -> str:
-        own = nearest(written, [*self._parsers, *self._aliases])
-        near = own or nearest(written, [*PROPERTIES, *_REFUSED])
-        return f"; did you mean '{near}'?" if near else "; an application's own settings begin with 'app.'"
+        if own := nearest(written, [*self._parsers, *self._aliases]):
+            return f"; did you mean '{own}'?"
+        near = nearest(written, [*PROPERTIES, *_REFUSED])
+        if near is None:
+            return "; an application's own settings begin with 'app.'"
+        if reason := _REFUSED.get(near):
+            return f", and '{near}' {_NOT_HERE}: {reason}"
+        return clients.meant(near)
 
 
 class _Refusal(Exception):
@@ -291,4 +303,6 @@ def _has_unit(value: object) -> bool:
 
 
 def _show(key: str, value: object) -> str:
-    return HIDDEN if is_secret(key) or isinstance(value, Secret) else repr(value)
+    if is_secret(key) or isinstance(value, Secret):
+        return HIDDEN
+    return repr(value) if isinstance(value, str | int | float | timedelta | list | tuple | None) else kind_of(value)

@@ -6,17 +6,20 @@ wanted; the caller adds which setting it was and where it came from.
 
 from __future__ import annotations
 
-import difflib
 import hmac
 import importlib
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
+
+from millpond.checks import check_function, nearest
+from millpond.errors import TopologyError
+from millpond.serdes.checking import check_serde
 
 __all__ = (
     "HIDDEN",
@@ -26,9 +29,12 @@ __all__ = (
     "as_choice",
     "as_count",
     "as_duration_ms",
+    "as_handler",
     "as_names",
     "as_object",
     "as_path",
+    "as_serde",
+    "as_server",
     "as_text",
     "as_topic",
     "as_url",
@@ -56,6 +62,7 @@ _SIZES = {
 }  # fmt: skip
 _QUANTITY = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s/:]+):\d{1,5}")
 _MAX_MS = 2**63 - 1
 
 
@@ -99,12 +106,6 @@ class Secret:
 def is_secret(key: str) -> bool:
     """Whether the value of a setting of this name is a secret."""
     return _SECRET.search(key.lower()) is not None
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` most likely stands for, or None when none is near."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return found[0] if found else None
 
 
 def as_text(given: object) -> str:
@@ -232,6 +233,51 @@ def as_url(given: object) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError("expected a URL such as http://127.0.0.1:7070")
     return text.rstrip("/")
+
+
+def as_server(given: object) -> str:
+    """A base URL of HTTP, or Kafka Streams' form of it, ``host:port``."""
+    text = as_text(given)
+    if "://" not in text and _SERVER.fullmatch(text):
+        text = f"http://{text}"
+    try:
+        return as_url(text)
+    except ValueError:
+        raise ValueError("expected host:port, or a URL such as http://10.0.0.7:8080") from None
+
+
+def as_serde(short: dict[str, str]) -> Parser:
+    """A serde, as `as_object` finds it."""
+    parse = as_object(short, "a serde")
+
+    def parse_serde(given: object) -> object:
+        found = given if isinstance(given, type) else parse(given)
+        try:
+            check_serde("the setting", found)
+        except TopologyError as error:
+            raise ValueError(_clause(error)) from None
+        return found
+
+    return parse_serde
+
+
+def as_handler(short: dict[str, str]) -> Parser:
+    """A handler of errors, as `as_object` finds it: it is called with (context, error)."""
+    parse = as_object(short, "a handler")
+
+    def parse_handler(given: object) -> object:
+        found = parse(given)
+        try:
+            check_function("a worker", found, "context", "error")
+        except TopologyError as error:
+            raise ValueError(_clause(error)) from None
+        return found
+
+    return parse_handler
+
+
+def _clause(error: TopologyError) -> str:
+    return str(error).removesuffix(".")
 
 
 def as_object(short: dict[str, str], what: str) -> Parser:

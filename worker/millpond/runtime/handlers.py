@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from millpond.checks import kind_of
 from millpond.errors import ProcessingFailed, SerializationError
 
 from .context import TaskContext, headers_of
@@ -178,6 +179,10 @@ class Handlers:
             response = answer if isinstance(answer, Response) else Response(answer)
         except Exception as handler_error:
             raise ProcessingFailed(f"{where}, and so did its handler: {handler_error}") from handler_error
+        if not isinstance(response.result, Result):
+            raise ProcessingFailed(
+                f"{where}, and its handler returned {kind_of(response.result)}; return a Result, or a Response with one."
+            ) from error
         for letter in response.dead_letters:
             task.outbox.append(
                 (letter.topic, letter.value, letter.key, -1, None, None, max(letter.timestamp, 0), letter.headers)

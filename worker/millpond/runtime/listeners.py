@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import NamedTuple
+
+from millpond.checks import kind_of
+from millpond.errors import ConfigError
 
 from .states import WorkerState
 
-__all__ = ("CommitStats", "WorkerListener")
+__all__ = ("CommitStats", "WorkerListener", "check_listener")
 
 
 class CommitStats(NamedTuple):
@@ -37,3 +41,18 @@ class WorkerListener:
 
     def committed(self, stats: CommitStats) -> None:
         """A commit is through."""
+
+
+def check_listener(given: object) -> WorkerListener:
+    """The listener, when it can be one.
+
+    Raises:
+        ConfigError: it is something else, or has a method that is an `async def`.
+    """
+    if not isinstance(given, WorkerListener):
+        raise ConfigError(f"a worker's listener is an object of a subclass of mp.WorkerListener, not {kind_of(given)}.")
+    for name, method in inspect.getmembers(given, inspect.iscoroutinefunction):
+        if hasattr(WorkerListener, name):
+            where = method.__qualname__
+            raise ConfigError(f"{where}() is an async def, which nothing awaits: write a plain def that is quick.")
+    return given

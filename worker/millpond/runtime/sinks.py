@@ -6,15 +6,17 @@ results go where their inner key goes (WindowedStreamPartitioner).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from confluent_kafka import murmur2
 
+from millpond.checks import kind_of
 from millpond.serdes import Serde
 from millpond.topology import RecordContext, SinkNode
 
 from .context import TaskContext
+from .encoding_errors import of_sink
 from .environment import Environment
 
 __all__ = ("bind_sink",)
@@ -30,6 +32,8 @@ def bind_sink(sink: SinkNode, task: TaskContext, environment: Environment) -> Fo
     handlers = environment.handlers
 
     def failed(error: Exception, key: Any, value: Any, timestamp: int) -> None:
+        if isinstance(sink.topic, str):
+            error = of_sink(error, topic, key, key_serde, value, value_serde)
         context = handlers.describe("Producing", sink.name, task, (key, value, timestamp))
         handlers.handle(handlers.production, context, error, task)
 
@@ -110,6 +114,10 @@ def _chosen(
     append = task.outbox.append
 
     def route(topic: str) -> tuple[Serde[Any], Serde[Any], Callable[..., Any] | None]:
+        if not isinstance(topic, str):
+            raise TypeError(
+                f"the function that names the topic of '{sink.name}' returned {kind_of(topic)}; return a text"
+            )
         environment.partition_count(topic)  # raises when there is no such topic: its records would wait for ever
         key_serde = environment.key_serde(sink.key, sink.name, topic)
         value_serde = environment.value_serde(sink.value, sink.name, topic)
@@ -153,7 +161,14 @@ def _chooser(
 
         def chosen(key: Any, value: Any, _raw_key: bytes | None) -> Any:
             partitions = partitioner(topic, key, value, count)
-            return (ANY,) if partitions is None else sorted(partitions)
+            if partitions is None:
+                return (ANY,)
+            if not isinstance(partitions, Collection):
+                raise TypeError(
+                    f"the partitioner of '{sink.name}' returned {kind_of(partitions)}; return the partitions in a list, "
+                    "such as [3], or None for the default"
+                )
+            return sorted(partitions)
 
         return chosen
     partition_by = key_serde.partition_by

@@ -40,7 +40,7 @@ def claim_everything(registrar: Registrar, config: Config, tasks: Sequence[TaskI
         raise OwnershipError(
             f"{len(theirs)} task{'s' if len(theirs) > 1 else ''} of '{config.application_id}' (first: {theirs[0]}) "
             f"belong to worker '{other}', and this one is '{worker}'. Start it with --worker-id {other} to go on with "
-            f"that worker's state, or, once that worker is gone, with --take-over."
+            f"that worker's state, or, once that worker is gone, with `millpond run --take-over`, which takes its tasks."
         )
     orders: dict[str | None, list[TaskId]] = {None: unowned} if unowned else {}
     orders.update(foreign)
@@ -48,8 +48,8 @@ def claim_everything(registrar: Registrar, config: Config, tasks: Sequence[TaskI
         for task, owner in registrar.taken_over(previous, dict.fromkeys(wanted, worker)).owners.items():
             if owner != worker:
                 raise OwnershipError(
-                    f"task {task} was claimed by worker '{owner}' at the same time; start again, with --take-over once "
-                    f"that worker is gone."
+                    f"task {task} was claimed by worker '{owner}' at the same time; start again, with `millpond run "
+                    f"--take-over` once that worker is gone."
                 )
 
 

@@ -23,6 +23,7 @@ from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCor
 from millpond.protocol import Role
 from millpond.queries.service import QueryService
 from millpond.topology import TaskId, Topology
+from millpond.topology.topology import check_topology
 
 from .assembly import Assembly, assemble
 from .broker_contact import BrokerContact, asking
@@ -34,14 +35,14 @@ from .clients import make_producer
 from .collector import RecordCollector
 from .commit import CommitFailed, CommitPipeline, OffsetSink, Phase, TransactionCommitter, is_fenced
 from .committer import Committer
-from .config import Config
+from .config import Config, check_config
 from .failures import CommitFailures
 from .following import Follower
 from .garbage import GarbageCollector
 from .holdings import Holding
 from .intake import Intake
 from .lifelines import Line, answers
-from .listeners import WorkerListener
+from .listeners import WorkerListener, check_listener
 from .metrics import WorkerMetrics
 from .ownership import Partition
 from .pace import POLL_RECORDS, Pace
@@ -95,9 +96,11 @@ class Worker:
     def __init__(
         self, topology: Topology, config: Config, listener: WorkerListener | None = None, *, take_over: bool = False
     ) -> None:
+        check_topology("Worker", topology)
+        check_config(config)
         self.topology = topology
         self.config = config
-        self._listener = listener or WorkerListener()
+        self._listener = check_listener(listener or WorkerListener())
         self._take_over = take_over
         self._stop = threading.Event()
         self.state = WorkerState.CREATED

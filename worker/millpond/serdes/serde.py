@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from millpond.checks import check_function
 from millpond.errors import SerializationError
 
 __all__ = ("Serde",)
@@ -48,6 +49,10 @@ class Serde(Generic[T]):
 
     partition_by: Callable[[bytes], bytes] | None = None
     """The part of a serialised key that decides its partition, where that is not all of it (windowed keys)."""
+
+    def __post_init__(self) -> None:
+        check_function(f"Serde {self.name}", self.serialize, "value")
+        check_function(f"Serde {self.name}", self.deserialize, "data")
 
     def for_topic(self, topic: str, is_key: bool) -> Serde[T]:
         """The serde to use for the keys (or values) of one topic. Called once per topic, never per record.

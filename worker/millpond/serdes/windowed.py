@@ -9,6 +9,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from millpond.checks import kind_of
+from millpond.errors import TopologyError
+from millpond.serdes.checking import check_serde
 from millpond.serdes.serde import Serde
 
 __all__ = ("SessionWindowedSerde", "TimeWindowedSerde", "Window", "Windowed")
@@ -64,7 +67,13 @@ def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
 
     Raises:
         ValueError: the size is not positive.
+        TopologyError: `inner` is no serde, or the size no duration.
     """
+    check_serde("TimeWindowedSerde", inner)
+    if not isinstance(size, timedelta):
+        raise TopologyError(
+            f"TimeWindowedSerde needs the size of the windows as a timedelta, such as timedelta(hours=1), not {kind_of(size)}."
+        )
     size_ms = size // _MILLISECOND
     if size_ms <= 0:
         raise ValueError(f"the window size must be at least a millisecond, not {size}")
@@ -90,6 +99,7 @@ def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
 
 def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
     """Keys in session windows: the inner key's bytes, the session's end, then its start (8 bytes each, big-endian)."""
+    check_serde("SessionWindowedSerde", inner)
     encode, decode = inner.serialize, inner.deserialize
     pack, unpack_from = _end_and_start.pack, _end_and_start.unpack_from
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from millpond.calls import checked_class
+from millpond.checks import kind_of
 from millpond.errors import ConfigError
 from millpond.serdes import Serde
 from millpond.state.backend import Backend
@@ -96,6 +98,7 @@ class StoreBuilder(Generic[K, V]):
         return topic if self.logging and self.source_topic is None else None
 
 
+@checked_class
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KeyValueStoreBuilder(StoreBuilder[K, V]):
     """A key-value store."""
@@ -118,6 +121,7 @@ class KeyValueStoreBuilder(StoreBuilder[K, V]):
         )
 
 
+@checked_class
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WindowStoreBuilder(StoreBuilder[K, V]):
     """A store of values by key and window start."""
@@ -133,6 +137,9 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for given, what in ((self.retention_ms, "retention_ms"), (self.window_size_ms, "window_size_ms")):
+            if not isinstance(given, int):
+                raise ConfigError(f"store '{self.name}': {what}= is in whole milliseconds, not {kind_of(given)}")
         if self.window_size_ms <= 0:
             raise ConfigError(f"store '{self.name}': the window size must be positive, not {self.window_size_ms} ms")
         if self.retention_ms < self.window_size_ms:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from millpond.state.formats import next_prefix
 from millpond.state.staged_keyvalue import Entry, StagedKeyValues
-from millpond.state.values import ValueAndTimestamp
+from millpond.state.values import ValueAndTimestamp, no_key, taken
 
 __all__ = ("KeyValueStore", "TimestampedKeyValueStore")
 
@@ -26,13 +26,25 @@ class _KeyValueMethods(StagedKeyValues[K, V], Generic[K, V, W]):
         raise NotImplementedError
 
     def get(self, key: K) -> W | None:
-        """The value, None when there is none."""
+        """The value, None when there is none.
+
+        Raises:
+            SerializationError: the key is None.
+        """
+        if key is None:
+            raise no_key(self.name, "get")
         entry = self.entry(self.serialize_key(key))
         return None if entry[0] is None else self._given(entry)
 
     def put(self, key: K, value: W | None) -> None:
-        """Set the value; None deletes it."""
+        """Set the value; None deletes it.
+
+        Raises:
+            SerializationError: the key is None.
+        """
         self._check_open()
+        if key is None:
+            raise no_key(self.name, "put")
         raw_key = self.serialize_key(key)
         plain, timestamp = (None, self._timestamp()) if value is None else self._taken(value)
         self.stage(raw_key, key, plain, timestamp, self.entry(raw_key)[0] if self.caching else None)
@@ -121,4 +133,4 @@ class TimestampedKeyValueStore(_KeyValueMethods[K, V, ValueAndTimestamp[V]], Gen
         return ValueAndTimestamp(*entry)
 
     def _taken(self, value: ValueAndTimestamp[V]) -> Entry:
-        return value.value, value.timestamp
+        return taken(self.name, value)

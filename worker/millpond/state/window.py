@@ -7,7 +7,7 @@ from typing import Generic, TypeVar, cast, overload
 
 from millpond.serdes import Windowed
 from millpond.state.staged_window import Entry, StagedWindows
-from millpond.state.values import ValueAndTimestamp
+from millpond.state.values import ValueAndTimestamp, no_key, taken
 
 __all__ = ("TimestampedWindowStore", "WindowStore")
 
@@ -31,8 +31,13 @@ class _WindowMethods(StagedWindows[K, V], Generic[K, V, W]):
         """Set the value of a key in the window starting at that time; None deletes it.
 
         A put to a window that has expired is dropped and counted.
+
+        Raises:
+            SerializationError: the key is None.
         """
         self._check_open()
+        if key is None:
+            raise no_key(self.name, "put")
         raw_key = self.serialize_key(key)
         plain, timestamp = (None, self._timestamp()) if value is None else self._taken(value)
         old = self.entry(raw_key, window_start_ms)[0] if self.caching else None
@@ -54,7 +59,12 @@ class _WindowMethods(StagedWindows[K, V], Generic[K, V, W]):
 
         Returns:
             Without `to_ms` the value or None; with it (window start in ms, value) pairs, ascending by start.
+
+        Raises:
+            SerializationError: the key is None.
         """
+        if key is None:
+            raise no_key(self.name, "fetch")
         if to_ms is not None:
             return self._of_key(key, from_ms, to_ms, False)
         entry = self.entry(self.serialize_key(key), from_ms)
@@ -139,4 +149,4 @@ class TimestampedWindowStore(_WindowMethods[K, V, ValueAndTimestamp[V]], Generic
         return ValueAndTimestamp(*entry)
 
     def _taken(self, value: ValueAndTimestamp[V]) -> Entry:
-        return value.value, value.timestamp
+        return taken(self.name, value)

@@ -17,6 +17,8 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
+from millpond.calls import checked
+from millpond.dsl.durations import milliseconds
 from millpond.errors import TopologyError
 from millpond.runtime.config import Config
 from millpond.runtime.context import Outgoing
@@ -35,6 +37,7 @@ from millpond.state import (
     WindowStore,
 )
 from millpond.topology import Subtopology, Topology
+from millpond.topology.topology import check_topology
 
 from .topics import Instant, RawRecord, TestInputTopic, TestOutputTopic, epoch_ms
 
@@ -43,9 +46,8 @@ __all__ = ("TopologyTestDriver",)
 K = TypeVar("K")
 V = TypeVar("V")
 
-_MILLISECOND = timedelta(milliseconds=1)
 
-
+@checked
 class TopologyTestDriver:
     """Runs a topology in the test's own thread.
 
@@ -67,6 +69,7 @@ class TopologyTestDriver:
         *,
         initial_wall_clock: Instant | None = None,
     ) -> None:
+        check_topology("TopologyTestDriver", topology)
         if not isinstance(config, Config):
             config = Config.of({"application.id": "test-application", **(config or {})}, required=())
         self._now_ms = epoch_ms(initial_wall_clock) if initial_wall_clock is not None else time.time_ns() // 1_000_000
@@ -136,7 +139,7 @@ class TopologyTestDriver:
             auto_advance: how much later each next such record is.
         """
         start_ms = time.time_ns() // 1_000_000 if start is None else epoch_ms(start)
-        return TestInputTopic(name, key, value, self._pipe, start_ms, auto_advance // _MILLISECOND)
+        return TestInputTopic(name, key, value, self._pipe, start_ms, milliseconds(auto_advance, "auto_advance"))
 
     def create_output_topic(self, name: str, *, key: Serde[K], value: Serde[V]) -> TestOutputTopic[K, V]:
         """A topic to read results from; internal topics have their real names."""
@@ -150,7 +153,7 @@ class TopologyTestDriver:
 
     def advance_wall_clock_time(self, advance: timedelta) -> None:
         """Let wall-clock time pass and fire the punctuators that are due."""
-        self._now_ms += advance // _MILLISECOND
+        self._now_ms += milliseconds(advance, "advance")
         self._task.punctuate(self._now_ms)
         self._commit()
         self._complete()

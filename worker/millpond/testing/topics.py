@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
+from millpond.checks import kind_of
+from millpond.dsl.durations import milliseconds
+from millpond.errors import SerializationError, TopologyError
 from millpond.serdes import Serde
 from millpond.topology import Record
+from millpond.topology.headers import NO_HEADERS, check_headers
 
 __all__ = ("Instant", "RawRecord", "TestInputTopic", "TestOutputTopic", "epoch_ms")
 
@@ -39,11 +43,16 @@ def epoch_ms(instant: Instant) -> int:
 
     Raises:
         ValueError: a datetime without a time zone.
+        TopologyError: neither a datetime nor an int.
     """
     if isinstance(instant, datetime):
         if instant.tzinfo is None:
             raise ValueError(f"{instant!r} has no time zone: give it one, for example tzinfo=UTC.")
         return (instant - _EPOCH) // _MILLISECOND
+    if type(instant) is not int:
+        raise TopologyError(
+            f"A point in time is epoch milliseconds as an int, or a datetime with a time zone, not {kind_of(instant)}."
+        )
     return instant
 
 
@@ -86,7 +95,12 @@ class TestInputTopic(Generic[K, V]):
         timestamp: Instant | None = None,
         headers: Headers | None = None,
     ) -> None:
-        """Pipe a value, a key and a value, or a `Record`, and process all that follows from it."""
+        """Pipe a value, a key and a value, or a `Record`, and process all that follows from it.
+
+        Raises:
+            SerializationError: the topic's serde cannot encode the key or the value.
+            TopologyError: the timestamp is no point in time, or the headers are no list of pairs.
+        """
         key, value = (None, first) if second is _NOT_GIVEN else (first, second)
         if second is _NOT_GIVEN and isinstance(first, Record):
             key, value, timestamp, headers = first.key, first.value, first.timestamp, first.headers
@@ -98,12 +112,24 @@ class TestInputTopic(Generic[K, V]):
         self._pipe(
             self.name,
             RawRecord(
-                None if key is None else self._key.serialize(key),
-                None if value is None else self._value.serialize(value),
+                self._encoded(self._key, key, "key"),
+                self._encoded(self._value, value, "value"),
                 timestamp_ms,
-                headers,
+                check_headers(headers) if headers else None,
             ),
         )
+
+    def _encoded(self, serde: Serde[Any], given: Any, part: str) -> bytes | None:
+        if given is None:
+            return None
+        try:
+            return serde.serialize(given)
+        except Exception as error:
+            reason = serde.encoding_failed(given, error)
+            raise SerializationError(
+                f"The {part} piped into topic '{self.name}' does not fit its serde, given as {part}= to "
+                f"create_input_topic(): {reason}"
+            ) from error
 
     def pipe_key_value_list(
         self,
@@ -112,7 +138,7 @@ class TestInputTopic(Generic[K, V]):
         advance: timedelta | None = None,
     ) -> None:
         """Pipe pairs; with `start` the first gets that time, and each next one is `advance` later."""
-        step = (advance or timedelta()) // _MILLISECOND
+        step = milliseconds(advance or timedelta(), "advance")
         for index, (key, value) in enumerate(records):
             self.pipe_input(key, value, timestamp=None if start is None else epoch_ms(start) + index * step)
 
@@ -129,7 +155,7 @@ class TestInputTopic(Generic[K, V]):
 
     def advance_time(self, advance: timedelta) -> None:
         """Move the topic's own time on."""
-        self._time_ms += advance // _MILLISECOND
+        self._time_ms += milliseconds(advance, "advance")
 
 
 class TestOutputTopic(Generic[K, V]):
@@ -154,7 +180,7 @@ class TestOutputTopic(Generic[K, V]):
         raw = self._records.popleft()
         key: Any = None if raw.key is None else self._key.deserialize(raw.key)
         value: Any = None if raw.value is None else self._value.deserialize(raw.value)
-        return Record(key, value, raw.timestamp, raw.headers)
+        return Record(key, value, raw.timestamp, NO_HEADERS if raw.headers is None else raw.headers)
 
     def read_value(self) -> V:
         """The next record's value."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from millpond.checks import kind_of
 from millpond.errors import TopologyError
 
 __all__ = ("changelog_topic", "decorate", "validate_name", "validate_topic")
@@ -29,10 +30,13 @@ def validate_name(name: str, what: str = "node") -> str:
         what: what is being named, for the message: "node", "store".
 
     Raises:
-        TopologyError: it is empty, `.` or `..`, longer than 249 characters or has an illegal character.
+        TopologyError: it is no text, empty, `.` or `..`, longer than 249 characters or has an illegal character.
     """
+    if not isinstance(name, str):
+        raise TopologyError(f"The name of a {what} is a text, not {kind_of(name)}.")
     if not name:
-        raise TopologyError(f"The name of a {what} is empty; leave it out to get a generated one.")
+        cure = "write one" if what == "topic" else "leave it out to get a generated one"
+        raise TopologyError(f"The name of a {what} is empty; {cure}.")
     if name in {".", ".."}:
         raise TopologyError(f"A {what} cannot be called {name!r}; choose a name with letters or digits.")
     if len(name) > _MAX_LENGTH:

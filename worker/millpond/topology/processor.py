@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from millpond.checks import check_function, kind_of, nearest
 from millpond.errors import TopologyError
 from millpond.topology.context import Cancellable, Headers, RecordContext, TaskId
+from millpond.topology.headers import NO_HEADERS, check_headers
 from millpond.topology.nodes import StoreBuilder
 
 __all__ = (
@@ -23,6 +26,7 @@ __all__ = (
     "ProcessorSupplier",
     "PunctuationType",
     "Record",
+    "check_process",
 )
 
 K = TypeVar("K")
@@ -40,7 +44,9 @@ class PunctuationType(enum.Enum):
     WALL_CLOCK_TIME = "wall-clock time"
 
 
-def _check_timestamp(timestamp: int) -> None:
+def _check_timestamp(timestamp: object) -> None:
+    if not isinstance(timestamp, int):
+        raise TopologyError(f"The timestamp of a record is epoch milliseconds as an int, not {kind_of(timestamp)}.")
     if timestamp < 0:
         raise TopologyError(
             f"A record cannot have the negative timestamp {timestamp}; use epoch milliseconds, or the incoming "
@@ -55,12 +61,13 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     value: V
     timestamp: int
     """Epoch ms, not negative."""
-    headers: Headers | None = None
-    """Do not change the list in place; give `with_headers` a new one."""
+    headers: Headers = NO_HEADERS
+    """Never None in a record that a processor is given. Not changed in place: give `with_headers` a new list."""
 
     def __post_init__(self) -> None:
-        if self.timestamp < 0:
-            _check_timestamp(self.timestamp)
+        timestamp = self.timestamp
+        if timestamp.__class__ is not int or timestamp < 0:
+            _check_timestamp(timestamp)
 
     def with_key(self, key: KOut) -> Record[KOut, V]:
         """The same record under another key."""
@@ -79,8 +86,12 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         return Record(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers | None) -> Record[K, V]:
-        """The same record with other headers."""
-        return Record(self.key, self.value, self.timestamp, headers)
+        """The same record with other headers; None is none.
+
+        Raises:
+            TopologyError: they are no list of pairs of a name and bytes or None.
+        """
+        return Record(self.key, self.value, self.timestamp, NO_HEADERS if headers is None else check_headers(headers))
 
 
 class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
@@ -89,11 +100,12 @@ class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     key: K
     value: V
     timestamp: int
-    headers: Headers | None = None
+    headers: Headers = NO_HEADERS
 
     def __post_init__(self) -> None:
-        if self.timestamp < 0:
-            _check_timestamp(self.timestamp)
+        timestamp = self.timestamp
+        if timestamp.__class__ is not int or timestamp < 0:
+            _check_timestamp(timestamp)
 
     def with_value(self, value: VOut) -> FixedKeyRecord[K, VOut]:
         """The same record with another value."""
@@ -108,8 +120,14 @@ class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         return FixedKeyRecord(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers | None) -> FixedKeyRecord[K, V]:
-        """The same record with other headers."""
-        return FixedKeyRecord(self.key, self.value, self.timestamp, headers)
+        """The same record with other headers; None is none.
+
+        Raises:
+            TopologyError: they are no list of pairs of a name and bytes or None.
+        """
+        return FixedKeyRecord(
+            self.key, self.value, self.timestamp, NO_HEADERS if headers is None else check_headers(headers)
+        )
 
 
 class _Context(Protocol):
@@ -179,16 +197,48 @@ class FixedKeyProcessorContext(_Context, Protocol[K, VOut]):
         """
 
 
+_METHODS = {"init": ("self", "context"), "process": ("self", "record"), "close": ("self",)}
+
+
+def _check_methods(cls: type) -> None:
+    """Refuse a processor's class whose methods cannot be called as they will be."""
+    for name, arguments in _METHODS.items():
+        method = inspect.getattr_static(cls, name)
+        if inspect.isfunction(method):
+            cure = f"write def {name}({', '.join(arguments)})"
+            check_function(f"Processor {cls.__name__}", method, *arguments, cure=cure)
+
+
+def check_process(cls: type) -> None:
+    """Refuse a processor's class that does not say what it does with a record.
+
+    Raises:
+        TopologyError: it has no `process` of its own.
+    """
+    if getattr(cls, "process", None) in (Processor.process, FixedKeyProcessor.process):
+        near = nearest("process", [name for name in vars(cls) if name not in _METHODS])
+        meant = f" in place of {near}" if near else ""
+        raise TopologyError(f"Processor {cls.__name__} has no process(); write def process(self, record){meant}.")
+
+
 class Processor(Generic[KIn, VIn, KOut, VOut]):
-    """Processes records one at a time. A supplier makes one instance per task."""
+    """Processes records one at a time. A supplier makes one instance per task.
+
+    Making a subclass raises TopologyError when `init`, `process` or `close` take other arguments or are `async def`.
+    """
 
     #: Builders of the stores this processor brings along; they are added to the topology and connected to it.
     stores: ClassVar[Iterable[StoreBuilder]] = ()
 
     context: ProcessorContext[KOut, VOut]
+    """Set before `init` is called."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _check_methods(cls)
 
     def init(self, context: ProcessorContext[KOut, VOut]) -> None:
-        """Called once, before the first record; keeps the context as `self.context`."""
+        """Called once, before the first record; `self.context` is the same context."""
         self.context = context
 
     def process(self, record: Record[KIn, VIn]) -> None:
@@ -200,15 +250,23 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 
 
 class FixedKeyProcessor(Generic[K, VIn, VOut]):
-    """Processes records one at a time and keeps their keys. A supplier makes one instance per task."""
+    """Processes records one at a time and keeps their keys. A supplier makes one instance per task.
+
+    Making a subclass raises TopologyError when `init`, `process` or `close` take other arguments or are `async def`.
+    """
 
     #: Builders of the stores this processor brings along; they are added to the topology and connected to it.
     stores: ClassVar[Iterable[StoreBuilder]] = ()
 
     context: FixedKeyProcessorContext[K, VOut]
+    """Set before `init` is called."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _check_methods(cls)
 
     def init(self, context: FixedKeyProcessorContext[K, VOut]) -> None:
-        """Called once, before the first record; keeps the context as `self.context`."""
+        """Called once, before the first record; `self.context` is the same context."""
         self.context = context
 
     def process(self, record: FixedKeyRecord[K, VIn]) -> None:

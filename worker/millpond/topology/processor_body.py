@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from millpond.checks import check_function, kind_of
 from millpond.errors import MillpondError, TopologyError
 from millpond.topology.context import Cancellable, NodeContext, RecordContext, StreamForward, TaskId
+from millpond.topology.headers import NO_HEADERS, RecordHeaders, check_headers
 from millpond.topology.nodes import StoreBuilder
 from millpond.topology.processor import (
     FixedKeyProcessor,
@@ -16,11 +19,40 @@ from millpond.topology.processor import (
     Processor,
     PunctuationType,
     Record,
+    check_process,
 )
 
-__all__ = ("ProcessorBody", "supplied_stores")
+__all__ = ("ProcessorBody", "check_supplier", "supplied_stores")
 
 _MILLISECOND = timedelta(milliseconds=1)
+
+
+def check_supplier(what: str, supplier: object) -> None:
+    """Refuse what cannot make processors.
+
+    Args:
+        what: takes the supplier; messages begin with it.
+        supplier: what was given.
+
+    Raises:
+        TopologyError: a processor itself, a class without process(), or what cannot be called without arguments.
+    """
+    if isinstance(supplier, Processor | FixedKeyProcessor):
+        raise TopologyError(
+            f"{what} was given an instance of {type(supplier).__name__}; give the class or a "
+            "function that makes a new one, because every task needs its own."
+        )
+    if isinstance(supplier, type) and not issubclass(supplier, Processor | FixedKeyProcessor):
+        raise TopologyError(f"{what} needs a Processor's class, not {kind_of(supplier)}; derive it from mp.Processor.")
+    if not callable(supplier):
+        raise TopologyError(
+            f"{what} was given {kind_of(supplier)} as a supplier, which cannot be called; give a Processor's class."
+        )
+    check_function(
+        f"{what}'s supplier", supplier, cure="give a function that makes one, such as lambda: Count(limit=3)"
+    )
+    if isinstance(supplier, type):
+        check_process(supplier)
 
 
 def supplied_stores(supplier: object) -> tuple[StoreBuilder, ...]:
@@ -53,13 +85,18 @@ class ProcessorBody:
                 f"The supplier of processor '{node.name}' made a {type(processor).__name__}; "
                 "it has to make a new Processor or FixedKeyProcessor each time it is called."
             )
+        check_process(type(processor))
+        # Before init(), which may use it, and which a subclass may override without calling this one's.
+        with contextlib.suppress(AttributeError):  # a class may have slots, or a property of that name
+            processor.context = context
         processor.init(context)
         node.on_close(processor.close)
         task, failed, process = node.task, node.failed, processor.process
 
         def run(key: Any, value: Any, timestamp: int) -> None:
+            headers = task.headers
             try:
-                process(make(key, value, timestamp, task.headers))
+                process(make(key, value, timestamp, RecordHeaders(headers) if headers else NO_HEADERS))
             except MillpondError:
                 raise
             except Exception as error:
@@ -89,19 +126,40 @@ class _ProcessorContext:
         return self._task.config
 
     def forward(self, record: Any, child: str | None = None) -> None:
+        try:
+            headers = record.headers
+        except AttributeError:
+            raise TopologyError(
+                f"Processor '{self._node.name}' has to forward a record, not {kind_of(record)}; give forward() one, such "
+                "as record.with_value(…)."
+            ) from None
         send = self._forward if child is None else self._node.child(child)
         task = self._task
         before = task.headers
-        if record.headers is before:
+        if headers is NO_HEADERS:
+            headers = None
+        if headers is before:
             send(record.key, record.value, record.timestamp)
             return
-        task.headers = record.headers
+        task.headers = headers if headers is None or type(headers) is RecordHeaders else check_headers(headers)
         try:
             send(record.key, record.value, record.timestamp)
         finally:
             task.headers = before
 
     def schedule(self, interval: timedelta, kind: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
+        name = self._node.name
+        if not isinstance(interval, timedelta):
+            raise TopologyError(
+                f"Processor '{name}' schedules a punctuation with {kind_of(interval)} as its interval; give a timedelta, "
+                "such as timedelta(seconds=10)."
+            )
+        if not isinstance(kind, PunctuationType):
+            raise TopologyError(
+                f"Processor '{name}' schedules a punctuation with {kind_of(kind)} as its clock; give "
+                "PunctuationType.STREAM_TIME or PunctuationType.WALL_CLOCK_TIME."
+            )
+        check_function(f"Processor '{name}'", callback, "now_ms")
         interval_ms = interval // _MILLISECOND
         if interval_ms < 1:
             raise TopologyError(

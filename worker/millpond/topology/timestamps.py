@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from millpond.checks import check_function, kind_of
 from millpond.errors import ProcessingFailed, TopologyError
 from millpond.topology.context import Headers
 
@@ -127,20 +128,25 @@ class ValueTimestamp(Generic[V]):
         """What `read` says of the value, in epoch ms; a record without a value keeps Kafka's timestamp.
 
         Raises:
-            ProcessingFailed: the datetime has no time zone.
+            ProcessingFailed: it is neither an int nor a datetime with a time zone.
         """
         del partition_time
         if record.value is None:
             return record.timestamp
         moment = self.read(record.value)
-        if isinstance(moment, datetime):
-            if moment.tzinfo is None:
-                raise ProcessingFailed(
-                    f"{_place(record)} got the timestamp {moment}, which has no time zone; "
-                    "return one with tzinfo, such as datetime.UTC."
-                )
-            return (moment - _EPOCH) // _MILLISECOND
-        return moment
+        if type(moment) is int:
+            return moment
+        if not isinstance(moment, datetime):
+            raise ProcessingFailed(
+                f"{_place(record)} got {kind_of(moment)} as its timestamp; return epoch milliseconds as an int, or a "
+                "datetime with tzinfo, from the function in timestamp=."
+            )
+        if moment.tzinfo is None:
+            raise ProcessingFailed(
+                f"{_place(record)} got the timestamp {moment}, which has no time zone; "
+                "return one with tzinfo, such as datetime.UTC."
+            )
+        return (moment - _EPOCH) // _MILLISECOND
 
 
 #: What `timestamp=` accepts: an extractor, or a function of the value to epoch ms or an aware datetime.
@@ -151,7 +157,7 @@ def timestamp_extractor(given: TimestampOf[Any] | None) -> TimestampExtractor | 
     """The extractor for what a user gave as `timestamp=`.
 
     Raises:
-        TopologyError: it is neither an extractor nor a function; an extractor's class is refused too.
+        TopologyError: it is neither an extractor nor a function that takes one value; an extractor's class is refused too.
     """
     if given is None:
         return None
@@ -160,8 +166,9 @@ def timestamp_extractor(given: TimestampOf[Any] | None) -> TimestampExtractor | 
     if isinstance(given, TimestampExtractor):
         return given
     if callable(given):
+        check_function("timestamp=", given, "value")
         return ValueTimestamp(given)
-    raise TopologyError(f"timestamp={given!r} is neither a TimestampExtractor nor a function of the value.")
+    raise TopologyError(f"timestamp= needs a TimestampExtractor or a function of the value, not {kind_of(given)}.")
 
 
 def _place(record: ConsumerRecordView) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from millpond.calls import checked
+from millpond.checks import check_function, kind_of
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology.context import Body
@@ -30,16 +32,38 @@ from millpond.topology.nodes import (
     TopicNameExtractor,
 )
 from millpond.topology.processor import FixedKeyProcessor, Processor
-from millpond.topology.processor_body import ProcessorBody, supplied_stores
+from millpond.topology.processor_body import ProcessorBody, check_supplier, supplied_stores
 from millpond.topology.timestamps import TimestampOf, timestamp_extractor
 
-__all__ = ("Topology",)
+__all__ = ("Topology", "check_reset", "check_topology")
 
 _RESETS = ("earliest", "latest")
 
 AnyProcessorSupplier = Callable[[], Processor[Any, Any, Any, Any]] | Callable[[], FixedKeyProcessor[Any, Any, Any]]
 
 
+def check_topology(what: str, given: object) -> None:
+    """Refuse what is no topology.
+
+    Raises:
+        TopologyError: it is something else, such as the builder of one.
+    """
+    if not isinstance(given, Topology):
+        hint = "; call its build()" if hasattr(given, "build") else ""
+        raise TopologyError(f"{what} needs a Topology, not {kind_of(given)}{hint}.")
+
+
+def check_reset(what: str, reset: str | None) -> None:
+    """Refuse what is no way to begin a topic.
+
+    Raises:
+        TopologyError: it is none of them.
+    """
+    if reset is not None and reset not in _RESETS:
+        raise TopologyError(f"{what} has reset={reset!r}; use one of {', '.join(_RESETS)}.")
+
+
+@checked
 class Topology:
     """A graph of processing nodes. Parents are added before their children, so it has no cycles.
 
@@ -83,8 +107,7 @@ class Topology:
         self._check_new(name)
         if not topics:
             raise TopologyError(f"Source '{name}' has no topic; give it at least one.")
-        if reset is not None and reset not in _RESETS:
-            raise TopologyError(f"Source '{name}' has reset={reset!r}; use one of {', '.join(_RESETS)}.")
+        check_reset(f"Source '{name}'", reset)
         names = tuple(topic for topic in topics if isinstance(topic, str))
         patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
         if patterns and (names or len(patterns) > 1):
@@ -115,13 +138,7 @@ class Topology:
             parents: names of the nodes whose records it gets; at least one.
             stores: names of stores added before that it uses.
         """
-        if isinstance(supplier, Processor | FixedKeyProcessor):
-            raise TopologyError(
-                f"Processor '{name}' was given an instance of {type(supplier).__name__}; give the class or a "
-                "function that makes a new one, because every task needs its own."
-            )
-        if not callable(supplier):
-            raise TopologyError(f"The supplier of processor '{name}' cannot be called; give a Processor's class.")
+        check_supplier(f"Processor '{name}'", supplier)
         self.add_body(name, ProcessorBody(supplier), parents)
         for builder in supplied_stores(supplier):
             self.add_state_store(builder, name)
@@ -164,7 +181,11 @@ class Topology:
         if isinstance(topic, str):
             validate_topic(topic)
         elif not callable(topic):
-            raise TopologyError(f"Sink '{name}' needs a topic name or a function that tells it, not {topic!r}.")
+            raise TopologyError(f"Sink '{name}' needs a topic name or a function that tells it, not {kind_of(topic)}.")
+        else:
+            check_function(f"Sink '{name}'", topic, "key", "value", "context")
+        if partitioner is not None:
+            check_function(f"Sink '{name}'", partitioner, "topic", "key", "value", "partitions")
         self._add(SinkNode(name, topic, self._check_parents(name, parents), key, value, partitioner))
         return self
 
@@ -221,7 +242,11 @@ class Topology:
         self._check_topic_is_free(validate_topic(topic), source_name)
         self._source_topics[topic] = source_name
         self._add(SourceNode(source_name, (topic,), key, value, timestamp_extractor(timestamp), None, None, table=True))
-        body = processor if hasattr(processor, "bind") else ProcessorBody(processor)
+        if hasattr(processor, "bind"):
+            body = processor
+        else:
+            check_supplier(f"Global store '{store}'", processor)
+            body = ProcessorBody(processor)
         self._add(ProcessorNode(processor_name, body, (source_name,), (store,)))
         self._global_stores[store] = (source_name, processor_name, builder)
         return self
@@ -259,6 +284,8 @@ class Topology:
         Args:
             partitions: how many, None for as many as the topics upstream or the co-partitioned ones have.
         """
+        if not isinstance(partitions, int | None):
+            raise TopologyError(f"Repartition topic '{name}' needs a number of partitions, not {kind_of(partitions)}.")
         if partitions is not None and partitions < 1:
             raise TopologyError(f"Repartition topic '{name}' needs at least one partition, not {partitions}.")
         self._repartition_topics[validate_topic(name)] = RepartitionTopic(name, partitions)

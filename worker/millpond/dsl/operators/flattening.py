@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.dsl.operators.results import as_items, as_pair
 from millpond.topology import NodeContext, StreamForward
 
 __all__ = ("FlatMapRecords", "FlatMapValues")
@@ -27,7 +28,8 @@ class FlatMapValues:
 
         def flat_map_values(key: Any, value: Any, timestamp: int) -> None:
             try:
-                items = tuple(mapper(key, value) if with_key else mapper(value))
+                items = mapper(key, value) if with_key else mapper(value)
+                items = tuple(items) if items.__class__ is list else as_items("flat_map_values()", items)
             except Exception as error:
                 return failed(error, key, value, timestamp)
             for item in items:
@@ -48,7 +50,11 @@ class FlatMapRecords:
 
         def flat_map(key: Any, value: Any, timestamp: int) -> None:
             try:
-                pairs = [(new_key, new_value) for new_key, new_value in mapper(key, value)]
+                items = mapper(key, value)
+                pairs = [
+                    pair if pair.__class__ is tuple and len(pair) == 2 else as_pair("flat_map()", pair)
+                    for pair in (items if items.__class__ is list else as_items("flat_map()", items))
+                ]
             except Exception as error:
                 return failed(error, key, value, timestamp)
             for new_key, new_value in pairs:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.dsl.operators.results import as_pair
 from millpond.topology import NodeContext, StreamForward
 
 __all__ = ("MapRecords", "MapValues", "SelectKey")
@@ -51,7 +52,8 @@ class MapRecords:
 
         def map_record(key: Any, value: Any, timestamp: int) -> None:
             try:
-                new_key, new_value = mapper(key, value)
+                pair = mapper(key, value)
+                new_key, new_value = pair if pair.__class__ is tuple else as_pair("map()", pair)
             except Exception as error:
                 return failed(error, key, value, timestamp)
             forward(new_key, new_value, timestamp)

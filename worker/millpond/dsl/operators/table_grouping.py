@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.dsl.operators.results import as_pair
 from millpond.topology import NodeContext, TableForward
 
 __all__ = ("RegroupTable",)
@@ -30,9 +31,11 @@ class RegroupTable:
             new_key = new_value = old_key = old_value = None
             try:
                 if new is not None:
-                    new_key, new_value = selector(key, new)
+                    pair = selector(key, new)
+                    new_key, new_value = pair if pair.__class__ is tuple else as_pair("group_by()", pair)
                 if old is not None:
-                    old_key, old_value = selector(key, old)
+                    pair = selector(key, old)
+                    old_key, old_value = pair if pair.__class__ is tuple else as_pair("group_by()", pair)
             except Exception as error:
                 return failed(error, key, new, timestamp)
             adds = new_key is not None and new_value is not None

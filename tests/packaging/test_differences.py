@@ -1,0 +1,146 @@
+"""docs/differences.md says what is there and what is not; the code agrees, and says so to who looks a name up."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+import millpond as mp
+from millpond.names import MODULE, NOT_YET, PAGE
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / PAGE).read_text()
+THERE, MISSING = (
+    TEXT.split(f"## {title}\n")[1].split("\n## ")[0] for title in ("What is there", "What is not there yet")
+)
+NAME = re.compile(r"`((?:mp|testing|[A-Z]\w+)\.[A-Za-z]\w*)`")
+OF_OPERATORS = {"KTable.send_old_values", "KTable.view", "GlobalKTable.lookup"}
+OF_THE_RUNTIME = {
+    "Topology." + name
+    for name in ("add_body", "add_repartition_topic", "connect", "copartition", "copartition_groups", "global_stores")
+} | {"Topology." + name for name in ("nodes", "repartition_topics", "stores", "subtopologies")}
+
+
+def objects() -> dict[str, Any]:
+    """One of each class that a program gets from the DSL, by the class's name."""
+    builder = mp.StreamsBuilder()
+    stream, table = builder.stream("in", key=mp.String, value=mp.String), builder.table("rows")
+    grouped = stream.group_by_key()
+    made = [
+        builder, mp.Topology(), mp.TimeWindows(timedelta(hours=1)), stream, table, builder.global_table("all"), grouped, stream.split(),
+        grouped.windowed_by(mp.TimeWindows(timedelta(hours=1))), table.group_by(lambda key, value: (key, value)),
+    ]  # fmt: skip
+    return {type(each).__name__: each for each in made}
+
+
+def owner_of(name: str) -> tuple[Any, str]:
+    """The object that has an attribute of the page, and the attribute."""
+    owner, _, attribute = name.rpartition(".")
+    return {"mp": mp, "testing": mp.testing, **objects()}[owner], attribute
+
+
+def names_missing() -> list[str]:
+    """What the first column of the table says is not there."""
+    rows = [line.split("|")[1] for line in MISSING.splitlines() if line.startswith("| `")]
+    return NAME.findall(" ".join(rows))
+
+
+@pytest.mark.parametrize("name", NAME.findall(THERE))
+def test_every_name_listed_as_there_exists(name: str) -> None:
+    """By its own name, in the package or in the class."""
+    owner, attribute = owner_of(name)
+    assert hasattr(owner, attribute)
+
+
+@pytest.mark.parametrize("name", names_missing())
+def test_every_name_listed_as_missing_is_missing_and_says_so(name: str) -> None:
+    """As any missing attribute it is none for hasattr() and getattr() with a default; the message leads to the page."""
+    owner, attribute = owner_of(name)
+    assert not hasattr(owner, attribute)
+    assert getattr(owner, attribute, None) is None
+    assert attribute not in dir(owner)
+    with pytest.raises(
+        AttributeError, match=f"^{re.escape(name)} is not there yet; {re.escape(PAGE)} says what is missing"
+    ):
+        getattr(owner, attribute)
+
+
+def test_page_and_table_of_missing_names_agree() -> None:
+    """A name is added to both, or removed from both when it is there."""
+    table = {f"{'mp' if owner == MODULE else owner}.{name}" for owner, names in NOT_YET.items() for name in names}
+    assert set(names_missing()) == table
+
+
+def test_page_has_every_public_name() -> None:
+    """All of the package, and all methods of the DSL's classes."""
+    public = {f"mp.{name}" for name in mp.__all__} - {"mp.__version__", "mp.testing"}
+    for name, made in objects().items():
+        cls = type(made)
+        if cls is mp.TimeWindows:
+            continue
+        public |= {f"{name}.{each}" for each in dir(cls) if not each.startswith("_")} | (
+            {f"{name}.store_name"} if name == "GlobalKTable" else set()
+        )
+    assert public - set(NAME.findall(THERE)) - OF_OPERATORS - OF_THE_RUNTIME == set()
+
+
+LOOKED_FOR: dict[str, str] = {
+    "KStream.mapValues": "KStream has no mapValues: it is called map_values here.",
+    "StreamsBuilder.globalTable": "StreamsBuilder has no globalTable: it is called global_table here.",
+    "KTable.leftJoin": f"KTable.left_join is not there yet; {PAGE}",
+    "KTable.to": "KTable has no to: streams have it, and to_stream() makes one of the table.",
+    "KTable.count": "group the table first, by group_by()",
+    "KStream.count": "group the stream first, by group_by_key() or group_by()",
+    "KStream.transformValues": "process_values() takes its place",
+    "KStream.branch": "split().branch(…) takes its place",
+    "KGroupedStream.toStream": "it is only grouped; call count(), reduce() or aggregate() on it first",
+    "TimeWindowedKStream.to": "it is only grouped",
+    "KGroupedTable.filter": "it is only grouped",
+    "GlobalKTable.filter": "a global table is only joined: stream.join(table, …, on=…)",
+    "BranchedKStream.to": "the branches are what default_branch() or no_default_branch() return",
+    "TimeWindows.advanceBy": "TimeWindows has no advance_by: write TimeWindows(size, advance=…).",
+    "KStream.filer": "did you mean 'filter'?",
+    "mp.Serdes": "serdes are mp.String, mp.Long, mp.Json(Type) and so on",
+    "mp.Consumed": "options are keyword arguments of the operator, such as stream(…, key=…, value=…)",
+    "mp.KafkaStreams": "`millpond run`",
+    "mp.TopologyTestDriver": "it is in millpond.testing",
+    "mp.Nonsense": PAGE,
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_FOR)
+def test_names_of_kafka_streams_lead_to_what_takes_their_place(name: str) -> None:
+    """What is called otherwise, or is somewhere else, is said at once."""
+    owner, attribute = owner_of(name)
+    with pytest.raises(AttributeError, match=re.escape(LOOKED_FOR[name])):
+        getattr(owner, attribute)
+
+
+def test_lookups_of_python_itself_are_undisturbed() -> None:
+    """Copies, pickles, type hints, documentation and inspection ask for names that are not there, too."""
+    for made in objects().values():
+        assert not hasattr(made, "__wrapped__")
+        assert type(copy.copy(made)) is type(made)
+        assert inspect.getdoc(made)
+        assert inspect.getmembers(type(made))
+    assert pickle.loads(pickle.dumps(mp.String.name)) == "String"
+    assert inspect.signature(mp.KStream.filter).parameters.keys() == {"self", "predicate", "name"}
+    assert get_type_hints(mp.TimeWindows)["size"]
+    assert "SessionWindows" not in dir(mp)
+    assert not any(hasattr(mp, name) for names in NOT_YET.values() for name in names if name[0].isupper())
+    with pytest.raises(ImportError, match="cannot import name 'SessionWindows'"):
+        exec("from millpond import SessionWindows")
+
+
+def test_page_is_linked_from_where_readers_begin() -> None:
+    """The index of the documentation, the README, and the page about names."""
+    assert re.search(r"^differences$", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
+    assert PAGE in (ROOT / "README.md").read_text()
+    assert "(differences.md)" in (ROOT / "docs/kafka-streams-names.md").read_text()

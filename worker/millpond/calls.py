@@ -1,0 +1,143 @@
+"""Checks the calls of a class's public methods: names of arguments, how many there are, and serdes.
+
+A decorator of the class, so that no method can be forgotten. Methods are called while a topology is built, never per record.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from millpond.checks import kind_of, nearest
+from millpond.errors import TopologyError
+from millpond.names import absent
+from millpond.serdes.checking import check_serde
+
+__all__ = ("checked", "checked_call", "checked_class")
+
+C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SERDES = ("key", "value")
+_TEXTS = ("name", "store")
+_FLAGS = ("with_key", "caching", "persistent")
+_RETENTION = "only windows are kept for a while: put windowed_by() before it, or delete keys by records without a value"
+
+
+def checked(cls: C) -> C:
+    """Decorate a class: calls of its public methods that cannot be right raise a `TopologyError` of one sentence.
+
+    Names that it does not have are an AttributeError that says what to write, or that they are not there yet.
+    """
+    for name, member in list(vars(cls).items()):
+        if not name.startswith("_") and inspect.isfunction(member):
+            setattr(cls, name, checked_call(member))
+    # Set from here, so that type checkers do not see it and go on to report every name that is not there.
+    cls.__getattr__ = _no_such_attribute  # type: ignore[attr-defined]
+    return cls
+
+
+def checked_class(cls: C) -> C:
+    """Decorate a class of options: how it is made is checked, as `checked` checks methods."""
+    cls.__init__ = _checked(cls.__init__, cls.__name__)  # type: ignore[misc]
+    cls.__getattr__ = _no_such_attribute  # type: ignore[attr-defined]
+    return cls
+
+
+def checked_call(function: F) -> F:
+    """Decorate a public function or method, as `checked` decorates all of a class."""
+    return _checked(function, f"{function.__name__}()")
+
+
+def _checked(function: F, shown: str) -> F:
+    signature = inspect.signature(function)
+    parameters = signature.parameters
+    options = _options(function, signature)
+    known = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD) and name != "self"
+    ]
+    known += options
+    anything = not options and any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    serdes = [name for name in _SERDES if name in known]
+    flags = [name for name in _FLAGS if name in known]
+    texts = [name for name in _TEXTS if name in known]
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        for name in keywords:
+            if name not in known and not anything:
+                raise TopologyError(_unknown(shown, name, known))
+        for name in serdes:
+            if name in keywords:
+                check_serde(f"{shown.removesuffix('()')}({name}=…)", keywords[name])
+        for name in flags:
+            if name in keywords and not isinstance(keywords[name], bool):
+                raise TopologyError(f"{shown} needs True or False for {name}=, not {kind_of(keywords[name])}.")
+        for name in texts:
+            if not isinstance(keywords.get(name), str | None):
+                raise TopologyError(f"{shown} needs a text for {name}=, not {kind_of(keywords[name])}.")
+        try:
+            signature.bind(*arguments, **keywords)
+        except TypeError as error:
+            raise TopologyError(_misfit(shown, arguments, keywords, signature, options, error)) from None
+        return function(*arguments, **keywords)
+
+    return call  # type: ignore[return-value]
+
+
+def _no_such_attribute(self: object, name: str) -> Any:
+    cls = type(self)
+    raise AttributeError(absent(cls.__name__, name, dir(cls)), name=name)
+
+
+def _options(function: Callable[..., Any], signature: inspect.Signature) -> list[str]:
+    """Keyword arguments that come from a TypedDict: `**materialized: Unpack[Materialized[K, V]]`."""
+    for parameter in signature.parameters.values():
+        found = re.match(r"Unpack\[(\w+)", str(parameter.annotation))
+        if parameter.kind is parameter.VAR_KEYWORD and found:
+            return list(function.__globals__[found[1]].__annotations__)
+    return []
+
+
+def _unknown(shown: str, name: str, known: list[str]) -> str:
+    if name == "retention" and "store" in known:
+        return f"{shown} has no argument 'retention': {_RETENTION}."
+    near = nearest(name, known)
+    if near:
+        return f"{shown} has no argument '{name}'; did you mean '{near}'?"
+    others = f"it has {', '.join(known)}" if known else "it has none"
+    return f"{shown} has no argument '{name}'; {others}."
+
+
+def _misfit(
+    shown: str,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    signature: inspect.Signature,
+    options: list[str],
+    error: TypeError,
+) -> str:
+    unnamed = [name for name, each in signature.parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    own = 1 if unnamed[:1] == ["self"] else 0
+    extra = arguments[len(unnamed) :]
+    if extra:
+        takes = f"only {', '.join(unnamed[own:])}" if unnamed[own:] else "none"
+        named = [*options, *(name for name, each in signature.parameters.items() if each.kind is each.KEYWORD_ONLY)]
+        cure = f"; the others are written with their names, such as {named[0]}=" if named else ""
+        return f"{shown} was given {kind_of(extra[0])} as an argument without a name, of which it takes {takes}{cure}."
+    missing = [
+        name
+        for name, each in signature.parameters.items()
+        if each.default is each.empty
+        and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        and name not in keywords
+        and name not in unnamed[: len(arguments)]
+    ]
+    if missing:
+        return f"{shown} needs {' and '.join(missing)}; {'they are' if len(missing) > 1 else 'it is'} not given."
+    return f"{shown} cannot be called so: {error}."

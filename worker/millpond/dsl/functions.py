@@ -1,0 +1,138 @@
+"""Checks of what the DSL's operators are given: functions, other streams and tables, stores, topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from millpond.checks import check_function, kind_of
+from millpond.errors import TopologyError
+from millpond.topology import StoreBuilder, StreamPartitioner, TopicNameExtractor
+from millpond.topology.naming import validate_topic
+
+__all__ = (
+    "check_builder",
+    "check_initializer",
+    "check_partitioner",
+    "check_same_builder",
+    "check_source_topics",
+    "check_stores",
+    "check_target",
+    "check_value_function",
+)
+
+_WILD = re.compile(r"[*+?|()\[\]^$]")
+_COUNTS = ("one parameter", "two parameters", "three parameters")
+
+
+def check_value_function(
+    what: str, function: Callable[..., object], *values: str, with_key: bool, iterated: bool = False
+) -> None:
+    """Refuse what cannot be called with values, or with key and values when `with_key`.
+
+    Raises:
+        TopologyError: see `check_function`.
+    """
+    wanted = _COUNTS[len(values) - 1 + with_key]
+    other = "leave out with_key=True" if with_key else "add with_key=True to get the key first"
+    check_function(
+        what,
+        function,
+        *(("key", *values) if with_key else values),
+        cure=f"give it {wanted}, or {other}",
+        iterated=iterated,
+    )
+
+
+def check_initializer(what: str, initializer: Callable[[], object]) -> None:
+    """Refuse what cannot be called without arguments; often it is the first aggregate itself.
+
+    Raises:
+        TopologyError: see `check_function`.
+    """
+    check_function(f"{what}'s initializer", initializer, instead="write lambda: … around what a key begins with")
+
+
+def check_partitioner(what: str, partitioner: StreamPartitioner | None) -> None:
+    """Refuse what is no partitioner.
+
+    Raises:
+        TopologyError: see `check_function`.
+    """
+    if partitioner is not None:
+        check_function(f"{what}'s partitioner", partitioner, "topic", "key", "value", "partitions")
+
+
+def check_target(topic: str | TopicNameExtractor) -> None:
+    """Refuse what `to()` cannot write to.
+
+    Raises:
+        TopologyError: neither a topic's name nor a function that gives one.
+    """
+    if isinstance(topic, str):
+        validate_topic(topic)
+    elif callable(topic):
+        check_function("to()", topic, "key", "value", "context")
+    else:
+        raise TopologyError(
+            f"to() needs a topic's name, or a function of (key, value, context) that gives it, not {kind_of(topic)}."
+        )
+
+
+def check_source_topics(what: str, topics: tuple[object, ...]) -> None:
+    """Refuse what is neither a topic's name nor a compiled pattern.
+
+    Raises:
+        TopologyError: the message names it.
+    """
+    for topic in topics:
+        if isinstance(topic, str):
+            if _WILD.search(topic):
+                raise TopologyError(f"{what} takes a pattern compiled; write re.compile({topic!r}).")
+            validate_topic(topic)
+        elif isinstance(topic, (list, tuple, set)):
+            raise TopologyError(
+                f"{what} takes topics one after another, not in {kind_of(topic)}; write {what[:-1]}*topics)."
+            )
+        elif not isinstance(topic, re.Pattern):
+            raise TopologyError(
+                f"{what} was given {kind_of(topic)} among its topics; serdes and options have names, such as key= and value=."
+            )
+
+
+def check_stores(what: str, stores: Iterable[str]) -> None:
+    """Refuse what are not names of stores.
+
+    Raises:
+        TopologyError: one name, not in a list, or builders.
+    """
+    if isinstance(stores, str):
+        raise TopologyError(f"{what} takes the names of stores in a list; write stores=[{stores!r}].")
+    for store in stores:
+        if not isinstance(store, str):
+            raise TopologyError(
+                f"{what} takes names of stores in stores=, not {kind_of(store)}; add_state_store() it, and give its name."
+            )
+
+
+def check_builder(what: str, builder: StoreBuilder) -> None:
+    """Refuse what builds no store.
+
+    Raises:
+        TopologyError: it is something else, such as a name.
+    """
+    if isinstance(builder, type) or not (hasattr(builder, "name") and hasattr(builder, "logging")):
+        raise TopologyError(
+            f"{what} needs a store's builder, such as mp.KeyValueStoreBuilder(name=…, key=…, value=…), not {kind_of(builder)}."
+        )
+
+
+def check_same_builder(what: str, one: Any, other: Any) -> None:
+    """Refuse to connect parts of two StreamsBuilders.
+
+    Raises:
+        TopologyError: their graphs are two.
+    """
+    if one._graph is not other._graph:
+        raise TopologyError(f"{what} come from different StreamsBuilders; build both with one.")

@@ -1,0 +1,49 @@
+"""What functions of users return where a pair, or several items, are expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ("as_items", "as_pair")
+
+
+def as_pair(operator: str, given: Any) -> tuple[Any, Any]:
+    """A pair that is no tuple, such as a list of two.
+
+    Raises:
+        TypeError: it is no pair; a text of two letters is none either.
+    """
+    if isinstance(given, str | bytes | dict | set | frozenset):
+        raise TypeError(_no_pair(operator, given))
+    try:
+        key, value = given
+    except TypeError:
+        raise TypeError(_no_pair(operator, given)) from None
+    except ValueError:
+        raise TypeError(f"{_no_pair(operator, given)} of another length") from None
+    return key, value
+
+
+def as_items(operator: str, given: Any) -> tuple[Any, ...]:
+    """The items of what a function returned.
+
+    Raises:
+        TypeError: it cannot be iterated, or is a text.
+    """
+    kind = type(given)
+    if kind is str or kind is bytes:  # they can be iterated, but nobody wants a record per letter
+        raise TypeError(
+            f"{operator} needs a list or another iterable from its function, and got a {kind.__name__}, whose letters "
+            "would be the records; return a list with it"
+        )
+    try:
+        iterator = iter(given)
+    except TypeError:
+        name = "None" if given is None else f"a {kind.__name__}"
+        raise TypeError(f"{operator} needs a list or another iterable from its function, and got {name}") from None
+    return tuple(iterator)
+
+
+def _no_pair(operator: str, given: Any) -> str:
+    name = "None" if given is None else f"a {type(given).__name__}"
+    return f"{operator} needs a tuple (key, value) from its function, and got {name}"

@@ -1,0 +1,139 @@
+"""Names that Kafka Streams' users look for and that are not here: what is not there yet, and what is called otherwise.
+
+`docs/differences.md` is compared with these tables by a test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from millpond.checks import nearest
+
+__all__ = ("NOT_YET", "PAGE", "absent")
+
+PAGE = "docs/differences.md"
+
+MODULE = "millpond"
+
+#: By owner, what Kafka Streams 4.1 has and millpond has not yet.
+NOT_YET: dict[str, tuple[str, ...]] = {
+    MODULE: (
+        "CogroupedKStream",
+        "EmitStrategy",
+        "JoinWindows",
+        "SessionStoreBuilder",
+        "SessionWindowedKStream",
+        "SessionWindows",
+        "SlidingWindows",
+        "StreamJoined",
+        "TableJoined",
+        "UnlimitedWindows",
+        "VersionedKeyValueStoreBuilder",
+    ),
+    "StreamsBuilder": ("add_read_only_state_store",),
+    "Topology": ("add_read_only_state_store",),
+    "KStream": ("outer_join",),
+    "KTable": ("join", "left_join", "outer_join", "transform_values"),
+    "KGroupedStream": ("cogroup",),
+    "TimeWindowedKStream": ("emit_strategy",),
+}
+
+_OPTIONS = "options are keyword arguments of the operator, such as {}"
+_OF_STREAMS = (
+    "filter", "filter_not", "flat_map", "flat_map_values", "foreach", "group_by", "group_by_key", "join", "left_join", "map",
+    "map_values", "merge", "peek", "print", "process", "process_values", "repartition", "select_key", "split", "suppress",
+    "to", "to_stream", "to_table", "windowed_by",
+)  # fmt: skip
+_NOT_OF_TABLES = (
+    "flat_map", "flat_map_values", "foreach", "group_by_key", "map", "merge", "peek", "print", "process", "process_values",
+    "repartition", "select_key", "split", "to", "to_table",
+)  # fmt: skip
+_AGGREGATE_FIRST = "it is only grouped; call count(), reduce() or aggregate() on it first"
+_AGGREGATIONS = ("aggregate", "count", "reduce")
+
+#: By owner, what a thing of another name or place does here.
+_ELSEWHERE: dict[str, dict[str, str]] = {
+    MODULE: {
+        "Avro": "it is in millpond.serdes.registry.avro",
+        "Branched": _OPTIONS.format("branch(…, name=…, chain=…)"),
+        "Consumed": _OPTIONS.format("stream(…, key=…, value=…)"),
+        "ContextualProcessor": "Processor keeps its context by itself",
+        "Duration": "durations are datetime.timedelta",
+        "EmbeddedBroker": "it is in millpond.broker",
+        "Grouped": _OPTIONS.format("group_by(…, key=…, name=…)"),
+        "Joined": _OPTIONS.format("join(…, key=…, name=…)"),
+        "JsonSchema": "it is in millpond.serdes.registry.json_schema",
+        "KafkaStreams": "an application is run by mp.Worker(topology, config).run(), or by `millpond run`",
+        "KeyValue": "a pair is a tuple (key, value)",
+        "Named": _OPTIONS.format("name="),
+        "Printed": _OPTIONS.format("print(label=…, file=…)"),
+        "Produced": _OPTIONS.format("to(…, key=…, value=…, partitioner=…)"),
+        "Protobuf": "it is in millpond.serdes.registry.protobuf",
+        "Repartitioned": _OPTIONS.format("repartition(name=…, partitions=…)"),
+        "Serdes": "serdes are mp.String, mp.Long, mp.Json(Type) and so on",
+        "StateRestoreListener": "WorkerListener has its methods",
+        "Stores": "stores are described by mp.KeyValueStoreBuilder and mp.WindowStoreBuilder",
+        "StreamsConfig": "settings are in mp.Config.of(…)",
+        "TestInputTopic": "it is in millpond.testing",
+        "TestOutputTopic": "it is in millpond.testing",
+        "TestRecord": "mp.Record takes its place",
+        "TopologyTestDriver": "it is in millpond.testing",
+        "WindowedSerdes": "they are mp.TimeWindowedSerde and mp.SessionWindowedSerde",
+    },
+    "KStream": {
+        **dict.fromkeys((*_AGGREGATIONS, "windowed_by", "cogroup"), "group the stream first, by group_by_key() or group_by()"),
+        **dict.fromkeys(("transform", "flat_transform"), "process() takes its place"),
+        **dict.fromkeys(("transform_values", "flat_transform_values"), "process_values() takes its place"),
+        "branch": "split().branch(…) takes its place",
+        "suppress": "only tables hold changes back, such as the result of an aggregation",
+        "through": "repartition(), or to() and stream(), take its place",
+        "to_stream": "it is a stream",
+    },
+    "KTable": {
+        **dict.fromkeys(_NOT_OF_TABLES, "streams have it, and to_stream() makes one of the table"),
+        **dict.fromkeys(_AGGREGATIONS, "group the table first, by group_by()"),
+        "queryable_store_name": "it is called store_name here",
+        "windowed_by": "windows are of streams: stream.group_by_key().windowed_by(…)",
+    },
+    "GlobalKTable": dict.fromkeys(
+        (*_OF_STREAMS, *_AGGREGATIONS), "a global table is only joined: stream.join(table, …, on=…)"
+    ),
+    "KGroupedStream": dict.fromkeys((name for name in _OF_STREAMS if name != "windowed_by"), _AGGREGATE_FIRST),
+    "TimeWindowedKStream": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
+    "KGroupedTable": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
+    "TimeWindows": {
+        "advance_by": "write TimeWindows(size, advance=…)",
+        "with_grace": "write TimeWindows(size, grace=…)",
+    },
+    "BranchedKStream": dict.fromkeys(
+        (*_OF_STREAMS, *_AGGREGATIONS), "the branches are what default_branch() or no_default_branch() return"
+    ),
+}  # fmt: skip
+
+
+def absent(owner: str, name: str, there: Iterable[str] = ()) -> str:
+    """What an AttributeError says of a name that is not there.
+
+    Args:
+        owner: the class, or `millpond` for the package.
+        name: what was looked for.
+        there: the names it has, of which a near one is suggested; none where Python itself does so.
+    """
+    shown = "mp" if owner == MODULE else owner
+    plain = f"{'module' if owner == MODULE else 'class'} {owner!r} has no attribute {name!r}"
+    if name.startswith("_"):
+        return plain
+    known = [each for each in there if not each.startswith("_")]
+    snake = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower() if name[0].islower() else name
+    for spelled in (name, snake):
+        if spelled in NOT_YET.get(owner, ()):
+            return f"{shown}.{spelled} is not there yet; {PAGE} says what is missing, and what to do meanwhile."
+        if cure := _ELSEWHERE.get(owner, {}).get(spelled):
+            return f"{shown} has no {spelled}: {cure}."
+    if snake != name and snake in known:
+        return f"{shown} has no {name}: it is called {snake} here."
+    near = nearest(name, known)
+    if near:
+        return f"{plain}; did you mean {near!r}?"
+    return f"{plain}; {PAGE} says what there is"

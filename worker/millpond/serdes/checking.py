@@ -1,0 +1,57 @@
+"""Whether a thing given as a serde is one; if not, which one was meant."""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from typing import Any
+
+from millpond.checks import kind_of, nearest
+from millpond.errors import TopologyError
+from millpond.serdes.serde import Serde
+
+__all__ = ("check_serde",)
+
+_NAMES = ("Boolean", "Bytes", "Double", "Float", "Int", "Long", "Short", "String", "UUID", "Void")
+_MAKERS = ("Json", "MsgPack", "SessionWindowedSerde", "TimeWindowedSerde", "Avro", "JsonSchema", "Protobuf")
+
+_OF_CLASS: dict[type, str] = {
+    str: "mp.String",
+    bytes: "mp.Bytes",
+    bytearray: "mp.Bytes",
+    bool: "mp.Boolean",
+    int: "mp.Long (8 bytes) or mp.Int (4 bytes)",
+    float: "mp.Double",
+    uuid.UUID: "mp.UUID",
+    dict: "mp.Json()",
+    list: "mp.Json()",
+}
+
+
+def check_serde(what: str, given: object) -> None:
+    """Refuse what is no serde; None passes, it stands for a default.
+
+    Args:
+        what: the argument, such as `stream(key=…)`; messages begin with it.
+        given: what was given.
+
+    Raises:
+        TopologyError: it is no serde; the message names the one that was probably meant.
+    """
+    if given is None or isinstance(given, Serde):
+        return
+    raise TopologyError(f"{what} needs a serde, not {kind_of(given)}; {_cure(given)}.")
+
+
+def _cure(given: Any) -> str:
+    if isinstance(given, str):
+        near = nearest(given.removeprefix("mp."), _NAMES)
+        return f"write mp.{near}, without quotes" if near else "such as mp.String or mp.Json(Type)"
+    if isinstance(given, type):
+        if issubclass(given, Serde):
+            return "give an object, such as mp.String or mp.Json(Type)"
+        return f"use {_OF_CLASS.get(given, f'mp.Json({given.__name__})')}"
+    if inspect.isroutine(given) and given.__name__ in _MAKERS:
+        arguments = "(Type)" if given.__name__ in ("Json", "MsgPack") else "(…)"
+        return f"it makes serdes, so call it: {given.__name__}{arguments}"
+    return "such as mp.String or mp.Json(Type)"
