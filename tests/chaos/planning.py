@@ -95,7 +95,7 @@ _COORDINATED = {Kind.CUT_COORDINATOR, Kind.LOST_COORDINATOR, Kind.DRAIN, Kind.SC
 _CUTS = {Kind.CUT_BROKER, Kind.CUT_COORDINATOR, Kind.LOST_BROKER, Kind.LOST_COORDINATOR}
 _BROKER_APART_S = 20.0
 #: How long the workers of a run may be without brokers, and how long a transaction may be open, in seconds.
-LOST_AFTER_S, TRANSACTION_S = 3.0, 10.0
+LOST_AFTER_S, TRANSACTION_S = 5.0, 10.0
 #: The application starts, and every task has begun, before the first fault.
 _FIRST_S = 3.0
 
