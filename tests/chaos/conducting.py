@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from tests.chaos import changelogs
 from tests.chaos.planning import ABOUT_TO_COMMIT, Fault, Kind
 from tests.chaos.processes import WorkerProcess
 from tests.chaos.proxying import Cut, Proxy
@@ -115,6 +116,12 @@ class Conductor:
                 stage.coordinator.kill()
                 stage.coordinator.want(now + fault.duration)
                 return None
+            case Kind.REJECTED:
+                changelogs.reject_records(stage, fault.detail)
+                return lambda: changelogs.admit_records(stage, fault.detail)
+            case Kind.LOST_CHANGELOG:
+                self._lose_changelog(fault, now)
+                return None
         assert worker is not None
         match fault.kind:
             case Kind.KILL:
@@ -122,6 +129,10 @@ class Conductor:
                 worker.want(now + fault.duration)
                 if fault.detail == "reported" and not stage.options.alone:
                     stage.coordinator.post(worker.name, "gone")
+                return None
+            case Kind.AWAY:
+                worker.kill()
+                worker.want(now + fault.duration)
                 return None
             case Kind.RESTART:
                 worker.terminate()
@@ -158,6 +169,23 @@ class Conductor:
                 stage.coordinator.post(worker.name, "drain")
                 return lambda: self._undrain(worker.name)
         raise AssertionError(f"nobody knows how to bring about {fault}")
+
+    def _lose_changelog(self, fault: Fault, now: float) -> None:
+        """Everything else waits until it is restored; how long work pauses is measured from then on."""
+        if self._broker is not None:
+            self._broker.result()
+        for proxy in [*self._stage.to_broker.values(), *self._stage.to_coordinator.values()]:
+            proxy.mend()
+        for name in self._stage.names:
+            self._control(name, **msgspec.structs.asdict(Controls()))
+        changelogs.lose_and_restore(
+            self._stage, fault.detail, lambda text: self._watch.violations.append((time.monotonic(), text))
+        )
+        self.broker_back_at = time.monotonic()
+        took = self.broker_back_at - now
+        self._due = [(moment + took, order, action) for moment, order, action in self._due]
+        self._watch.begin_again(self.broker_back_at)
+        self.tell(f"the changelog of {fault.detail} is restored")
 
     def _undrain(self, name: str) -> None:
         # A coordinator that is away is asked again: the drain is an order of people, who would do the same.

@@ -7,9 +7,19 @@ import random
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from tests.chaos.application import BUFFER, CUSTOMERS, JOURNAL, TOTALS, WINDOWS
 from tests.chaos.proxying import Cut
 
-__all__ = ("ABOUT_TO_COMMIT", "LOST_AFTER_S", "TRANSACTION_S", "Fault", "Kind", "described", "make_plan")
+__all__ = (
+    "ABOUT_TO_COMMIT",
+    "DELETE_RETENTION_S",
+    "LOST_AFTER_S",
+    "TRANSACTION_S",
+    "Fault",
+    "Kind",
+    "described",
+    "make_plan",
+)
 
 #: Detail of a pause that begins with a transaction in hand whose offsets are not sent yet: nothing holds back others, who
 #: begin with the same records, and what comes after the pause is the commit.
@@ -50,6 +60,13 @@ class Kind(enum.StrEnum):
     """SIGKILL of the broker, which starts again at once."""
     BROKER_RESTART = "broker restart"
     """A clean stop of the broker, which starts again at once."""
+    AWAY = "away"
+    """SIGKILL of a worker, which comes back when its rows are older than `delete.retention.ms` of the changelogs."""
+    REJECTED = "rejected"
+    """The broker takes no record of a changelog, whose store `detail` names, for a while: workers end again and again."""
+    LOST_CHANGELOG = "lost changelog"
+    """Somebody deletes a changelog, whose store `detail` names, while all workers are down. They refuse to go on, and do so
+    when it is restored."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +105,22 @@ _WEIGHTS = {
     Kind.COORDINATOR_KILL: 6,
     Kind.BROKER_KILL: 2,
     Kind.BROKER_RESTART: 2,
+    Kind.AWAY: 4,
+    Kind.REJECTED: 4,
+    Kind.LOST_CHANGELOG: 3,
 }
 _BROKER = {Kind.BROKER_KILL, Kind.BROKER_RESTART}
 #: What only a coordinator makes sense of.
 _COORDINATED = {Kind.CUT_COORDINATOR, Kind.LOST_COORDINATOR, Kind.DRAIN, Kind.SCALE_OUT, Kind.COORDINATOR_KILL}
 _CUTS = {Kind.CUT_BROKER, Kind.CUT_COORDINATOR, Kind.LOST_BROKER, Kind.LOST_COORDINATOR}
 _BROKER_APART_S = 20.0
+_LONG = 100
+_STORES = (JOURNAL, CUSTOMERS, WINDOWS, TOTALS, BUFFER)
+#: Those whose records are larger than the markers of transactions.
+_LARGE_STORES = (JOURNAL, WINDOWS, TOTALS, BUFFER)
+#: How long changelogs keep deletions: a worker that was away for longer restores its stores from the beginning.
+DELETE_RETENTION_S = 20.0
+_AWAY_S = (1.1 * DELETE_RETENTION_S, 1.3 * DELETE_RETENTION_S)
 #: How long the workers of a run may be without brokers, and how long a transaction may be open, in seconds.
 LOST_AFTER_S, TRANSACTION_S = 5.0, 10.0
 #: The application starts, and every task has begun, before the first fault.
@@ -138,12 +165,16 @@ def make_plan(
     #: Until when a process is down: what is not there cannot be killed.
     down: dict[str, float] = {}
     while len(plan) < faults:
-        kind = pick.choices(list(weights), list(weights.values()))[0]
+        missing = {each: weight for each, weight in weights.items() if all(fault.kind is not each for fault in plan)}
+        # A long plan has every kind: what is rare comes at its end at the latest.
+        late = faults >= _LONG and faults - len(plan) <= len(missing)
+        kinds = missing if late else weights
+        kind = pick.choices(list(kinds), list(kinds.values()))[0]
         fault = _drawn(pick, len(plan), at, kind, names, spare, session)
         if down.get(fault.target, 0.0) > at and kind not in _CUTS:
             at += 0.05
             continue
-        if kind in {Kind.KILL, Kind.RESTART, Kind.COORDINATOR_KILL}:
+        if kind in {Kind.KILL, Kind.RESTART, Kind.COORDINATOR_KILL, Kind.AWAY, Kind.REJECTED, Kind.LOST_CHANGELOG}:
             down[fault.target] = at + fault.duration + 1.0
         elif kind is Kind.SCALE_OUT:
             down[fault.target] = at + fault.duration + 5.0
@@ -190,6 +221,12 @@ def _drawn(
             return Fault(
                 number, at, kind, "coordinator", 0.0 if pick.random() < 0.5 else pick.uniform(0.5, 3 * session)
             )
+        case Kind.AWAY:
+            return Fault(number, at, kind, worker, pick.uniform(*_AWAY_S))
+        case Kind.REJECTED:
+            return Fault(number, at, kind, "broker", pick.uniform(3, 9), pick.choice(_LARGE_STORES))
+        case Kind.LOST_CHANGELOG:
+            return Fault(number, at, kind, "broker", 0.0, pick.choice(_STORES))
         case Kind.BROKER_KILL | Kind.BROKER_RESTART:
             return Fault(number, at, kind, "broker", 0.0)
 

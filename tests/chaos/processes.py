@@ -202,6 +202,16 @@ class WorkerProcess:
             if line.endswith(b"\n") and (fact := json.loads(line))["what"] == what
         ]
 
+    def facts_of_life(self, after: float) -> list[dict[str, Any]]:
+        """What the first process that started after a moment, in monotonic seconds, told of stores that it restored."""
+        facts = [fact for what in ("started", "restore started") for fact in self.facts(what) if fact["at"] > after]
+        facts.sort(key=lambda fact: float(fact["at"]))
+        starts = [number for number, fact in enumerate(facts) if fact["what"] == "started"]
+        if not starts:
+            return []
+        end = starts[1] if len(starts) > 1 else len(facts)
+        return facts[starts[0] + 1 : end]
+
     def _why(self) -> str:
         refusals = self.facts("refused")
         if refusals:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaException
 
 from tests.chaos.application import FINALS, RESULTS, TOTALS, WORDS
+from tests.chaos.changelogs import expected
 from tests.chaos.conducting import Conductor
 from tests.chaos.generating import Generator
-from tests.chaos.planning import Fault, described, make_plan
+from tests.chaos.planning import Fault, Kind, described, make_plan
 from tests.chaos.processes import Exit
 from tests.chaos.stage import APPLICATION, Options, Stage
 from tests.chaos.stores import Copies, find_in_stores
@@ -142,7 +143,7 @@ class _Run:
         self._tick("checking")
         self._verify()
         outcome.violations = self._watch.violations
-        outcome.exits = stage.exits
+        outcome.exits = [exit for exit in stage.exits if not expected(exit.why)]
         outcome.starts = sum(worker.starts for worker in stage.workers.values())
         return outcome
 
@@ -245,6 +246,22 @@ class _Run:
         with contextlib.suppress(KafkaException):
             (stage.directory / "owners-when-stuck.txt").write_text(repr(stage.owners()))
 
+    def _find_old_rows(self) -> list[Finding]:
+        """Stores that a worker went on with after it was away for longer than changelogs keep deletions."""
+        if self._conductor is None:
+            return []
+        found = []
+        for fault, began in self._conductor.done:
+            if fault.kind is not Kind.AWAY:
+                continue
+            seen: set[tuple[str, int]] = set()
+            for fact in self._stage.workers[fault.target].facts_of_life(began + 0.9 * fault.duration):
+                place = (fact["store"], fact["partition"])
+                if place not in seen and 0 < fact["start"] < fact["end"]:
+                    found.append(Finding(fault.target, f"went on with old rows of {place} after fault {fault.number}"))
+                seen.add(place)
+        return found
+
     def _verify(self) -> None:
         stage, outcome = self._stage, self._outcome
         truth = Truth(self._generator.orders, self._generator.versions)
@@ -257,5 +274,6 @@ class _Run:
             Finding("ownership", text.strip()) for text in faults(read_chains(stage.address, APPLICATION))
         ]
         directories = {name: stage.state_of(name) for name in stage.names}
+        outcome.findings += self._find_old_rows()
         outcome.copies = find_in_stores(directories, changelogs, stage.owners())
         outcome.findings += outcome.copies.findings

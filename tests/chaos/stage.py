@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from millpond.runtime.ownership import decode_metadata
 from tests.chaos.application import CUSTOMERS, FINALS, ORDERS, PARTITIONS, RESULTS, TOTALS, WORDS
-from tests.chaos.planning import LOST_AFTER_S, TRANSACTION_S
+from tests.chaos.planning import DELETE_RETENTION_S, LOST_AFTER_S, TRANSACTION_S
 from tests.chaos.processes import Coordinator, Exit, WorkerProcess, broker_with_listeners, free_port
 from tests.chaos.proxying import Proxies, Proxy
 from tests.support.kafka import committed_offsets, create_topic
@@ -147,6 +147,8 @@ class Stage:
             # What went through the repartition topic and the changelogs is read again at the end, to the last record.
             "repartition.purge.interval.ms": _DAY_MS,
             "topic.min.compaction.lag.ms": str(_DAY_MS),
+            # A worker that is away for longer may not build upon its rows.
+            "topic.delete.retention.ms": str(int(DELETE_RETENTION_S * 1000)),
             # Rows are read from the database, not from memory.
             "rocksdb.row.cache.bytes": 0,
         }

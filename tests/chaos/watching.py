@@ -79,6 +79,11 @@ class Watch:
         with self._lock:
             self._waiting[number] = (at, "")
 
+    def begin_again(self, at: float) -> None:
+        """Everything stood still on purpose until now: measure all faults that are not over from here on."""
+        with self._lock:
+            self._waiting = {number: (at, task) for number, (_, task) in self._waiting.items()}
+
     def stragglers(self) -> list[str]:
         """Tasks, by when something that was sent newly came out of them last, the slowest first."""
         now = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from millpond.dsl.operators.guard import FATAL
 from millpond.state import MemoryBackend, StoreBuilder
 from millpond.topology import Body, TaskId
 
@@ -20,6 +21,8 @@ class Task:
         self.partition = 0
         self.offset = 0
         self.timestamp = 0
+        self.message: Any = None
+        self.origin: Any = None
         self.stream_time = -1
         self.config: Mapping[str, object] = {}
         self.commits = 0
@@ -59,7 +62,15 @@ class Node:
     def store(self, name: str) -> Any:
         return self._stores[name]
 
+    def is_global(self, store: str) -> bool:
+        return False
+
+    def on_init(self, callback: Callable[[], None]) -> None:
+        callback()
+
     def failed(self, error: Exception, _key: Any, _value: Any, _timestamp: int) -> None:
+        if isinstance(error, FATAL):
+            raise error
         self.errors.append(error)
 
     def dropped(self) -> None:

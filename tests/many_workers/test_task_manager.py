@@ -230,12 +230,12 @@ def test_copies_follow_after_one_store_was_corrupted(broker, create_topic, app_i
     servers = broker.bootstrap_servers
     opened, copied = TaskStores.open, []
 
-    def once_corrupted(self, held, ranges, *, following):
+    def once_corrupted(self, held, where, *, topology, following):
         if following and "state-w1" in str(self._state_file.path):
             copied.append(held.id)
             if len(copied) == 2:  # another copy of the same answer is open by then
                 raise StateCorrupted("a block is broken.", "counts")
-        return opened(self, held, ranges, following=following)
+        return opened(self, held, where, topology=topology, following=following)
 
     monkeypatch.setattr(TaskStores, "open", once_corrupted)
     with Fleet(counting(source, target), servers, app_id, tmp_path, SETTINGS, STANDBY) as fleet:

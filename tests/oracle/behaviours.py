@@ -29,13 +29,14 @@ def run(name: str) -> str:
     dice = Dice(len(name) * 1000 + ord(name[0]))
     now = 1000
     lines: list[str] = []
-    with mp.testing.TopologyTestDriver(topology) as driver:
+    with mp.testing.TopologyTestDriver(topology, {"application.id": "app"}) as driver:
         inputs = {
             topic: driver.create_input_topic(topic, key=String, value=String)
             for topic in ("in", "rows")
             if f"(topics: [{topic}])" in description
         }
         out = driver.create_output_topic("out", key=String, value=String)
+        log = driver.create_output_topic("app-s-changelog", key=String, value=String)
         for _ in range(RECORDS):
             topic = "rows" if dice.roll(3) == 0 else "in"
             k, v = dice.roll(6), dice.roll(7)
@@ -48,6 +49,8 @@ def run(name: str) -> str:
             inputs[topic].pipe_input(key, value, timestamp)
             lines.append(f"{topic} {_java(key)} {_java(value)} {timestamp}")
             lines += [f"  {_java(r.key)} {_java(r.value)} {r.timestamp}" for r in out.read_records_to_list()]
+            if name.endswith("-cached") and "(stores: [s])" in description:
+                lines += [f"  s: {_java(r.key)} {_java(r.value)} {r.timestamp}" for r in log.read_records_to_list()]
     return "\n".join([*lines, ""])
 
 
@@ -121,6 +124,52 @@ def regroup(t: mp.KTable[str, str]) -> mp.KGroupedTable[str, str]:
 
 def wait(ms: int, **limits: Any) -> mp.Suppressed[Any]:
     return mp.until_time_limit(timedelta(milliseconds=ms), **limits)
+
+
+class Origin(mp.FixedKeyProcessor[Any, Any, str]):
+    """Says where the record at hand came from."""
+
+    def process(self, record: mp.FixedKeyRecord[Any, Any]) -> None:
+        at = self.context.record_metadata()
+        origin = "nowhere" if at is None else f"{at.topic}{at.partition}/{at.offset}"
+        self.context.forward(record.with_value(f"{_java(record.value)} from {origin}"))
+
+
+class Thrice(mp.FixedKeyProcessor[str, str, str]):
+    """Forwards a record, then an earlier one, then the record again."""
+
+    def process(self, record: mp.FixedKeyRecord[str, str]) -> None:
+        self.context.forward(record)
+        self.context.forward(record.with_timestamp(max(0, record.timestamp - 60)))
+        self.context.forward(record)
+
+
+class Writer(mp.Processor[str, str, str, str]):
+    """Writes into store "s" from records, from records with another timestamp, and from a punctuator."""
+
+    def init(self, context: mp.ProcessorContext[str, str]) -> None:
+        super().init(context)
+        self.store = context.get_state_store("s")
+        context.schedule(timedelta(milliseconds=100), mp.PunctuationType.STREAM_TIME, self.punctuate)
+
+    def punctuate(self, now: int) -> None:
+        self.store.put("p", f"at {now}")
+        self.context.forward(mp.Record("p", "tick", now + 3))
+
+    def process(self, record: mp.Record[str, str]) -> None:
+        key = "n" if record.key is None else record.key
+        self.store.put("first", key)
+        self.store.put(key, record.value)
+        self.context.forward(record.with_key(key).with_timestamp(record.timestamp // 2))
+        self.store.put("first", f"{key}!")
+
+
+class Second(mp.Processor[str, str, str, str]):
+    """Writes what a Writer forwards."""
+
+    def process(self, record: mp.Record[str, str]) -> None:
+        self.context.get_state_store("s").put(f"{record.key}2", record.value)
+        self.context.forward(record)
 
 
 @case
@@ -357,3 +406,54 @@ def global_join(b: mp.StreamsBuilder, h: bool) -> None:
 def global_left_join(b: mp.StreamsBuilder, h: bool) -> None:
     s = in_(b)
     out(s.left_join(everywhere(b), glue, on=_other))
+
+
+@case
+def siblings(b: mp.StreamsBuilder, h: bool) -> None:
+    s = in_(b)
+    s.to("out")
+    s.map_values(lambda v: f"{_java(v)}-mapped", value=String).to("out")
+    s.filter(is_small).to("out")
+    s.to("out")
+
+
+@case
+def origin_of_table(b: mp.StreamsBuilder, h: bool) -> None:
+    out(rows(b, h).to_stream().process_values(Origin))
+
+
+@case
+def origin_of_windows(b: mp.StreamsBuilder, h: bool) -> None:
+    counts = in_(b).group_by_key().windowed_by(size(60, 25, 10)).count(caching=h)
+    out(counts.to_stream().process_values(Origin).select_key(lambda k, _: f"{k.key}@{k.start_ms}"))
+
+
+@case
+def origin_of_suppressed(b: mp.StreamsBuilder, h: bool) -> None:
+    out(rows(b, h).suppress(wait(70)).to_stream().process_values(Origin))
+
+
+@case
+def origin_of_two_tables(b: mp.StreamsBuilder, h: bool) -> None:
+    out(rows(b, h).filter(is_small, store="kept", caching=h).to_stream().process_values(Origin))
+
+
+@case
+def topic_by_origin(b: mp.StreamsBuilder, h: bool) -> None:
+    def target(_key: str, _value: str, context: Any) -> str:
+        return "out" if context.topic == "rows" and context.offset % 2 == 0 else "other"
+
+    rows(b, h).to_stream().to(target)
+
+
+@case
+def windows_put_again(b: mp.StreamsBuilder, h: bool) -> None:
+    out_windowed(
+        in_(b).process_values(Thrice, value=String).group_by_key().windowed_by(size(50, 50, 200)).count(caching=h)
+    )
+
+
+@case
+def store_of_processors(b: mp.StreamsBuilder, h: bool) -> None:
+    b.add_state_store(mp.KeyValueStoreBuilder(name="s", key=String, value=String, caching=h))
+    in_(b).process(Writer, stores=["s"]).process(Second, stores=["s"]).to("out", key=String, value=String)

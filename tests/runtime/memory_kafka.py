@@ -6,12 +6,15 @@ Everything that arrives is noted in `journal`, in its order.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
 
 from millpond.runtime.ownership import CommittedOffset, OffsetMetadata, Partition, decode_metadata, encode_metadata
+from millpond.runtime.topic_facts import TopicFacts
 
 __all__ = ("Consumer", "Kafka", "Producer", "Record", "error")
 
@@ -41,6 +44,9 @@ class Kafka:
         pending: offsets of open transactions, by transactional id.
         holders: the newest producer of each transactional id.
         journal: what arrived.
+        starts: the first offset kept, of partitions that do not begin at 0.
+        facts_of: what topics are; a topic's name is its id elsewhere.
+        silent: nobody answers questions about ends.
     """
 
     logs: dict[Partition, list[Record]] = field(default_factory=dict)
@@ -48,6 +54,9 @@ class Kafka:
     pending: dict[str, dict[Partition, tuple[int, str]]] = field(default_factory=dict)
     holders: dict[str, Producer] = field(default_factory=dict)
     journal: list[str] = field(default_factory=list)
+    starts: dict[Partition, int] = field(default_factory=dict)
+    facts_of: dict[str, TopicFacts] = field(default_factory=dict)
+    silent: bool = False
 
     def append(self, topic: str, key: str, value: str, timestamp: int = 1_000, partition: int = 0) -> None:
         """Put a committed record into a topic."""
@@ -74,7 +83,32 @@ class Kafka:
     def ranges(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
         """First offset and end of partitions, as `Cluster.ranges`."""
         self.journal.append("ranges")
-        return {each: (0, len(self.logs.get(each, ()))) for each in partitions}
+        return {each: (self.starts.get(each, 0), len(self.logs.get(each, ()))) for each in partitions}
+
+    def facts(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
+        """As `Cluster.facts`."""
+        return {each: self.facts_of.get(each, TopicFacts(each, 86_400_000)) for each in topics}
+
+    def ask_ends(self, partitions: Iterable[Partition]) -> dict[Partition, Future[Any]]:
+        """As `Cluster.ask_ends`: answered at once, unless all is silent."""
+        answers: dict[Partition, Future[Any]] = {each: Future() for each in partitions}
+        for partition, answer in answers.items():
+            if not self.silent:
+                answer.set_result(SimpleNamespace(offset=self._stable_end(partition)))
+        return answers
+
+    def unanswered(self) -> None:
+        """As `Cluster.unanswered`."""
+
+    def _stable_end(self, partition: Partition) -> int:
+        log = self.logs.get(partition, ())
+        return next((offset for offset, each in enumerate(log) if each.stable is None), len(log))
+
+    def remake(self, topic: str, id: str) -> None:
+        """Delete a topic and make it again."""
+        for each in [each for each in self.logs if each.topic == topic]:
+            self.logs[each] = []
+        self.facts_of[topic] = TopicFacts(id, 86_400_000)
 
     def partition_count(self, topic: str) -> int:
         """As `Cluster.partition_count`."""

@@ -10,11 +10,13 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from millpond.errors import BrokerError
 from millpond.runtime.careful import CarefulCollector, Refusals
+from millpond.runtime.collector import RecordCollector
 from millpond.runtime.commit import Phase
 from millpond.runtime.handlers import Result
 from millpond.runtime.ownership import Partition
+from millpond.runtime.rejected_changelog import RecordLimits
 from millpond.runtime.worker import Worker
-from tests.runtime.memory_kafka import Kafka, Producer
+from tests.runtime.memory_kafka import Kafka, Producer, error
 
 IN = Partition("in", 0)
 TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
@@ -42,8 +44,9 @@ class _Sending:
         message = Message(topic="in", partition=0, offset=7, key=b"k", value=b"v")
         context: Any = SimpleNamespace(message=message)
         self.collector = CarefulCollector(
-            client, transactional=transactional, refusals=self.refusals, handlers=handlers, contexts=lambda: [context]
-        )
+            client, transactional=transactional, refusals=self.refusals, handlers=handlers, contexts=lambda: [context],
+            limits=RecordLimits(1_000_000, lambda _: 500),
+        )  # fmt: skip
 
     def send(self, *values: bytes) -> None:
         """Hand rows of one source record to the producer."""
@@ -85,17 +88,51 @@ def test_record_rejected_in_a_transaction_is_not_sent_again() -> None:
     assert [each.value for each in again.kafka.logs[Partition("out", 0)]] == [b"1", b"3"]
 
 
-def test_rejected_changelog_record_stops_the_worker() -> None:
+LOGGED = ("app-counts-changelog", b"22", b"k\n" * 40, 0, None, None, 1_000, None)
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["at_least_once", "exactly_once"])
+def test_rejected_changelog_record_stops_the_worker(transactional: bool) -> None:
     """The state could not be restored without it, whatever the handler says."""
-    sending = _Sending(transactional=False)
-    rows = [("app-counts-changelog", b"22", b"k", 0, None, None, 1_000, None)]
+    sending = _Sending(transactional=transactional)
     sending.producer.delivers = False
-    sending.collector.send_tracked(("counts", 0), rows)
+    sending.collector.send_tracked(("counts", 0), [LOGGED])
     sending.producer.fail_deliveries(TOO_LARGE)
-    with pytest.raises(BrokerError, match="could not be restored"):
+    with pytest.raises(BrokerError) as raised:
         sending.collector.settle()
+    text = str(raised.value)
+    shown = repr((b"k\n" * 40)[:60]) + "…"
+    for part in (
+        f"key {shown}",
+        "store 'counts'",
+        "'app-counts-changelog' (82 bytes of key and value)",
+        "limit of 500 bytes",
+        "Raise",
+    ):
+        assert part in text
     assert sending.asked == []
     assert sending.collector.acknowledged == {}
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["at_least_once", "exactly_once"])
+def test_changelog_record_that_the_client_rejects_is_not_dropped(transactional: bool) -> None:
+    """It is above the client's own limit, so no report ever comes: the handler is not asked either."""
+    sending = _Sending(transactional=transactional)
+    sending.producer.failures["produce"] = [error(TOO_LARGE)]
+    with pytest.raises(BrokerError, match=r"'producer\.message\.max\.bytes'"):
+        sending.collector.send_tracked(("counts", 0), [LOGGED])
+    assert sending.asked == []
+
+
+def test_record_larger_than_the_whole_queue_is_rejected() -> None:
+    """There never will be room for it: the worker would wait for ever."""
+    sending = _Sending(transactional=False)
+    sending.producer.room = 0
+    with pytest.raises(BrokerError, match="store 'counts'"):
+        sending.collector.send_tracked(("counts", 0), [LOGGED])
+    plain = RecordCollector(sending.collector.producer, transactional=False)
+    with pytest.raises(KafkaException, match=r"queue\.buffering\.max\.kbytes"):
+        plain.send([LOGGED])
 
 
 def test_handler_that_retries_sends_the_record_again() -> None:

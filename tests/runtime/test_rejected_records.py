@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import millpond as mp
-from tests.runtime.running import GUARANTEES, failure_of, run_until
+from millpond.state import StateFile
+from tests.runtime.running import GUARANTEES, Running, failure_of, run_until
 from tests.support import kafka
 
 LIMIT = 4_000
@@ -133,3 +134,53 @@ def test_unknown_topic_of_a_record_asks_the_handler(broker, create_topic, app_id
     assert "'no-such-topic' does not exist" in str(error)
     rows = run_until(builder.build(), broker.bootstrap_servers, app_id, tmp_path, target, 2, CONTINUE)
     assert {row.key for row in rows} == {b"a", b"c"}
+
+
+def keep(source):
+    """Keeps the inflated value of each key in a table; nothing else leaves the application."""
+    builder = mp.StreamsBuilder()
+    (
+        builder.stream(source, key=mp.String, value=mp.String)
+        .map_values(lambda text: text.partition(":")[0] * int(text.partition(":")[2]), value=mp.String)
+        .group_by_key()
+        .reduce(lambda _, new: new, store="kept")
+    )
+    return builder.build()
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("where", ["broker", "client"])
+def test_rejected_changelog_record_is_never_dropped(broker, create_topic, app_id, tmp_path, where, guarantee):
+    """Whatever the handler says: the worker ends, and with a larger limit it goes on where it was, state as changelog."""
+    source, servers = create_topic("in"), broker.bootstrap_servers
+    changelog = f"{app_id}-kept-changelog"
+    size = LIMIT * 2 if where == "broker" else 1_500_000
+    kafka.produce(servers, source, [("a", "x:10", 1_000), ("b", "y:10", 1_001)])
+    settings = {**CONTINUE, "processing.guarantee": guarantee}
+    if where == "broker":
+        settings["topic.max.message.bytes"] = str(LIMIT)
+    with Running(keep(source), servers, app_id, tmp_path, settings) as running:
+        running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 2, "both are committed")
+    kafka.produce(servers, source, [("b", f"z:{size}", 1_002)])
+    error = failure_of(keep(source), servers, app_id, tmp_path, settings)
+    limit = LIMIT if where == "broker" else 1_000_000
+    for part in (
+        "store 'kept'",
+        "key b'b'",
+        f"{size + 1} bytes",
+        f"'{changelog}'",
+        f"{limit} bytes",
+        "max.message.bytes",
+    ):
+        assert part in str(error)
+    assert kafka.committed_offsets(servers, app_id, source)[0][0] == 2
+    with StateFile(tmp_path / app_id / "w0") as file:
+        rows = dict(file.range("kept", b"", None))
+    assert [row[8:] for row in rows.values()] == [b"x" * 10, b"y" * 10]
+    kafka.alter_topic(servers, changelog, **{"max.message.bytes": "2000000"})
+    settings["producer.message.max.bytes"] = 2_000_000
+    with Running(keep(source), servers, app_id, tmp_path, settings) as running:
+        running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 3, "the large one is committed")
+    newest = {row.key: row.value for row in kafka.read(servers, changelog)}
+    assert {key: value[-1:] for key, value in newest.items()} == {b"a": b"x", b"b": b"z"}
+    assert len(newest[b"b"]) >= size

@@ -30,7 +30,7 @@ class _Target:
         self.keys += [key for key, *_ in changes]
         return [key for key, *_ in changes]
 
-    def _write(self, groups: list[Any], offsets: dict[Any, Any]) -> None:
+    def _write(self, groups: list[Any], offsets: dict[Any, Any], _provenances: dict[Any, Any]) -> None:
         self.offset = offsets["store", 0][0]
 
     def read(self, first: int, after: int) -> None:

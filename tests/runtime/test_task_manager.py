@@ -11,10 +11,11 @@ import pytest
 
 import millpond as mp
 from millpond.cli.run import command as run
-from millpond.errors import OwnershipError
+from millpond.errors import OwnershipError, TopicError
 from millpond.protocol import Role, TaskState
 from millpond.runtime.ownership import Claim, OffsetMetadata, Partition
 from millpond.runtime.start import announce, claim_everything
+from millpond.runtime.trust import digest_of
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
 from tests.runtime.worker_parts import Parts
@@ -141,7 +142,9 @@ def test_hand_over_that_is_taken_back_names_this_worker(kafka: Kafka, worker: Pa
     worker.manager.release(A, "w1")
     worker.manager.keep(A)
     worker.commit()
-    assert kafka.committed(IN_A).metadata == OffsetMetadata("w0", 1, 1_000, topology=worker.manager.topology)
+    assert kafka.committed(IN_A).metadata == OffsetMetadata(
+        "w0", 1, 1_000, topology=worker.manager.topology, changelogs=digest_of([CHANGELOG.topic])
+    )
 
 
 def test_going_back_forgets_what_is_not_committed(kafka: Kafka, worker: Parts) -> None:
@@ -257,3 +260,46 @@ def test_naming_excludes_tasks_of_another_topology(kafka: Kafka, worker: Parts) 
     _owned_by(kafka, worker, "w0")
     kafka.commit(IN_B, 1, OffsetMetadata("w0", 3, topology="other"))
     assert worker.manager.registrar.naming("w0", [A, B]) == [A]
+
+
+def _two_inputs(reset: str | None = None) -> Any:
+    builder = mp.StreamsBuilder()
+    old = builder.stream("in", key=mp.String, value=mp.String)
+    old.merge(builder.stream("new", key=mp.String, value=mp.String, reset=reset)).to("out")
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("application", "source", "start"),
+    [("latest", None, 4), ("earliest", None, 0), ("earliest", "latest", 4), ("latest", "earliest", 0)],
+)
+def test_input_new_to_a_task_starts_by_its_reset_policy(
+    kafka: Kafka, tmp_path: Path, application: str, source: str | None, start: int
+) -> None:
+    """The other input's committed offset says nothing about it; and the first commit keeps where it started."""
+    for each in range(4):
+        kafka.append("new", "n", str(each))
+    topics = {"in": 1, "new": 1, "out": 1}
+    worker = Parts(kafka, _two_inputs(source), tmp_path, topics, auto_offset_reset=application)
+    try:
+        kafka.commit(IN_A, 1, OffsetMetadata("w0", 3, topology="the one before"))
+        worker.manager.hold([A], Role.ACTIVE)
+        worker.settle()
+        new = Partition("new", 0)
+        assert worker.consumer.positions == {IN_A: 1, new: start}
+        worker.commit()
+        assert kafka.committed(new).offset == start
+    finally:
+        worker.close()
+
+
+def test_input_new_to_a_task_is_refused_where_the_reset_policy_is_none(kafka: Kafka, tmp_path: Path) -> None:
+    """There is no offset that the worker may choose by itself."""
+    worker = Parts(kafka, _two_inputs(), tmp_path, {"in": 1, "new": 1, "out": 1}, auto_offset_reset="none")
+    try:
+        kafka.commit(IN_A, 1, OffsetMetadata("w0", 3, topology="the one before"))
+        worker.manager.hold([A], Role.ACTIVE)
+        with pytest.raises(TopicError, match=r"new-0 has no committed offset and 'auto.offset.reset' is none"):
+            worker.settle()
+    finally:
+        worker.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,6 +82,7 @@ class Parts:
         collector: its output.
         producer: the client below it.
         written: what went to the state file, batch by batch: rows and offsets.
+        ahead_ms: how far the worker's wall clock is ahead of the test's.
     """
 
     def __init__(
@@ -100,11 +102,14 @@ class Parts:
         self.config = Config.of({**given, **{key.replace("_", "."): value for key, value in settings.items()}})
         cluster: Any = kafka
         plan = make_plan(topology, topics, "app")
-        environment = _environment(topology, self.config, cluster)
+        self.ahead_ms = 0
+        environment = replace(
+            _environment(topology, self.config, cluster), now_ms=lambda: int(time.time() * 1000) + self.ahead_ms
+        )
         self.state_file = StateFile(self.config.directory, StateFileOptions())
         self.written: list[tuple[list[Any], dict[Any, Any]]] = []
         self._note_writes()
-        stores = TaskStores(plan, environment, self.state_file)
+        stores = TaskStores(plan, environment, self.state_file, cluster.ranges)
         self.consumer, self.copier = (
             RenewableConsumer(lambda: Consumer(kafka)),
             RenewableConsumer(lambda: Consumer(kafka)),
@@ -114,7 +119,7 @@ class Parts:
         offsets = OffsetStore(
             errands.consumer, errands.forget_consumer, lambda: Consumer(kafka, stable=False), lambda: False, 1.0
         )
-        self.reader = ChangelogReader(lambda _: None, WorkerListener())
+        self.reader = ChangelogReader(lambda _: None, WorkerListener(), environment.now_ms)
         self.manager = TaskManager(
             plan, self.config, environment, stores, GlobalStores((), {}, environment, stores.of_builder, self.consumer, cluster),
             self.consumer, self.copier, cluster, offsets, errands, self.reader, self.producer_of,
@@ -127,10 +132,10 @@ class Parts:
     def _note_writes(self) -> None:
         write = self.state_file.write
 
-        def noting(groups: Any, offsets: Any = None) -> None:
+        def noting(groups: Any, offsets: Any = None, provenances: Any = None) -> None:
             groups = list(groups)
             self.kafka.journal.append("write state")
-            write(groups, offsets)
+            write(groups, offsets, provenances)
             self.written.append(
                 ([(store, partition, list(rows)) for store, partition, rows in groups], dict(offsets or {}))
             )
@@ -185,11 +190,19 @@ class Parts:
         """Take in answers, restore, and let complete tasks run."""
         for answer in self.manager.registrar.answers():
             self.manager.looked_up(answer)  # type: ignore[arg-type]
+        self.copy()
+        self.manager.advance()
+
+    def copy(self) -> None:
+        """Read what is new in changelogs."""
         for partition, messages, end in self.copier.read():
             if messages:
                 self.reader.records(partition, messages)
             self.reader.reached_end(partition, end)
-        self.manager.advance()
+
+    def rows(self, store: str) -> dict[bytes, bytes]:
+        """What the state file has of a store, by key without the partition."""
+        return {key[4:]: value for key, value in self.state_file.range(store, b"", None)}
 
     def process(self) -> int:
         """Read and process what is new. Output waits for the commit."""

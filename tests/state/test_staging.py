@@ -123,6 +123,7 @@ class Task:
 
     def __init__(self) -> None:
         self.headers = None
+        self.origin = self.message = None
         self.timestamp = -1
 
     def now_ms(self) -> int:
@@ -195,12 +196,21 @@ def test_write_without_a_timestamp_uses_the_records():
         assert out[0][6] == (5 if timestamp == 5 else 99)
 
 
-def test_unserializable_value_error_names_type_and_serde():
-    """The error at flush names the serde and never shows the value."""
-    store, put, _ = build("key-value", MemoryBackend())
-    put("k", "a secret")
-    with pytest.raises(SerializationError, match="Long cannot encode a value of type str"):
-        store.flush([])
+@pytest.mark.parametrize("kind", ["key-value", "window"])
+def test_unserializable_value_is_refused_when_it_is_put(kind):
+    """The error names store, key and serde and never shows the value; what was there before stays."""
+    store, put, get = build(kind, MemoryBackend())
+    put("k", 1)
+    for refused, what in (("a secret", "type str"), (2**63, "type int"), ("another", "type str")):
+        with pytest.raises(
+            SerializationError, match=f"store 's' cannot keep a value for key 'k': .*Long cannot .*{what}"
+        ) as raised:
+            put("k", refused)
+        assert str(refused) not in str(raised.value)
+    assert get("k")[0] == 1
+    out = []
+    store.flush(out)
+    assert [row[1] for row in out] == [(1).to_bytes(8, "big")]
 
 
 def test_closed_store_raises_an_error():

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 __all__ = (
     "Row",
     "admin",
+    "alter_topic",
     "committed_offsets",
     "create_topic",
     "delete_topics",
@@ -81,6 +82,15 @@ def delete_topics(bootstrap_servers: str, names: Iterable[str]) -> None:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
+
+
+def alter_topic(bootstrap_servers: str, name: str, **settings: str) -> None:
+    """Set configurations of a topic."""
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    client = admin(bootstrap_servers)
+    for future in client.incremental_alter_configs([resource]).values():
+        future.result(_TIMEOUT_S)
 
 
 def topic_names(bootstrap_servers: str, prefix: str = "") -> set[str]:

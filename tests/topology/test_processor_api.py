@@ -148,11 +148,13 @@ def test_close_is_called_when_the_task_closes() -> None:
 
 def test_an_interval_below_a_millisecond_is_refused() -> None:
     """A punctuation needs a clock that can show its interval."""
-    _, process = bind(
+    node, process = bind(
         lambda context, _: context.schedule(timedelta(microseconds=5), mp.PunctuationType.STREAM_TIME, print)
     )
+    process("k", 1, 5)
+    (error,) = node.errors
     with pytest.raises(TopologyError, match="at least a millisecond"):
-        process("k", 1, 5)
+        raise error
 
 
 class Remembering(mp.Processor[str, str, str, str]):

@@ -12,6 +12,7 @@ __all__ = (
     "StateCorrupted",
     "StateDirectoryLocked",
     "StateError",
+    "TopicChanged",
     "TopicError",
     "TopologyError",
 )
@@ -59,6 +60,10 @@ class BrokerError(MillpondError):
 
 class TopicError(BrokerError):
     """A topic is missing or has the wrong shape."""
+
+
+class TopicChanged(TopicError):
+    """A topic has partitions that the application does not read, because it began with fewer."""
 
 
 class OwnershipError(MillpondError):

@@ -20,6 +20,7 @@ _BY_ERROR = {
     "ConfigError": ("ConfigurationInvalid", "Correct spec.config."),
     "BrokerError": ("BrokerUnreachable", "Check spec.kafka.bootstrapServers, and that the brokers can be reached."),
     "TopicError": ("TopicInvalid", "Create or correct the topic."),
+    "TopicChanged": ("PartitionsUnread", ""),
     "OwnershipError": ("OwnershipLost", "See that no other application uses this applicationId."),
     "StateError": ("StateUnusable", "See the worker's log."),
     "StateDirectoryLocked": ("StateUnusable", "See the worker's log."),
@@ -27,7 +28,7 @@ _BY_ERROR = {
     "ProcessingFailed": ("ProcessingFailed", "Correct the application or set processing.exception.handler."),
 }
 #: The environment's fault rather than the revision's: another revision would fare no better.
-_NOT_THE_REVISIONS = frozenset({"BrokerUnreachable", "Unschedulable", "VolumeNotExpandable"})
+_NOT_THE_REVISIONS = frozenset({"BrokerUnreachable", "PartitionsUnread", "Unschedulable", "VolumeNotExpandable"})
 
 
 @dataclass(frozen=True)

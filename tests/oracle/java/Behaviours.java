@@ -18,7 +18,15 @@ import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.kstream.*;
+import org.apache.kafka.streams.processor.PunctuationType;
+import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
+import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.StoreBuilder;
+import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.test.TestRecord;
 
@@ -62,6 +70,7 @@ public class Behaviours {
             for (final String topic : List.of("in", "rows"))
                 inputs.put(topic, driver.createInputTopic(topic, STR.serializer(), STR.serializer()));
             final TestOutputTopic<String, String> out = driver.createOutputTopic("out", STR.deserializer(), STR.deserializer());
+            final TestOutputTopic<String, String> log = driver.createOutputTopic("app-s-changelog", STR.deserializer(), STR.deserializer());
             for (int i = 0; i < RECORDS; i++) {
                 final String topic = dice.roll(3) == 0 ? "rows" : "in";
                 final int k = dice.roll(6);
@@ -75,6 +84,9 @@ public class Behaviours {
                 text.append(topic).append(' ').append(key).append(' ').append(value).append(' ').append(timestamp).append('\n');
                 for (final TestRecord<String, String> r : out.readRecordsToList())
                     text.append("  ").append(r.key()).append(' ').append(r.value()).append(' ').append(r.timestamp()).append('\n');
+                if (caching && description.contains("(stores: [s])"))
+                    for (final TestRecord<String, String> r : log.readRecordsToList())
+                        text.append("  s: ").append(r.key()).append(' ').append(r.value()).append(' ').append(r.timestamp()).append('\n');
             }
         }
         return text.toString();
@@ -136,6 +148,56 @@ public class Behaviours {
 
     static KGroupedTable<String, String> regroup(final KTable<String, String> t) {
         return t.groupBy((k, v) -> KeyValue.pair(letter(v), v), g());
+    }
+
+    /** Says where the record at hand came from. */
+    static class Origin<K, V> extends ContextualFixedKeyProcessor<K, V, String> {
+        @Override
+        public void process(final FixedKeyRecord<K, V> record) {
+            final String from = context().recordMetadata().map(m -> m.topic() + m.partition() + "/" + m.offset()).orElse("nowhere");
+            context().forward(record.withValue(record.value() + " from " + from));
+        }
+    }
+
+    /** Forwards a record, then an earlier one, then the record again. */
+    static class Thrice extends ContextualFixedKeyProcessor<String, String, String> {
+        @Override
+        public void process(final FixedKeyRecord<String, String> record) {
+            context().forward(record);
+            context().forward(record.withTimestamp(Math.max(0, record.timestamp() - 60)));
+            context().forward(record);
+        }
+    }
+
+    /** Writes into store "s" from records, from records with another timestamp, and from a punctuator. */
+    static class Writer extends ContextualProcessor<String, String, String, String> {
+        private KeyValueStore<String, String> store;
+        @Override
+        public void init(final ProcessorContext<String, String> context) {
+            super.init(context);
+            store = context.getStateStore("s");
+            context.schedule(Duration.ofMillis(100), PunctuationType.STREAM_TIME, now -> {
+                store.put("p", "at " + now);
+                context.forward(new Record<>("p", "tick", now + 3));
+            });
+        }
+        @Override
+        public void process(final Record<String, String> record) {
+            final String key = record.key() == null ? "n" : record.key();
+            store.put("first", key);
+            store.put(key, record.value());
+            context().forward(record.withKey(key).withTimestamp(record.timestamp() / 2));
+            store.put("first", key + "!");
+        }
+    }
+
+    /** Writes what a Writer forwards. */
+    static class Second extends ContextualProcessor<String, String, String, String> {
+        @Override
+        public void process(final Record<String, String> record) {
+            context().<KeyValueStore<String, String>>getStateStore("s").put(record.key() + "2", record.value());
+            context().forward(record);
+        }
     }
 
     static Map<String, BiConsumer<StreamsBuilder, Boolean>> cases() {
@@ -205,6 +267,28 @@ public class Behaviours {
             (k, v) -> v == null || digit(v) > 6 ? null : "k" + digit(v), (v, r) -> v + r)));
         c.put("global_left_join", (b, h) -> out(in(b).leftJoin(b.globalTable("rows", Consumed.with(STR, STR)),
             (k, v) -> v == null || digit(v) > 6 ? null : "k" + digit(v), (v, r) -> v + r)));
+        c.put("siblings", (b, h) -> {
+            final KStream<String, String> s = in(b);
+            s.to("out", Produced.with(STR, STR));
+            s.mapValues(v -> v + "-mapped").to("out", Produced.with(STR, STR));
+            s.filter((k, v) -> small(v)).to("out", Produced.with(STR, STR));
+            s.to("out", Produced.with(STR, STR));
+        });
+        c.put("origin_of_table", (b, h) -> out(rows(b, h).toStream().processValues(Origin::new)));
+        c.put("origin_of_windows", (b, h) -> out(in(b).groupByKey(g()).windowedBy(size(60, 25, 10)).count(win(Serdes.Long(), h)).toStream()
+            .processValues(Origin<Windowed<String>, Long>::new).selectKey((k, v) -> k.key() + "@" + k.window().start())));
+        c.put("origin_of_suppressed", (b, h) -> out(rows(b, h)
+            .suppress(Suppressed.untilTimeLimit(Duration.ofMillis(70), Suppressed.BufferConfig.unbounded())).toStream().processValues(Origin::new)));
+        c.put("origin_of_two_tables", (b, h) -> out(rows(b, h).filter((k, v) -> small(v), kv("kept", h)).toStream().processValues(Origin::new)));
+        c.put("topic_by_origin", (b, h) -> rows(b, h).toStream()
+            .to((k, v, r) -> "rows".equals(r.topic()) && r.offset() % 2 == 0 ? "out" : "other", Produced.with(STR, STR)));
+        c.put("windows_put_again", (b, h) -> outWindowed(in(b).processValues(Thrice::new).groupByKey(g()).windowedBy(size(50, 50, 200))
+            .count(win(Serdes.Long(), h))));
+        c.put("store_of_processors", (b, h) -> {
+            final StoreBuilder<KeyValueStore<String, String>> s = Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("s"), STR, STR);
+            b.addStateStore(h ? s.withCachingEnabled() : s);
+            in(b).process(Writer::new, "s").process(Second::new, "s").to("out", Produced.with(STR, STR));
+        });
         return c;
     }
 }

@@ -78,8 +78,10 @@ nearest one.
 What the guarantees rest on cannot be set: `group.id`, `transactional.id`, `isolation.level`, `enable.auto.commit`,
 `enable.idempotence`, `acks`, `partitioner` and a few more. The error says why.
 
-Topic configuration for internal topics has the prefix `topic.`, as in `topic.min.insync.replicas`. An application's
-own settings have the prefix `app.`; its processors read them from their context.
+Topic configuration for internal topics has the prefix `topic.`, as in `topic.min.insync.replicas`. It goes over millpond's
+defaults, also those of repartition topics (`topic.segment.bytes`, `topic.retention.ms`), when a topic is created; repartition
+topics are never compacted and keep event time, and the changelog of a window store is kept at least as long as its windows. An
+application's own settings have the prefix `app.`; its processors read them from their context.
 
 ## Secrets
 

@@ -30,12 +30,14 @@ from millpond.serdes import Serde
 from millpond.topology import (
     Body,
     FixedKeyProcessorSupplier,
+    Processor,
     ProcessorSupplier,
     StreamPartitioner,
     TopicNameExtractor,
 )
 from millpond.topology.naming import validate_name
 from millpond.topology.processor_body import ProcessorBody, check_supplier
+from millpond.topology.suppliers import check_supply
 
 if TYPE_CHECKING:
     from millpond.dsl.ktable import KTable
@@ -278,7 +280,9 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             value: serde of the values it forwards.
             name: name of the node.
         """
-        check_supplier("process_values()", supplier)
+        if not isinstance(supplier, type) or not issubclass(supplier, Processor):
+            check_supplier("process_values()", supplier)
+        check_supply(name or "process_values()", supplier, fixed_key=True)
         check_stores("process_values()", stores)
         return self._process(supplier, "KSTREAM-PROCESSVALUES-", stores, name, self._key, value)
 

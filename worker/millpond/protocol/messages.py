@@ -98,7 +98,7 @@ class SubtopologySummary(msgspec.Struct, frozen=True):
     stores: tuple[str, ...] = ()
     """Names of its stores."""
     sources: dict[str, int] = {}
-    """Real names of its source topics, with their partition counts."""
+    """Real names of its source topics, a pattern as `/pattern/`, each with the number of tasks that read it."""
 
 
 class TopologySummary(msgspec.Struct, frozen=True):

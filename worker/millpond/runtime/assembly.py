@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -21,11 +21,13 @@ from .environment import Environment
 from .errands import Errands
 from .global_state import GlobalStores
 from .handlers import Handlers
+from .lost_changelogs import check_changelogs
 from .plan import Plan, make_plan
 from .renewable import RenewableConsumer
 from .restore import ChangelogReader
 from .task_manager import TaskManager
 from .task_stores import TaskStores
+from .topic_watch import TopicWatch
 from .waiting import Waiting
 
 __all__ = ("Assembly", "assemble")
@@ -33,6 +35,8 @@ __all__ = ("Assembly", "assemble")
 log = logging.getLogger(__name__)
 
 _KNOWN_S = 2.0
+#: Kafka's default for `metadata.max.age.ms`.
+_METADATA_MAX_AGE_MS = 300_000
 #: Questions to Kafka at a time beside the loop; each has a connection of its own.
 _ERRANDS = 3
 
@@ -52,6 +56,8 @@ class Assembly:
     offset_committer: OffsetCommitter | None
     """Commits offsets by themselves, under at_least_once; None where the transaction does."""
     manager: TaskManager
+    watch: TopicWatch
+    """Notices new partitions of inputs, and new topics that match a pattern."""
 
     def close(self) -> None:
         """Let go of tasks, disk and brokers."""
@@ -87,17 +93,30 @@ def assemble(
     patience = timedelta(milliseconds=config.task_timeout_ms)
     cluster = Cluster(config.admin_settings(), patience=patience, stopping=stopping, waiting=waiting)
     existing = cluster.topics()
-    plan = make_plan(
-        topology,
-        existing,
-        config.application_id,
-        topic_config=config.topic,
-        additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
-        dead_letter_topic=config.errors_dead_letter_queue_topic_name,
-    )
+
+    def planned(topics: Mapping[str, int]) -> Plan:
+        return make_plan(
+            topology,
+            topics,
+            config.application_id,
+            topic_config=config.topic,
+            additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
+            dead_letter_topic=config.errors_dead_letter_queue_topic_name,
+        )
+
+    plan = planned(existing)
     state_file = _open_state(config)
+    errands = Errands("millpond-registrar", _ERRANDS, lambda: make_asker(config, on_error))
+    offsets = OffsetStore(
+        errands.consumer,
+        errands.forget_consumer,
+        lambda: make_asker(config, on_error, stable=False),
+        stopping,
+        config.task_timeout_ms / 1000,
+    )
     try:
-        cluster.ensure(plan.internal, existing, config.replication_factor)
+        newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
+        cluster.ensure(plan.internal, newest, config.replication_factor)
     except BaseException:
         state_file.close()
         raise
@@ -115,15 +134,7 @@ def assemble(
         offset_committer = OffsetCommitter(consumer)
     logged = {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()}
     copier = RenewableConsumer(lambda: _knowing(make_consumer(config, None, on_error, COPY_AHEAD_KIB), logged))
-    errands = Errands("millpond-registrar", _ERRANDS, lambda: make_asker(config, on_error))
-    offsets = OffsetStore(
-        errands.consumer,
-        errands.forget_consumer,
-        lambda: make_asker(config, on_error, stable=False),
-        stopping,
-        config.task_timeout_ms / 1000,
-    )
-    stores = TaskStores(plan, environment, state_file)
+    stores = TaskStores(plan, environment, state_file, cluster.ranges)
     for each in topology.global_stores:
         stores.add_global(environment.complete(each.store))
     global_stores = GlobalStores(
@@ -132,7 +143,9 @@ def assemble(
     manager = TaskManager(
         plan, config, environment, stores, global_stores, consumer, copier, cluster, offsets, errands, reader, fencing
     )
-    return Assembly(cluster, plan, environment, state_file, consumer, copier, offset_committer, manager)
+    interval_s = int(config.admin_settings().get("metadata.max.age.ms", _METADATA_MAX_AGE_MS)) / 1000
+    watch = TopicWatch(plan, planned, lambda: errands.run(cluster.look), interval_s, waiting)
+    return Assembly(cluster, plan, environment, state_file, consumer, copier, offset_committer, manager, watch)
 
 
 def _knowing(consumer: Consumer, topics: Iterable[str]) -> Consumer:

@@ -6,6 +6,8 @@ and processes the same records again with care: each outgoing record travels in 
 with the source record it came from. A record that is refused then is known, and the handler (KIP-210) is asked. Once
 everything is through that had been processed at the first refusal, the worker is fast again.
 
+A changelog record is nobody's to drop: no handler is asked about one, and the worker ends (see `rejected_changelog.py`).
+
 Under exactly_once a refusal spoils the whole transaction. So the record is remembered, the worker goes back once
 more, and this time the handler is asked instead of the broker.
 """
@@ -24,6 +26,7 @@ from .collector import RecordCollector, timestamped
 from .context import Outgoing, TaskContext
 from .handlers import Handlers, Result
 from .ownership import Partition
+from .rejected_changelog import RecordLimits, changelog_rejected
 
 __all__ = ("CAREFUL_RECORDS", "CarefulCollector", "Refusals", "SourcedRow")
 
@@ -63,6 +66,12 @@ class SourcedRow(tuple[Any, ...]):  # noqa: SLOT001 - a tuple of varying length 
     context: TaskContext | None = None
     message: Message | None = None
     identity: tuple[Any, ...] = ()
+
+
+class _LoggedRow(tuple[Any, ...]):  # noqa: SLOT001 - a tuple of varying length can have no slots
+    """A changelog row that knows its store."""
+
+    store: str = ""
 
 
 class Refusals:
@@ -173,8 +182,10 @@ class CarefulCollector(RecordCollector):
         refusals: Refusals,
         handlers: Handlers,
         contexts: Callable[[], Iterable[TaskContext]],
+        limits: RecordLimits,
     ) -> None:
         super().__init__(producer, transactional=transactional)
+        self._limits = limits
         self.outbox = _SourcedOutbox(contexts)
         self._refusals = refusals
         self._handlers = handlers
@@ -192,16 +203,35 @@ class CarefulCollector(RecordCollector):
             self._send_one(row)
         self.producer.poll(0)
 
+    def send_tracked(self, key: Any, rows: list[Outgoing]) -> None:
+        """As the fast one does, but each row by itself.
+
+        Raises:
+            BrokerError: the client rejects a row.
+        """
+        self.ensure_transaction()
+        last = rows[-1]
+        rows[-1] = (*last[:4], self._tracker(key), *last[5:])
+        for row in rows:
+            logged = _LoggedRow(row)
+            logged.store = key[0]
+            self._send_one(logged)
+        self.producer.poll(0)
+
     def _send_one(self, row: Outgoing) -> None:
         reported = timestamped((*row[:4], self._report(row), *row[5:]))
+        was_empty = False
         while True:
             try:
-                self.producer.produce(*reported)
-            except BufferError:
-                self.producer.poll(_SETTLE_STEP_S)
+                try:
+                    self.producer.produce(*reported)
+                except BufferError:
+                    was_empty = self.await_room(was_empty)
+                    continue
             except KafkaException as error:
                 if error.args[0].code() not in _REFUSING:
                     raise
+                self._check_may_drop(row, error.args[0], by_client=True)
                 self._refusals.found()
                 self._ask(row, error)
                 return
@@ -248,19 +278,18 @@ class CarefulCollector(RecordCollector):
         for row, error in reports:
             if error.code() not in _REFUSING:
                 raise KafkaException(error)
-            if not isinstance(row, SourcedRow):
-                cure = "Raise 'max.message.bytes' of the topic, or keep less under one key."
-                if error.code() == KafkaError.INVALID_TIMESTAMP:
-                    cure = "Check the timestamps of the input, and 'message.timestamp.after.max.ms' of the topic."
-                raise BrokerError(
-                    f"{_described(row)} was refused ({error.str()}): the state could not be restored without it. "
-                    f"Nothing of it is committed. {cure}"
-                )
+            self._check_may_drop(row, error, by_client=False)
             if self._transactional:
+                assert isinstance(row, SourcedRow)
                 self._refusals.add(row, error)
                 raise KafkaException(error)
             self._refusals.found()
             self._ask(row, KafkaException(error))
+
+    def _check_may_drop(self, row: Outgoing, error: KafkaError, *, by_client: bool) -> None:
+        """Raise BrokerError for a changelog record: the state could not be restored without it."""
+        if isinstance(row, _LoggedRow):
+            raise changelog_rejected(row.store, row, error, self._limits, by_client=by_client)
 
     def _ask(self, row: Outgoing, error: Exception) -> None:
         """Ask the production handler about a refused row.

@@ -86,6 +86,12 @@ def _check_topics(cluster: Cluster, plan: Plan) -> None:
     existing = cluster.topics()
     wanted = {*plan.partitions, *(topic.name for topic in plan.internal)}
     gone = sorted(topic for topic in wanted if topic not in existing)
+    lost = [topic for topic in gone if topic in {log for logs in plan.changelogs.values() for log in logs.values()}]
+    if lost and lost[0] not in plan.partitions:
+        raise BrokerError(
+            f"changelog '{lost[0]}' is gone: it was deleted while the application ran, and with it the state. Restore it with "
+            f"its content, or run 'millpond reset' to process the inputs from the beginning."
+        )
     if gone:
         raise BrokerError(
             f"topic '{gone[0]}' is gone: it was deleted while the application ran. Make it again, and if its "

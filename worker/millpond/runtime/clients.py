@@ -18,6 +18,7 @@ from .config import Config
 __all__ = (
     "COPY_AHEAD_KIB",
     "READ_AHEAD_KIB",
+    "largest_record",
     "log",
     "make_asker",
     "make_consumer",
@@ -42,6 +43,8 @@ quick_retries: dict[str, Any] = {
 #: 100,000 records is met first where records are small.
 READ_AHEAD_KIB = 16 * 1024
 COPY_AHEAD_KIB = 16 * 1024
+#: librdkafka's default of `message.max.bytes`.
+_LARGEST_RECORD = 1_000_000
 
 
 def make_consumer(
@@ -98,6 +101,11 @@ def make_asker(config: Config, on_error: Callable[[KafkaError], None], *, stable
         "error_cb": on_error,
     }
     return Consumer(dict(config.consumer_settings(defaults=quick_retries, fixed=fixed)), logger=log)
+
+
+def largest_record(config: Config) -> int:
+    """The most bytes, key and value together, that the producer takes as one record."""
+    return int(config.producer_settings(defaults={"message.max.bytes": _LARGEST_RECORD})["message.max.bytes"])
 
 
 def make_producer(

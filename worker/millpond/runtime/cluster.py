@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -20,11 +20,14 @@ from .clients import log as client_log
 from .lifelines import answers
 from .ownership import Partition
 from .plan import TopicSpec
+from .topic_facts import TopicFacts, ask_configs, ask_ids, delete_retention_ms
 from .waiting import Waiting
 
 __all__ = ("Cluster",)
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _TRY_S = 5.0
 _PAUSE_S = 0.05
@@ -79,7 +82,7 @@ class Cluster:
         given: dict[str, Any] = {**self._settings, "error_cb": self._noted}
         return AdminClient(given, logger=client_log)
 
-    def _unanswered(self) -> None:
+    def unanswered(self) -> None:
         """A question that passes was not answered: one that was before may never be again (see `lifelines.py`)."""
         if self._answered:
             self._admin, self._answered = self._connected(), False
@@ -103,7 +106,7 @@ class Cluster:
                 unreachable = self._unreachable(error.args[0])
                 if self._stopping() or time.monotonic() >= deadline or not _passes(error):
                     raise unreachable from error
-                self._unanswered()
+                self.unanswered()
                 self._waiting.begins("brokers", unreachable)
                 if not warned:
                     log.warning("waiting for Kafka at %s: %s", self._servers, error.args[0].str())
@@ -114,6 +117,14 @@ class Cluster:
                 counts = {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
                 self._counts = counts
                 return dict(counts)
+
+    def look(self) -> dict[str, int] | None:
+        """Every topic with its partition count, None when no broker answers at once. Safe from any thread."""
+        try:
+            listing = self._admin.list_topics(timeout=_TRY_S)
+        except KafkaException:
+            return None
+        return {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
 
     def _noted(self, error: KafkaError) -> None:
         code = error.code()
@@ -204,26 +215,76 @@ class Cluster:
         if not partitions:
             return {}
         wanted = list(partitions)
+
+        def ask() -> dict[Partition, tuple[int, int]]:
+            first = self._list_offsets(wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+            end = self._list_offsets(wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+            return {each: (first[each], end[each]) for each in wanted}
+
+        return self._patiently(ask, "where topics begin and end")
+
+    def facts(self, topics: Collection[str]) -> dict[str, TopicFacts]:
+        """What each of these topics is. Safe from any thread.
+
+        Raises:
+            BrokerError: nobody answered in time, or there is no such topic.
+        """
+        if not topics:
+            return {}
+
+        def ask() -> dict[str, TopicFacts]:
+            admin = self._admin
+            ids = ask_ids(admin, topics, _TRY_S)
+            configs = ask_configs(admin, topics, _TRY_S)
+            return {name: TopicFacts(ids[name], delete_retention_ms(configs.get(name))) for name in topics}
+
+        return self._patiently(ask, "what topics are")
+
+    def max_message_bytes(self, topic: str) -> int | None:
+        """The largest batch, in bytes, that a topic takes; None where that cannot be found out now."""
+        try:
+            found = ask_configs(self._admin, [topic], _TRY_S).get(topic, {}).get("max.message.bytes")
+        except KafkaException:
+            return None
+        return None if found is None else int(found)
+
+    def _patiently(self, ask: Callable[[], T], what: str) -> T:
+        """Ask until there is an answer.
+
+        Raises:
+            BrokerError: nobody answered within the patience, or the answer is a refusal.
+        """
         deadline = time.monotonic() + self._patience_s
         unknown_until = time.monotonic() + _UNKNOWN_S
         while True:
             try:
-                first = self._list_offsets(wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-                end = self._list_offsets(wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+                answer = ask()
             except KafkaException as error:
                 code = error.args[0].code()
                 passing = _passes(error) or (code in _UNKNOWN and time.monotonic() < unknown_until)
                 if self._stopping() or not passing or time.monotonic() >= deadline:
                     raise BrokerError(
-                        f"cannot read where topics begin and end: {error.args[0].str()}. Check that the brokers are up."
+                        f"cannot read {what}: {error.args[0].str()}. Check that the brokers are up."
                     ) from error
                 # The client keeps to the leaders it knew until all topics are looked up again.
                 if not answers(self._admin, None, _TRY_S):
-                    self._unanswered()
+                    self.unanswered()
                 time.sleep(_PAUSE_S)
             else:
                 self._answered = True
-                return {each: (first[each], end[each]) for each in wanted}
+                return answer
+
+    def ask_ends(self, partitions: Collection[Partition]) -> dict[Partition, Future[Any]]:
+        """Ask for the offsets after the last committed records, without waiting; each result has it as `offset`."""
+        asked = self._admin.list_offsets(
+            {
+                TopicPartition(each.topic, each.partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+                for each in partitions
+            },
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=_TRY_S,
+        )
+        return {Partition(each.topic, each.partition): found for each, found in asked.items()}
 
     def _list_offsets(self, partitions: Sequence[Partition], spec: OffsetSpec) -> dict[Partition, int]:
         admin = self._admin  # another one may take its place meanwhile: this one has to live until it has answered
@@ -243,7 +304,7 @@ class Cluster:
         if not all(future.done() for future in self._purging):
             return False
         if any(future.exception() for future in self._purging):
-            self._unanswered()
+            self.unanswered()
         self._purging = []
         if not positions:
             return False

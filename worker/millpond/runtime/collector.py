@@ -73,15 +73,37 @@ class RecordCollector:
             rows = list(map(timestamped, rows))
         produce = self.producer.produce
         remaining = iter(rows)
+        was_empty = False
         while True:
             try:
                 deque(starmap(produce, remaining), maxlen=0)
                 break
             except BufferError:
-                rows = rows[_taken(rows, remaining) - 1 :]
+                taken = _taken(rows, remaining)
+                rows = rows[taken - 1 :]
                 remaining = iter(rows)
-                self.producer.poll(_ROOM_WAIT_S)
+                was_empty = self.await_room(was_empty and taken == 1)
         self.producer.poll(0)
+
+    def await_room(self, was_empty: bool) -> bool:
+        """Wait a little for room in the producer's queue.
+
+        Args:
+            was_empty: the queue was empty before this very record was rejected for lack of room.
+
+        Returns:
+            whether the queue is empty now.
+
+        Raises:
+            KafkaException: there was all the room that there is, and the record needs more.
+        """
+        if was_empty:
+            raise KafkaException(
+                KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "larger than the producer's 'queue.buffering.max.kbytes'")
+            )
+        is_empty = not len(self.producer)
+        self.producer.poll(_ROOM_WAIT_S)
+        return is_empty
 
     def ensure_transaction(self) -> None:
         """Begin a transaction unless one is open or none is wanted."""

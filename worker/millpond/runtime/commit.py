@@ -69,15 +69,19 @@ class Commit:
         rows: what to write to the state file once the offsets are committed.
         released: tasks that it hands over to their next owners.
         started: monotonic seconds.
+        started_ms: the same by the wall clock, in epoch milliseconds.
     """
 
-    __slots__ = ("offsets", "released", "rows", "started")
+    __slots__ = ("offsets", "released", "rows", "started", "started_ms")
 
-    def __init__(self, offsets: Offsets, rows: list[SealedRows], released: Sequence[TaskId] = ()) -> None:
+    def __init__(
+        self, offsets: Offsets, rows: list[SealedRows], released: Sequence[TaskId] = (), started_ms: int = 0
+    ) -> None:
         self.offsets = offsets
         self.rows = rows
         self.released = released
         self.started = time.monotonic()
+        self.started_ms = started_ms
 
 
 class OffsetSink(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from .assembly import Assembly
 from .collector import RecordCollector
@@ -11,6 +12,7 @@ from .config import Config
 from .garbage import GarbageCollector
 from .listeners import CommitStats, WorkerListener
 from .metrics import WorkerMetrics
+from .restore import Restoration
 from .task import CommitRows
 
 __all__ = ("Committer",)
@@ -23,6 +25,8 @@ _MEASURE_EVERY = 2_000
 #: Brokers forget offsets, and whose they are, when nothing was committed for days (`offsets.retention.minutes`), however
 #: alive the worker is: it is no member of the group. So idle tasks are committed as well, this often.
 _REFRESH_S = 600.0
+#: How old the time beside an unchanged store on disk may become, in milliseconds.
+_STAMP_MS = 60_000
 
 
 class Committer:
@@ -46,6 +50,7 @@ class Committer:
         self._cluster, self._plan, self._manager = assembly.cluster, assembly.plan, assembly.manager
         self._consumer = assembly.consumer
         self._cache_bytes = assembly.environment.cache_bytes
+        self._now_ms = assembly.environment.now_ms
         self._config = config
         self._interval_s = config.commit_interval_ms / 1000
         self._collector = collector
@@ -163,7 +168,7 @@ class Committer:
             manager.releasing(released)
         self._collector.drain()
         self._collector.ensure_transaction()
-        self._pipeline.begin(Commit(offsets, rows, [held.id for held in released]))
+        self._pipeline.begin(Commit(offsets, rows, [held.id for held in released], self._now_ms()))
 
     def _completed(self, commit: Commit) -> None:
         """The broker has it: write the state, tell who wants to know, purge."""
@@ -193,19 +198,45 @@ class Committer:
                 self._purgeable.clear()
 
     def _write(self, commit: Commit) -> None:
-        acknowledged = self._collector.acknowledged
-        for backend in self._manager.stores.backends:
+        stores = self._manager.stores
+        for backend in stores.backends:
             groups = []
             written = {}
+            provenances = {}
             for store, rows, metadata in commit.rows:
-                if self._manager.stores.backend(store.name) is backend and (rows or rows.ranges):
-                    key = (store.name, store.partition)
-                    groups.append((store.name, store.partition, rows))
-                    written[key] = (acknowledged.get(key), metadata)
+                if stores.backend(store.name) is not backend:
+                    continue
+                key = (store.name, store.partition)
+                source = stores.source(*key)
+                changed = bool(rows or rows.ranges)
+                if not changed and (source is None or not self._stamp_is_old(commit, source, backend, key)):
+                    continue
+                groups.append((*key, rows))
+                written[key] = (self._offset(commit, source, backend, key), metadata)
+                if source is not None:
+                    provenances[key] = source.provenance(commit.started_ms)
             if groups:
-                backend.write(groups, written)
+                backend.write(groups, written, provenances)
         for store, _, _ in commit.rows:
             store.committed()
+
+    def _offset(self, commit: Commit, source: Restoration | None, backend: Any, key: tuple[str, int]) -> int | None:
+        """Where a store stands in its changelog after the commit; None when it has none."""
+        if source is None:
+            return None
+        if source.bounded:
+            # Its changelog is the task's input.
+            return commit.offsets[source.source][0]
+        offset = self._collector.acknowledged.get(key)
+        known: int | None = backend.offset(*key) if offset is None else offset
+        return known
+
+    def _stamp_is_old(self, commit: Commit, source: Restoration, backend: Any, key: tuple[str, int]) -> bool:
+        """Whether to write down that nothing has changed: rows count as old as the time beside them."""
+        known = backend.provenance(*key)
+        if source.bounded and source.source in commit.offsets:
+            return bool(backend.offset(*key) != commit.offsets[source.source][0])
+        return known is not None and commit.started_ms - known.as_of_ms > _STAMP_MS
 
     def finish(self, deadline: float, wait_s: float) -> bool:
         """Wait for the commit in flight until the deadline (monotonic seconds); whether none is left."""

@@ -6,10 +6,10 @@ directly, several through one loop, none through a no-op. After this nothing loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from millpond.errors import BrokerError, MillpondError, OwnershipError, ProcessingFailed, StateError, TopologyError
+from millpond.errors import BrokerError, OwnershipError, ProcessingFailed, StateError, TopologyError
 from millpond.topology import Body, ProcessorNode, SinkNode, SourceNode
 
 from .context import TaskContext
@@ -38,12 +38,15 @@ class NodeBinding:
         stores: Mapping[str, Any],
         handlers: Handlers,
         hooks: TaskHooks,
+        global_stores: Collection[str] = (),
     ) -> None:
         self.name = name
         self.task = task
         self.forward = fan_out(tuple(children.values()))
         self._children = children
         self._stores = stores
+        self._global_stores = global_stores
+        self.initialisers: list[Callable[[], None]] = []
         self._handlers = handlers
         self._hooks = hooks
 
@@ -73,6 +76,14 @@ class NodeBinding:
                 f"for example with stores=['{name}'] where the processor is added."
             ) from None
 
+    def is_global(self, store: str) -> bool:
+        """Whether a store is global, so that only its own processor may write it."""
+        return store in self._global_stores
+
+    def on_init(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when all nodes are bound, parents before children."""
+        self.initialisers.append(callback)
+
     def failed(self, error: Exception, key: Any, value: Any, timestamp: int) -> None:
         """User code raised: ask the processing handler. Returning drops the record.
 
@@ -92,14 +103,16 @@ class NodeBinding:
 
     def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:
         """Call `callback(now)` every `interval_ms` of wall-clock or stream time; its errors go to the handler."""
+        task = self.task
 
         def guarded(now_ms: int) -> None:
+            before, task.timestamp = task.timestamp, now_ms
             try:
                 callback(now_ms)
-            except MillpondError:
-                raise
             except Exception as error:
                 self.failed(error, None, None, now_ms)
+            finally:
+                task.timestamp = before
 
         return self._hooks.schedule(interval_ms, wall_clock, guarded)
 
@@ -177,36 +190,53 @@ def compile_graph(
     task: TaskContext,
     environment: Environment,
     remembered: Mapping[str, int],
+    order: Sequence[str],
 ) -> tuple[dict[str, Forward], TaskHooks]:
-    """Bind every node of a sub-topology for one task.
+    """Bind every node of a sub-topology for one task, and then initialise its processors, parents first.
 
     Args:
         processors: in topological order, parents first.
         stores: the task's store instances by name; a node sees only those connected to it.
         global_stores: the worker's global stores by name; every node sees them.
         remembered: integers of the task's nodes, as committed last.
+        order: names of the nodes as they were added to the topology: children get a record in this order.
 
     Returns:
         The entry function of each source by its node name, and what its nodes ask to be called for.
     """
     hooks = TaskHooks(task, remembered)
     children: dict[str, dict[str, Forward]] = {}
+    bound: list[NodeBinding] = []
 
     def adopt(name: str, parents: tuple[str, ...], forward: Forward) -> None:
         for parent in parents:
             children.setdefault(parent, {})[name] = forward
 
-    order = {name: rank for rank, name in enumerate([node.name for node in processors] + [node.name for node in sinks])}
+    ranks = {name: rank for rank, name in enumerate(order)}
 
     def offspring(name: str) -> dict[str, Forward]:
-        # Children in the order they were added to the topology, as Kafka Streams forwards to them.
-        return dict(sorted(children.get(name, {}).items(), key=lambda item: order[item[0]]))
+        return dict(sorted(children.get(name, {}).items(), key=lambda item: ranks[item[0]]))
 
+    reads_origin: set[str] = set()
     for sink in sinks:
         adopt(sink.name, sink.parents, bind_sink(sink, task, environment))
+        if not isinstance(sink.topic, str):
+            reads_origin.add(sink.name)
     for node in reversed(processors):
         connected = {**global_stores, **{name: stores[name] for name in node.stores if name in stores}}
-        binding = NodeBinding(node.name, task, offspring(node.name), connected, environment.handlers, hooks)
+        binding = NodeBinding(
+            node.name, task, offspring(node.name), connected, environment.handlers, hooks, global_stores.keys()
+        )
         body: Body = node.body
+        below = reads_origin.intersection(children.get(node.name, ()))
+        if below or getattr(body, "reads_origin", False):
+            reads_origin.add(node.name)
+        if below:
+            for name in connected.keys() - global_stores.keys():
+                connected[name].keep_origins()
         adopt(node.name, node.parents, body.bind(binding))
+        bound.append(binding)
+    for binding in reversed(bound):
+        for initialise in binding.initialisers:
+            initialise()
     return {source.name: fan_out(tuple(offspring(source.name).values())) for source in sources}, hooks

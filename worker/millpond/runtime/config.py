@@ -37,6 +37,7 @@ from millpond.runtime.config_values import (
     as_topic,
     as_url,
     as_worker,
+    shown_default,
 )
 from millpond.runtime.handlers import Handler, fail_on_error
 
@@ -471,26 +472,8 @@ def _described(one: Field[Any]) -> Setting:
     key = one.metadata["key"]
     shown = one.metadata["shown"]
     if shown is None:
-        shown = _shown(key, one.default)
+        shown = shown_default(key, one.default)
     return Setting(key, one.name, shown, one.metadata["doc"], one.metadata["parse"], key in REQUIRED)
-
-
-def _shown(key: str, default: object) -> str:
-    """A default the way a person would write it; what is shown can be written."""
-    if default is None or default in ("", ()):
-        return ""
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, int) and default > 0:
-        units = _DURATIONS if key.endswith(".ms") else _SIZES if key.endswith(".bytes") else ()
-        for unit, size in units:
-            if default % size == 0:
-                return f"{default // size}{unit}"
-    return str(default)
-
-
-_DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
-_SIZES = (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))
 
 
 def _attribute(key: str) -> str:

@@ -42,6 +42,7 @@ __all__ = (
     "import_object",
     "is_secret",
     "nearest",
+    "shown_default",
 )
 
 Parser = Callable[[Any], Any]
@@ -357,3 +358,21 @@ def _range(low: int, high: int | None, besides: tuple[int, ...]) -> str:
 def _either(names: tuple[str, ...]) -> str:
     quoted = [f"'{name}'" for name in names]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def shown_default(key: str, default: object) -> str:
+    """A default the way a person would write it; what is shown can be written."""
+    if default is None or default in ("", ()):
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, int) and default > 0:
+        units = _SHOWN_DURATIONS if key.endswith(".ms") else _SHOWN_SIZES if key.endswith(".bytes") else ()
+        for unit, size in units:
+            if default % size == 0:
+                return f"{default // size}{unit}"
+    return str(default)
+
+
+_SHOWN_DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+_SHOWN_SIZES = (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))

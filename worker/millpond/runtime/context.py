@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
+from millpond.state import RecordContext
 from millpond.topology import TaskId
 
 __all__ = ("Outgoing", "TaskContext", "headers_of", "wall_clock_ms")
@@ -40,6 +41,7 @@ class TaskContext:
         task_id: which task.
         application_id: the application's id, the prefix of its internal topics.
         message: the source record being processed; None in punctuators and flushes.
+        origin: the source record of what is forwarded, where that is not `message`: a flushed cache or a suppressed change.
         headers: the headers a forwarded record carries, None for none.
         stream_time: the highest timestamp processed, epoch ms, -1 when unknown.
         timestamp: of the record at hand, epoch ms.
@@ -57,6 +59,7 @@ class TaskContext:
         "dropped",
         "headers",
         "message",
+        "origin",
         "outbox",
         "stream_time",
         "task_id",
@@ -76,6 +79,7 @@ class TaskContext:
         self.config = config
         self.outbox = outbox
         self.message: Message | None = None
+        self.origin: Message | RecordContext | None = None
         self.headers: Headers | None = None
         self.stream_time = -1
         self.timestamp = -1
@@ -86,17 +90,24 @@ class TaskContext:
     @property
     def topic(self) -> str | None:
         """The real topic of the record at hand, None when there is none."""
-        return None if self.message is None else self.message.topic()
+        source = self.message if self.origin is None else self.origin
+        return None if source is None else source.topic if isinstance(source, RecordContext) else source.topic()
 
     @property
     def partition(self) -> int:
         """The partition of the record at hand; without one, the task's."""
-        return self.task_id.partition if self.message is None else int(self.message.partition() or 0)
+        source = self.message if self.origin is None else self.origin
+        if source is None:
+            return self.task_id.partition
+        return source.partition if isinstance(source, RecordContext) else int(source.partition() or 0)
 
     @property
     def offset(self) -> int:
         """The offset of the record at hand, -1 without one."""
-        return -1 if self.message is None else int(self.message.offset() or 0)
+        source = self.message if self.origin is None else self.origin
+        if source is None:
+            return -1
+        return source.offset if isinstance(source, RecordContext) else int(source.offset() or 0)
 
     def now_ms(self) -> int:
         """Wall-clock time, epoch ms; the TopologyTestDriver's own clock inside a test."""

@@ -58,7 +58,7 @@ class Response(NamedTuple):
 
 
 class ErrorContext(NamedTuple):
-    """Where an error happened. The raw source record is None inside punctuators.
+    """Where an error happened. The raw source record is None inside punctuators, and for what a cache held back.
 
     `record` is what could not be processed or produced: (key, value, timestamp) of the processing handler, or the
     outgoing record of the production handler; None for the deserialization handler.
@@ -132,7 +132,7 @@ class Handlers:
         if message is None:
             timestamp = task.stream_time if record is None else record[2]
             return ErrorContext(
-                kind, node, str(task.task_id), None, task.partition, -1, None, None, timestamp, [], record,
+                kind, node, str(task.task_id), task.topic, task.partition, task.offset, None, None, timestamp, [], record,
                 self.dead_letter_topic,
             )  # fmt: skip
         return ErrorContext(

@@ -15,7 +15,10 @@ from .registrar import Whereabouts
 from .restore import Restoration
 from .task import StreamTask
 
-__all__ = ("Held", "Holding")
+__all__ = ("LAG_KNOWN_S", "Held", "Holding")
+
+#: A lag counts from an end that a broker told; an older one says nothing of what came since.
+LAG_KNOWN_S = 2.0
 
 
 @dataclass(eq=False)
@@ -39,6 +42,8 @@ class Held:
     """Of an active task: where it stood in Kafka when it was looked up."""
     epoch: int = 0
     """Of an active task: its epoch in the offset metadata."""
+    digest: str = ""
+    """Of an active task: the digest of its changelogs in the offset metadata."""
     release_to: str | None = None
     """Who owns the task after its next commit."""
     since: float = field(default_factory=time.monotonic)
@@ -66,12 +71,23 @@ class Held:
 
     @property
     def caught_up_at(self) -> float | None:
-        """Monotonic time at which its stores last were at the ends of their changelogs, None for never."""
+        """Monotonic time at which its stores last were known to have all of their changelogs, None for never.
+
+        That is when a broker was asked that told the ends; what a client remembers of ends proves nothing.
+        """
         if not self.opened or not all(each.done for each in self.changelogs):
             return None
-        if all(not each.remaining for each in self.changelogs):
-            return time.monotonic()
-        return min((each.at_end for each in self.changelogs), default=time.monotonic())
+        times = [each.completeness.at for each in self.changelogs]
+        return None if None in times else min(filter(None, times), default=time.monotonic())
+
+    @property
+    def known_lag(self) -> int | None:
+        """The lag; of a copy, None where a broker has not told the ends of its changelogs for a while."""
+        if self.role is not Role.ACTIVE:
+            oldest = time.monotonic() - LAG_KNOWN_S
+            if any((each.completeness.heard_at or -1.0) < oldest for each in self.changelogs):
+                return None
+        return self.lag
 
     def report(self) -> TaskReport:
         """What the coordinator is told of it."""
@@ -82,7 +98,7 @@ class Held:
         positions = {
             str(partition): each.offset for partition, each in self.committed.items() if each.offset is not None
         }
-        return Holding(self.id, self.role, self.state, self.stores, positions, self.caught_up_at, self.lag)
+        return Holding(self.id, self.role, self.state, self.stores, positions, self.caught_up_at, self.known_lag)
 
 
 @dataclass(frozen=True)

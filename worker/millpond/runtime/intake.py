@@ -85,9 +85,7 @@ class Intake:
         if task is not None:
             task.add(partition.topic, messages)
             return
-        updater = self._manager.globals.of_topic(partition.topic)
-        if updater is not None:
-            updater.apply(partition, messages)
+        self._manager.globals.apply(partition, messages)
         # What is left is of a task that was let go of a moment ago.
 
     def _copy_event(self, message: Message) -> None:
@@ -112,10 +110,9 @@ class Intake:
             raise BrokerError(f"no permission to read {partition}: {error.str()}.")
         elif code == KafkaError._AUTO_OFFSET_RESET:
             # Retention was faster than this application; going back finds where the partition begins now.
-            if self._manager.globals.of_topic(partition.topic) is not None:
-                self._manager.globals.close()
-                self._manager.globals.create()
-                return
+            updater = self._manager.globals.of_topic(partition.topic)
+            if updater is not None:
+                self._manager.globals.rebuild(updater, "does not have the position any more")
             raise CommitFailed(f"the position in {partition} is not in the topic any more: {error.str()}")
         elif code in _UNREADABLE:
             # The client goes on after what it cannot read.
@@ -124,7 +121,7 @@ class Intake:
             log.warning("the consumer reports for %s: %s", partition, error.str())
 
     def _reached_end(self, partition: Partition, offset: int) -> None:
-        self._manager.globals.behind.discard(partition)
+        self._manager.globals.reached_end(partition, offset)
         task = self._manager.by_input.get(partition)
         if task is not None:
             task.inputs[partition.topic].reached_end(offset)

@@ -82,6 +82,7 @@ class WorkerMetrics:
         self.http.route("GET", "/readyz", self._readyz)
         self.collector: Any = None
         self._manager: Any = None
+        self._topics: Any = None
         self._state_file: Any = None
         self._worker: Observed | None = None
         self._commit_seconds = Histogram(
@@ -98,8 +99,9 @@ class WorkerMetrics:
         """Where they are served, 0 while they are not."""
         return self.http.port
 
-    def watch(self, manager: Any, state_file: Any) -> None:
-        """Read tasks and stores from here on."""
+    def watch(self, manager: Any, state_file: Any, topics: Any = None) -> None:
+        """Read tasks, stores and the watch over topics from here on."""
+        self._topics = topics
         self._manager = manager
         self._state_file = state_file
 
@@ -231,6 +233,8 @@ class WorkerMetrics:
         yield from families(
             [silent], labels, [], [((), 0.0 if self._worker is None else self._worker.contact.silent_s)]
         )
+        unread = Figure("millpond_worker_unread_partitions", "Partitions of inputs that no task reads.", float)
+        yield from families([unread], labels, [], [((), 0 if self._topics is None else self._topics.unread)])
         held = Figure("millpond_worker_tasks", "Tasks the worker holds.", float)
         yield from families([held], labels, [], [((), 0 if self._manager is None else len(self._manager.tasks))])
 

@@ -63,6 +63,8 @@ class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = msgspec.field(default=_VERSION, name="v")
     topology: str = msgspec.field(default="", name="h")
     """Hash of the topology whose task it is; "" where nobody wrote it."""
+    changelogs: str = msgspec.field(default="", name="c")
+    """Digest of the ids of the changelog topics that have the task's state; "" where nobody wrote it."""
     packed: str = msgspec.field(default="", name="q")
     """Instead of `processors`, where these are many (`operator_times.py`); never set in what was decoded."""
 
@@ -91,7 +93,7 @@ _READABLE_BYTES = 1024
 _BESIDE_A_NAME = 20
 #: What brokers take with an offset (`offset.metadata.max.bytes`), and the longest owner's name and epoch to reckon with.
 _MOST_BYTES = 4096
-_LONG_NAME, _LARGE_EPOCH, _LARGE_TIME = "w" * 253, 10**12, 10**13
+_LONG_NAME, _LARGE_EPOCH, _LARGE_TIME, _DIGEST = "w" * 253, 10**12, 10**13, "c" * 8
 
 
 def encode_metadata(metadata: OffsetMetadata) -> str:
@@ -148,7 +150,7 @@ def check_metadata(task: TaskId, processors: Collection[str], topology: str) -> 
     check_names(processors)
     # A second of two bytes to the partition time is little, a month is four: reckon with four bytes each.
     values = dict.fromkeys(processors, _LARGE_TIME - 2**27)
-    largest = OffsetMetadata(_LONG_NAME, _LARGE_EPOCH, _LARGE_TIME, values, topology=topology)
+    largest = OffsetMetadata(_LONG_NAME, _LARGE_EPOCH, _LARGE_TIME, values, topology=topology, changelogs=_DIGEST)
     size = len(encode_metadata(largest))
     if size > _MOST_BYTES:
         raise TopologyError(

@@ -18,15 +18,18 @@ from millpond.topology import Subtopology, TaskId, Topology, decorate
 
 from .ownership import Partition
 
-__all__ = ("Plan", "TopicSpec", "changelog_topic", "make_plan", "summary")
+__all__ = ("Plan", "TopicSpec", "Unread", "changelog_topic", "make_plan", "summary")
 
 #: Repartition topics are purged by the application itself (semantics.md 1.1).
-REPARTITION_CONFIG = {
+REPARTITION_CONFIG: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "segment.bytes": "52428800",
     "message.timestamp.type": "CreateTime",
 }
+#: What no setting for all internal topics changes: compaction would lose records of equal keys, and the broker's clock
+#: would take the place of event time.
+REPARTITION_FIXED = frozenset({"cleanup.policy", "message.timestamp.type"})
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,18 @@ class TopicSpec:
     """Partition count; an existing topic must have exactly as many."""
     config: Mapping[str, str]
     """Topic settings to create it with."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Partitions of an input that no task reads."""
+
+    topic: str
+    """Real name."""
+    read: int
+    """How many partitions are read: the first ones."""
+    found: int
+    """How many the topic has."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,8 @@ class Plan:
     """Real names of the repartition topics."""
     changelogs: Mapping[int, Mapping[str, str]]
     """Real changelog topic of each logged store, by sub-topology."""
+    unread: tuple[Unread, ...] = ()
+    """Inputs that have more partitions than the internal topics of their sub-topology, which fix the number of its tasks."""
 
     def inputs_of(self, task: TaskId) -> list[Partition]:
         """The partitions that a task reads."""
@@ -88,11 +105,14 @@ def make_plan(
 ) -> Plan:
     """Derive the plan.
 
+    A sub-topology whose internal topics exist keeps their number of partitions, and so its number of tasks, when an input
+    gets more: state and internal topics are divided by it (docs/decisions/0028-inputs-that-change.md).
+
     Args:
         topology: the application's topology.
         existing: partition count of every topic in the cluster.
         application_id: prefix of internal topics.
-        topic_config: settings for all internal topics.
+        topic_config: settings for all internal topics; they go over the defaults of repartition topics.
         additional_retention_ms: added to the retention of window changelogs.
         dead_letter_topic: where handlers send what they give up on; it has to exist too.
 
@@ -102,6 +122,10 @@ def make_plan(
     subtopologies = [_resolved(each, existing, application_id) for each in topology.subtopologies()]
     repartition = dict(topology.repartition_topics)
     known = _source_partitions(subtopologies, repartition, existing, topology)
+    unread = _keep_divisions(subtopologies, repartition, known, existing, application_id)
+    for name, declared in repartition.items():
+        if declared.partitions is None and (found := existing.get(decorate(application_id, name))) is not None:
+            known[name] = found
     _derive_repartition(subtopologies, repartition, known)
     _check_copartitions(subtopologies, repartition, known)
     _check_sinks(subtopologies, repartition, existing)
@@ -111,7 +135,8 @@ def make_plan(
         return decorate(application_id, name) if name in repartition else name
 
     common = dict(topic_config or {})
-    internal = [TopicSpec(real(name), known[name], {**common, **REPARTITION_CONFIG}) for name in repartition]
+    wished = {name: value for name, value in common.items() if name not in REPARTITION_FIXED}
+    internal = [TopicSpec(real(name), known[name], {**REPARTITION_CONFIG, **wished}) for name in repartition]
     tasks: dict[TaskId, tuple[str, ...]] = {}
     for subtopology in subtopologies:
         topics = sorted(subtopology.source_topics)
@@ -135,32 +160,57 @@ def make_plan(
             }
             for subtopology in subtopologies
         },
+        unread=unread,
     )
+
+
+def _keep_divisions(
+    subtopologies: list[Subtopology],
+    repartition: Mapping[str, Any],
+    known: dict[str, int],
+    existing: Mapping[str, int],
+    application_id: str,
+) -> tuple[Unread, ...]:
+    """Leave out partitions of inputs beyond what the sub-topology's internal topics are divided by; they are returned."""
+    unread: list[Unread] = []
+    for subtopology in subtopologies:
+        internal = {decorate(application_id, name) for name in subtopology.source_topics if name in repartition}
+        internal |= {topic for topic, _ in _changelogs(subtopology, frozenset(repartition), application_id)}
+        counts = {existing[topic] for topic in internal if topic in existing}
+        if len(counts) != 1:
+            continue  # it begins; or they contradict each other, and creating the missing ones says so
+        (count,) = counts
+        for topic in sorted(subtopology.source_topics):
+            if topic not in repartition and known[topic] > count:
+                unread.append(Unread(topic, count, known[topic]))
+                known[topic] = count
+    return tuple(unread)
 
 
 def summary(plan: Plan) -> TopologySummary:
     """What the coordinator has to know. The hash covers what workers of one application must agree on: tasks and state.
 
-    What happens inside a sub-topology may differ between two versions of an application that run side by side.
+    What happens inside a sub-topology may differ between two versions of an application that run side by side. So may the
+    topics that match a pattern, and the partitions of a topic up to the number of tasks: workers notice at different times.
     """
-    parts = tuple(
-        SubtopologySummary(
-            id=each.id,
-            partitions=sum(task.subtopology == each.id for task in plan.tasks),
-            stateful=bool(plan.changelogs[each.id]),
-            stores=tuple(store.name for store in each.stores),
-            sources={
-                topic: plan.partitions[topic]
-                for topic in sorted(
-                    {topic for task, topics in plan.tasks.items() if task.subtopology == each.id for topic in topics}
-                )
-            },
-        )
-        for each in plan.subtopologies
-    )
+    parts = tuple(_summarised(each, plan) for each in plan.subtopologies)
     logged = [[each.id, sorted(plan.changelogs[each.id].items())] for each in plan.subtopologies]
     raw = msgspec.json.encode([parts, logged], order="sorted")
     return TopologySummary(hashlib.sha256(raw).hexdigest()[:16], parts)
+
+
+def _summarised(subtopology: Subtopology, plan: Plan) -> SubtopologySummary:
+    count = sum(task.subtopology == subtopology.id for task in plan.tasks)
+    matched = {topic for source in subtopology.sources if source.pattern is not None for topic in source.topics}
+    named = {topic for task, topics in plan.tasks.items() if task.subtopology == subtopology.id for topic in topics}
+    patterns = {f"/{source.pattern.pattern}/" for source in subtopology.sources if source.pattern is not None}
+    return SubtopologySummary(
+        id=subtopology.id,
+        partitions=count,
+        stateful=bool(plan.changelogs[subtopology.id]),
+        stores=tuple(store.name for store in subtopology.stores),
+        sources=dict.fromkeys(sorted((named - matched) | patterns), count),
+    )
 
 
 def _source_partitions(

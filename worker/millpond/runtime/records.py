@@ -175,6 +175,7 @@ class RecordQueue:
         partition_time: the highest timestamp processed, -1 when unknown; survives restarts in offset metadata.
         buffered: records waiting.
         consumed: records polled since the task was made.
+        bad_first: bad records that are next in line, before the first chunk; the task's loop has them handled.
         at_end: True when the broker said that nothing more was there (lag 0, KIP-695).
         idle_since_ms: when the queue was first seen empty at its end, None while it is not.
     """
@@ -182,6 +183,7 @@ class RecordQueue:
     __slots__ = (
         "_decoded_time",
         "at_end",
+        "bad_first",
         "buffered",
         "chunks",
         "consumed",
@@ -199,6 +201,7 @@ class RecordQueue:
         self.decoder = decoder
         self.entry = entry
         self.chunks: deque[Chunk] = deque()
+        self.bad_first: deque[BadRecord] = deque()
         self.buffered = 0
         self.consumed = 0
         self.position = -1
@@ -209,10 +212,10 @@ class RecordQueue:
         self.idle_since_ms: int | None = None
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Take what one poll returned.
+        """Take what one poll returned. Nobody is asked about bad records yet, and nothing is sent for them.
 
         Raises:
-            ProcessingFailed: a bad record is next in line, and the handler decided to stop at it.
+            ProcessingFailed: the timestamp extractor failed.
         """
         self.consumed += len(messages)
         decoder = self.decoder
@@ -226,11 +229,11 @@ class RecordQueue:
         if chunk.end:
             self.chunks.append(chunk)
             self.buffered += chunk.end
-        elif not self.chunks:
+        elif not self.chunks and not self.bad_first:
             self.position = chunk.next_offset
 
     def _queue_bad(self, chunk: Chunk) -> None:
-        """Bad records before the chunk's first good one: next in line, or behind what is buffered."""
+        """Queue the bad records before the chunk's first good one: next in line, or behind what is buffered."""
         bad = chunk.bad
         while bad and bad[0][0] == 0:
             _, record = bad.popleft()
@@ -239,7 +242,19 @@ class RecordQueue:
                 last.bad = deque() if last.bad is None else last.bad
                 last.bad.append((last.end, record))
             else:
-                self.decoder.on_bad_record(record)
+                self.bad_first.append(record)
+
+    def handle_bad_first(self) -> None:
+        """Have the bad records that are next in line handled, and move the position past them.
+
+        Dead letters and position change together, between two commits: a commit takes both or neither.
+
+        Raises:
+            ProcessingFailed: the handler decided to stop at a bad record.
+        """
+        while self.bad_first:
+            self.decoder.on_bad_record(self.bad_first.popleft())
+        self.position = _offset_of(self.chunks[0].messages[0]) if self.chunks else self.fetch_position
 
     def head_timestamp(self) -> int:
         """The timestamp of the next record; the queue must not be empty."""
@@ -293,12 +308,13 @@ class RecordQueue:
         if offset >= self.fetch_position:
             self.at_end = True
             self.fetch_position = offset
-            if not self.chunks:
+            if not self.chunks and not self.bad_first:
                 self.position = offset
 
     def clear(self, position: int) -> None:
         """Forget what is buffered; go on at `position`."""
         self.chunks.clear()
+        self.bad_first.clear()
         self.buffered = 0
         self.position = self.fetch_position = position
         self._decoded_time = -1

@@ -19,8 +19,10 @@ from millpond.topology import TaskId
 from .claims import OffsetStore, commit_directly, commit_under, take_over
 from .cluster import Cluster
 from .commit import Offsets
+from .completeness import Moment
 from .errands import Errands
 from .ownership import Claim, CommittedOffset, Partition, belongs_to, claim_of
+from .topic_facts import TopicFacts
 
 __all__ = ("LookedUp", "Registrar", "TakenOver", "Whereabouts")
 
@@ -37,6 +39,10 @@ class Whereabouts:
     """Of its inputs; empty when it was not asked for."""
     ranges: Mapping[Partition, tuple[int, int]]
     """First offset kept, and offset after the last record, of its inputs and changelogs."""
+    topics: Mapping[str, TopicFacts]
+    """What its changelogs are."""
+    asked: Moment
+    """When it was asked for: the ends are those of then, or later ones."""
 
 
 @dataclass(frozen=True)
@@ -206,12 +212,16 @@ class Registrar:
             offsets = self._offsets.read([each for own, _ in inputs.values() for each in own]) if committed else {}
         # The ends after the offsets: whoever owns a task now, what was committed before is below them. And the ends of
         # all records, not of the committed ones: the markers of a transaction reach offsets and changelogs apart.
+        asked = Moment.now()
         ranges = self._cluster.ranges({each for own, logs in inputs.values() for each in (*own, *logs)})
+        topics = self._cluster.facts({each.topic for _, logs in inputs.values() for each in logs})
         return LookedUp(
             {
                 task: Whereabouts(
                     {each: offsets[each] for each in own} if committed else {},
                     {each: ranges[each] for each in (*own, *logs)},
+                    {each.topic: topics[each.topic] for each in logs},
+                    asked,
                 )
                 for task, (own, logs) in inputs.items()
             },

@@ -2,6 +2,9 @@
 
 A changelog is complete when the broker says that nothing more is there: the ends of transactions take offsets too, so
 counting would not do. An active task's store is done once; a copy's goes on following.
+
+What is read must not be older than the changelog's `delete.retention.ms` allows: deletions would be missing from it. A store
+that fell so far behind takes nothing more, and has to be opened again, from the beginning.
 """
 
 from __future__ import annotations
@@ -14,14 +17,25 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from millpond.state.provenance import Provenance
+
+from .completeness import Completeness
 from .listeners import WorkerListener
 from .ownership import Partition
+from .topic_facts import TopicFacts
+from .trust import oldest_ms
 
 __all__ = ("ChangelogReader", "Restoration")
 
 log = logging.getLogger(__name__)
 
 _RESTORE_BATCH = 5_000
+#: How old the time on disk may become while nothing is written beside it.
+_STAMP_MS = 600_000
+
+
+def _wall_ms() -> int:
+    return int(time.time() * 1000)
 
 
 @dataclass(eq=False)
@@ -42,6 +56,12 @@ class Restoration:
     """Whether to stop at `end`: the changelog is a source topic, and what follows is not processed yet."""
     following: bool = False
     """Whether it goes on after the end: the store is a copy's."""
+    facts: TopicFacts = TopicFacts("", None)
+    """What the changelog is."""
+    completeness: Completeness = field(default_factory=lambda: Completeness(_wall_ms()))
+    """Until when the store is known to have had everything."""
+    whole: bool = False
+    """Whether it began with an empty store at the beginning of the changelog."""
     position: int = field(init=False)
     """Next offset to read."""
     restored: int = 0
@@ -50,13 +70,22 @@ class Restoration:
     """Whether the end was reached; of a copy, whether it ever was."""
     seen_end: int = -1
     """Where the broker said last that nothing more is there."""
-    at_end: float = 0.0
-    """Monotonic time of that."""
+    stamped_ms: int = 0
+    """The time that stands on disk: until then the rows there are known to have had everything."""
+    expired: bool = False
+    """Whether deletions may be missing from what it would read: it takes nothing more."""
+    warned: bool = False
+    """Whether it was said that it takes too long."""
     started: float = field(default_factory=time.monotonic)
     """Monotonic seconds."""
 
     def __post_init__(self) -> None:
         self.position = self.start
+        self.stamped_ms = self.completeness.as_of_ms
+
+    def provenance(self, as_of_ms: int) -> Provenance:
+        """What stands beside the offset of rows that have everything until `as_of_ms`."""
+        return Provenance(self.facts.id, as_of_ms)
 
     @property
     def remaining(self) -> int:
@@ -69,10 +98,18 @@ class ChangelogReader:
 
     Attributes:
         restorations: by changelog partition.
+        expired: those that have to be opened again; who does it takes them out.
     """
 
-    def __init__(self, on_progress: Callable[[Restoration], None], listener: WorkerListener) -> None:
+    def __init__(
+        self,
+        on_progress: Callable[[Restoration], None],
+        listener: WorkerListener,
+        now_ms: Callable[[], int] = _wall_ms,
+    ) -> None:
         self.restorations: dict[Partition, Restoration] = {}
+        self.expired: list[Restoration] = []
+        self._now_ms = now_ms
         self._on_progress = on_progress
         self._listener = listener
 
@@ -111,7 +148,7 @@ class ChangelogReader:
     def records(self, partition: Partition, messages: Sequence[Message]) -> None:
         """Apply what one poll returned for a changelog partition; what is let go of or complete takes nothing more."""
         restoration = self.restorations.get(partition)
-        if restoration is None or (restoration.done and not restoration.following):
+        if restoration is None or (restoration.done and not restoration.following) or self._expires(restoration):
             return
         if restoration.bounded:
             beyond = int(messages[-1].offset() or 0) + 1
@@ -124,6 +161,7 @@ class ChangelogReader:
                 for message in batch
                 if message.key() is not None
             ]
+            restoration.completeness.moved(restoration.position)
             self._write(restoration, restoration.store.restore(changes))
             restoration.restored += len(batch)
         if not restoration.done:
@@ -135,32 +173,64 @@ class ChangelogReader:
     def reached_end(self, partition: Partition, offset: int) -> None:
         """The broker says that nothing is there after `offset`."""
         restoration = self.restorations.get(partition)
-        if restoration is None:
+        if restoration is None or restoration.expired:
             return
         restoration.seen_end = offset
-        restoration.at_end = time.monotonic()
         if restoration.following and not restoration.bounded:
             # Markers of transactions take offsets: after them the copy is as far as it can be.
             restoration.position = max(restoration.position, offset)
             restoration.end = max(restoration.end, offset)
+            restoration.completeness.moved(restoration.position)
         if restoration.done or offset < restoration.end:
             return
         # What lies beyond a bounded end is not in the store: it is for the task to process.
         restoration.position = max(restoration.position, restoration.end if restoration.bounded else offset)
+        restoration.completeness.moved(restoration.position)
         if restoration.position > restoration.start:
             self._write(restoration, [])
         self._finish(restoration)
 
+    def stamp(self, restoration: Restoration) -> None:
+        """Write anew until when a copy on disk is known to have had everything, where that is long ago."""
+        retention = restoration.facts.delete_retention_ms
+        oldest = _STAMP_MS if retention is None else min(_STAMP_MS, retention // 4)
+        if restoration.done and restoration.completeness.as_of_ms - restoration.stamped_ms > oldest:
+            self._write(restoration, [])
+
+    def _expires(self, restoration: Restoration) -> bool:
+        """Whether deletions may be missing from what the restoration reads now."""
+        if restoration.expired or self._now_ms() < oldest_ms(restoration.completeness.as_of_ms, restoration.facts):
+            return restoration.expired
+        store, source = restoration.store, restoration.source
+        if restoration.whole and restoration.completeness.at is None:
+            if not restoration.warned:
+                restoration.warned = True
+                log.warning(
+                    "store %s partition %d: restoring from the beginning of %s takes longer than the topic's "
+                    "'delete.retention.ms' (%s), so keys that are deleted meanwhile may stay; raise it",
+                    store.name, store.partition, source, restoration.facts.delete_retention_ms,
+                )  # fmt: skip
+            return False
+        log.warning(
+            "store %s partition %d: the local rows are so old that deletions may have left %s since; restoring from its "
+            "beginning", store.name, store.partition, source,
+        )  # fmt: skip
+        restoration.expired = True
+        self.expired.append(restoration)
+        return True
+
     def _write(self, restoration: Restoration, rows: Any) -> None:
         store = restoration.store
+        key = (store.name, store.partition)
+        restoration.stamped_ms = restoration.completeness.as_of_ms
         restoration.backend.write(
-            [(store.name, store.partition, rows)],
-            {(store.name, store.partition): (restoration.position, store.metadata())},
+            [(*key, rows)],
+            {key: (restoration.position, store.metadata())},
+            {key: restoration.provenance(restoration.stamped_ms)},
         )
 
     def _finish(self, restoration: Restoration) -> None:
         restoration.done = True
-        restoration.at_end = time.monotonic()
         self._on_progress(restoration)
         log.info(
             "restored store %s partition %d: %d records in %.1f s",

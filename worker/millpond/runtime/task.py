@@ -64,10 +64,11 @@ class StreamTask:
         self.processed = 0
         self.punctuated = 0
         self.latest_timestamp = -1
+        self._bad_first = False
         self._environment = environment
         self._entries, self._hooks = compile_graph(
             subtopology.sources, subtopology.processors, subtopology.sinks,
-            self.stores, global_stores, self.context, environment, remembered or {},
+            self.stores, global_stores, self.context, environment, remembered or {}, subtopology.order,
         )  # fmt: skip
         self.inputs: dict[str, RecordQueue] = {}
         self.group = PartitionGroup((), environment.max_task_idle_ms)
@@ -100,14 +101,18 @@ class StreamTask:
         """Names of the integers that the task's processors keep beside its offsets."""
         return self._hooks.memories.keys()
 
-    def positions(self, owner: str, epoch: int, topology: str) -> dict[Partition, tuple[int, OffsetMetadata]]:
+    def positions(
+        self, owner: str, epoch: int, topology: str, changelogs: str = ""
+    ) -> dict[Partition, tuple[int, OffsetMetadata]]:
         """Offsets to commit for all input partitions, with their metadata."""
         partition = self.id.partition
         processors = {name: value() for name, value in self._hooks.memories.items()}
         return {
             Partition(queue.topic, partition): (
                 queue.position,
-                OffsetMetadata(owner, epoch, queue.partition_time, processors, topology=topology),
+                OffsetMetadata(
+                    owner, epoch, queue.partition_time, processors, topology=topology, changelogs=changelogs
+                ),
             )
             for queue in self.inputs.values()
         }
@@ -119,8 +124,10 @@ class StreamTask:
         queue = self.inputs[topic]
         before = queue.position
         queue.add(messages)
+        if queue.bad_first:
+            self._bad_first = True
         if queue.position != before:
-            self.commit_needed = True  # all of it was bad: the offset moves on all the same
+            self.commit_needed = True  # no record of it had a valid timestamp: the offset moves on all the same
 
     def process(self, limit: int, now_ms: int) -> int:
         """Process up to about `limit` records, in timestamp order over the inputs; returns how many.
@@ -130,6 +137,8 @@ class StreamTask:
         """
         done = 0
         group = self.group
+        if self._bad_first:
+            self._handle_bad_first()
         while done < limit and group.ready(now_ms):
             queue, bound = group.next()
             end = queue.run_end(bound, limit - done)
@@ -142,6 +151,14 @@ class StreamTask:
             self.commit_needed = True
             self.processed += done
         return done
+
+    def _handle_bad_first(self) -> None:
+        """Have bad records at the heads of the inputs handled; they have no timestamp that others could wait for."""
+        self._bad_first = False
+        for queue in self.inputs.values():
+            if queue.bad_first:
+                queue.handle_bad_first()
+                self.commit_needed = True
 
     def _run(self, entry: Callable[[Any, Any, int], None], chunk: Chunk, end: int) -> None:
         context = self.context
@@ -225,6 +242,7 @@ class StreamTask:
         self.commit_needed = False
         self.context.commit_requested = False
         self.context.message = None
+        self.context.origin = None
         self.context.headers = None
         for store in self.stores.values():
             store.revert()

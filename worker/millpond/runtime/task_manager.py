@@ -24,8 +24,10 @@ from .backpressure import BackPressure
 from .claims import OffsetStore, claimed
 from .cluster import Cluster
 from .commit import Offsets
+from .completeness import Completeness, Moment
 from .config import Config
 from .context import Outgoing
+from .ends import Ends, Heard
 from .environment import Environment
 from .errands import Errands
 from .global_state import GlobalStores
@@ -51,6 +53,9 @@ from .task_stores import TaskStores
 __all__ = ("TaskManager",)
 
 log = logging.getLogger(__name__)
+
+#: Seconds between two questions where the changelogs of copies end. The age of an answer counts from the question.
+_ASK_ENDS_S = 0.25
 
 OnForeign = Callable[[TaskId, Claim, str | None], None]
 
@@ -94,6 +99,7 @@ class TaskManager:
         self._copier = copier
         self._back_pressure = BackPressure(consumer, config.buffered_records_per_partition)
         self.stores = stores
+        stores.position_of = self._position
         self.globals = global_stores
         self.reader = reader
         self.held: dict[TaskId, Held] = {}
@@ -110,9 +116,10 @@ class TaskManager:
         self._copied: set[Partition] = set()
         self._to_copy: list[Restoration] = []
         self._unassigned_since: dict[TaskId, float] = {}
+        self._ends = Ends(cluster, _ASK_ENDS_S)
         self.registrar = Registrar(
             errands, cluster, offsets,
-            lambda task: (plan.inputs_of(task), plan.changelogs_of(task)),
+            lambda task: (self._plan.inputs_of(task), self._plan.changelogs_of(task)),
             fencing if config.exactly_once else None,
             self.start_of,
             self.topology,
@@ -218,10 +225,11 @@ class TaskManager:
         if self._config.coordinator_url is None:
             self.check_mine(held, where)
         held.epoch = epoch_of(where.committed)
+        held.digest = self.stores.digest(where, held.id)
         held.committed = where.committed
         if held.opened:
             for each in held.changelogs:
-                self.reader.become_active(each, self._end_of(each.source, where))
+                self.reader.become_active(each, self.stores.end_of(each.source, where))
                 if each.bounded and not each.done:
                     # What lay beyond the bound was read and left out: come back to it.
                     self._unassign([each])
@@ -254,22 +262,22 @@ class TaskManager:
                 f"since epoch {epoch}, this one is at {held.epoch}). Give each worker its own 'worker.id'."
             )
 
-    def _end_of(self, source: Partition, where: Whereabouts) -> int:
-        """Where a changelog ends for an active task: one that is an input too, at what is processed of it."""
-        end = where.ranges[source][1]
-        committed = where.committed.get(source)
-        return end if committed is None else min(end, committed.offset or 0)
+    def _position(self, partition: Partition, where: Whereabouts) -> int:
+        """The committed offset of an input; for one that was never committed, the offset that its reset policy names."""
+        offset = where.committed[partition].offset
+        return self.start_of(partition, where.ranges[partition]) if offset is None else offset
 
     def _open_copy(self, held: Held, where: Whereabouts) -> None:
+        if not where.committed and self.stores.doubtful(held.id, where):
+            self._look_up([held.id], committed=True)
+            return
         self._open(held, where, following=True)
         held.state = TaskState.RUNNING if held.restored else TaskState.RESTORING
 
     def _open(self, held: Held, where: Whereabouts, *, following: bool) -> None:
         """Make a task's stores and begin to restore them."""
-        self.stores.open(held, where.ranges, following=following)
+        self.stores.open(held, where, topology=self.topology, following=following)
         for each in held.changelogs:
-            each.end = self._end_of(each.source, where)
-            each.start = each.position = min(each.start, each.end)
             self.reader.add(each)
             if following or not each.done:
                 self._to_copy.append(each)
@@ -301,7 +309,10 @@ class TaskManager:
         check_metadata(task.id, task.remembered_names, self.topology)
         task.resume_at(
             {
-                partition.topic: (within_range(partition, each.offset or 0, where.ranges[partition]), each.metadata)
+                partition.topic: (
+                    within_range(partition, self._position(partition, where), where.ranges[partition]),
+                    each.metadata,
+                )
                 for partition, each in where.committed.items()
             }
         )
@@ -328,8 +339,9 @@ class TaskManager:
             # Its processors' init() may read the stores: they are complete only now.
             held.task = self._make_task(held, held.where)
             held.state = TaskState.RUNNING
-            if any(each.metadata.topology != self.topology for each in held.committed.values()):
-                held.task.commit_needed = True  # nobody is to take it for another topology's any more
+            if any(each.offset is None or each.metadata.topology != self.topology for each in held.committed.values()):
+                # Nobody is to take it for another topology's any more, and an input that is new to it starts only once.
+                held.task.commit_needed = True
         positions: list[TopicPartition] = []
         for held in started:
             assert held.task is not None
@@ -364,7 +376,7 @@ class TaskManager:
         if held.release_to is not None and held.id in self._to_release:
             owner, epoch = held.release_to, held.epoch + 1
         if held.task is not None:
-            return held.task.positions(owner, epoch, self.topology)
+            return held.task.positions(owner, epoch, self.topology, held.digest)
         assert held.where is not None
         # It is handed over before it ran: nothing of it changes but the owner.
         return self._claimed(held.where, owner, epoch)
@@ -438,6 +450,7 @@ class TaskManager:
 
     def _become_copy(self, held: Held) -> None:
         """The active task ends; its stores stay open and follow their changelogs from where they are."""
+        ran = held.task is not None
         if held.task is not None:
             held.task.close()
             held.task = None
@@ -448,6 +461,10 @@ class TaskManager:
             offset = each.backend.offset(store.name, store.partition)
             if offset is not None:
                 each.position = max(offset, 0)
+            if ran:
+                known = each.backend.provenance(store.name, store.partition)
+                each.completeness = Completeness(self._environment.now_ms() if known is None else known.as_of_ms)
+                each.whole = False
             each.end = max(each.end, each.position)
             each.seen_end = -1
             self.reader.follow(each)
@@ -455,6 +472,43 @@ class TaskManager:
         self._to_copy += held.changelogs
         self._copy()
         held.state = TaskState.RUNNING if held.restored else TaskState.RESTORING
+
+    def look_at_ends(self) -> None:
+        """Ask, now and then, where the changelogs of copies and the topics of global stores end. Cheap when it is not time."""
+        self._ends.look(self._told)
+        self.globals.look_at_ends()
+
+    def _told(self) -> dict[Partition, Heard]:
+        def hears(copy: Restoration) -> Heard:
+            def heard(asked: Moment, end: int) -> None:
+                copy.end = max(copy.end, end)
+                copy.completeness.heard(asked, end, copy.position)
+                self.reader.stamp(copy)
+
+            return heard
+
+        return {
+            each.source: hears(each)
+            for held in self.held.values()
+            if held.role is not Role.ACTIVE
+            for each in held.changelogs
+            if not each.bounded
+        }
+
+    def reopen_expired(self) -> None:
+        """Open stores again that fell so far behind that they have to be restored from the beginning."""
+        expired, self.reader.expired[:] = list(self.reader.expired), []
+        for held in [each for each in self.held.values() if any(one in expired for one in each.changelogs)]:
+            if held.role is Role.ACTIVE:
+                self._let_go(held, for_good=False)
+                held.where = None
+                held.state, held.since = TaskState.ACQUIRING, time.monotonic()
+                self._look_up([held.id], committed=True)
+            else:
+                role = held.role
+                self.drop([held.id])
+                self.hold([held.id], role)
+        self._count()
 
     def look_at_copies(self) -> None:
         """See how far behind copies are; `changed` is set when one caught up, or fell behind."""
@@ -560,6 +614,12 @@ class TaskManager:
             held.state, held.release_to, held.since = TaskState.ACQUIRING, None, time.monotonic()
         self._look_up([held.id for held in again], committed=True)
         self._count()
+
+    def adopt(self, plan: Plan) -> None:
+        """Take a plan whose tasks are the same and have more inputs. Go back then: tasks are made anew, with these."""
+        self._plan = plan
+        self._subtopologies = {each.id: each for each in plan.subtopologies}
+        self.stores.adopt(plan)
 
     def rebuild_corrupted(self, error: StateCorrupted) -> None:
         """Close everything, forget the local rows of a corrupted store, and take up again what was held."""

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from millpond.errors import StateCorrupted
+from millpond.errors import StateCorrupted, TopicError
 from millpond.state import MemoryBackend, StateFile
+from millpond.state.provenance import Provenance
 from millpond.topology import TaskId
 
+from .completeness import Completeness
 from .environment import Environment
 from .holdings import Held
 from .ownership import Partition
 from .plan import Plan
+from .registrar import Whereabouts
 from .restore import Restoration
+from .trust import LocalRows, Log, Trust, Verdict, digest_of, judge
 
 __all__ = ("TaskStores",)
 
 log = logging.getLogger(__name__)
+
+Ranges = Callable[[Collection[Partition]], Mapping[Partition, tuple[int, int]]]
 
 
 class TaskStores:
@@ -26,10 +32,18 @@ class TaskStores:
 
     Attributes:
         backends: both.
+        position_of: where a task goes on reading an input, also one that was never committed.
     """
 
-    def __init__(self, plan: Plan, environment: Environment, state_file: StateFile) -> None:
+    def __init__(self, plan: Plan, environment: Environment, state_file: StateFile, ranges: Ranges) -> None:
+        """Args:
+        plan: what the application needs.
+        environment: of the worker.
+        state_file: what is on disk.
+        ranges: asks where partitions begin and end.
+        """
         self._plan = plan
+        self._ranges = ranges
         self._environment = environment
         self._state_file = state_file
         self._memory = MemoryBackend()
@@ -40,6 +54,12 @@ class TaskStores:
         self._backends = {
             builder.name: self.of_builder(builder) for builders in self._builders.values() for builder in builders
         }
+        self._sources: dict[tuple[str, int], Restoration] = {}
+        self.position_of: Callable[[Partition, Whereabouts], int] = _committed
+
+    def adopt(self, plan: Plan) -> None:
+        """Take a plan with the same stores."""
+        self._plan = plan
 
     def of_builder(self, builder: Any) -> Any:
         """Where a store's committed rows are."""
@@ -57,46 +77,161 @@ class TaskStores:
         """
         return self._backends[store]
 
-    def open(self, held: Held, ranges: Mapping[Partition, tuple[int, int]], *, following: bool) -> None:
+    def source(self, store: str, partition: int) -> Restoration | None:
+        """What an open store is restored from; None when it has no changelog."""
+        return self._sources.get((store, partition))
+
+    def digest(self, where: Whereabouts, task: TaskId) -> str:
+        """What stands for a task's changelogs in the metadata of its offsets; source topics are no changelogs here."""
+        inputs = self._plan.tasks[task]
+        return digest_of(facts.id for topic, facts in where.topics.items() if topic not in inputs)
+
+    def doubtful(self, task: TaskId, where: Whereabouts) -> bool:
+        """Whether local rows are of another topic than the changelog: what to do tell the committed offsets."""
+        return any(
+            (verdict := self._judged(builder.name, task, where)) is not None and verdict.trust is Trust.OTHER_TOPIC
+            for builder in self._builders[task.subtopology]
+        )
+
+    def open(self, held: Held, where: Whereabouts, *, topology: str, following: bool) -> None:
         """Make the stores of a task, and what has to be restored of them.
 
         Args:
             held: the task; its `stores` and `changelogs` are filled.
-            ranges: where its changelogs begin and end.
+            where: where it stands in Kafka.
+            topology: hash of the worker's.
             following: whether they are a copy's.
+
+        Raises:
+            TopicError: a changelog was deleted and made again, and with it the state may be lost.
         """
-        changelogs = self._plan.changelogs[held.id.subtopology]
-        for builder in self._builders[held.id.subtopology]:
+        task = held.id
+        changelogs = self._plan.changelogs[task.subtopology]
+        if not following:
+            self._check_not_lost(task, where, topology)
+        for builder in self._builders[task.subtopology]:
             topic = changelogs.get(builder.name)
-            store = builder.build(held.id.partition, self._backends[builder.name], topic)
+            self._drop_untrusted(builder.name, task, where)
+            store = builder.build(task.partition, self._backends[builder.name], topic)
             held.stores[builder.name] = store
             if topic is not None:
-                source = Partition(topic, held.id.partition)
-                bounded = topic in self._plan.tasks[held.id]
-                held.changelogs.append(self._restoration(store, source, ranges[source], bounded, following))
+                restoration = self._restoration(store, Partition(topic, task.partition), where, following)
+                held.changelogs.append(restoration)
+                self._sources[store.name, store.partition] = restoration
         held.opened = True
 
-    def _restoration(
-        self, store: Any, source: Partition, found: tuple[int, int], bounded: bool, following: bool
-    ) -> Restoration:
+    def _restoration(self, store: Any, source: Partition, where: Whereabouts, following: bool) -> Restoration:
         backend = self._backends[store.name]
-        first, end = found
         offset = backend.offset(store.name, store.partition)
-        if offset is not None and offset > end and not bounded:
-            log.warning(
-                "the state of store %s partition %d is ahead of its changelog %s (%d > %d): the topic was made anew; "
-                "restoring from its beginning", store.name, store.partition, source, offset, end,
-            )  # fmt: skip
-            backend.drop(store.name, store.partition)
-            store.revert()
-            offset = None
-        start = first if offset is None else max(offset, first)
-        return Restoration(store, backend, source, min(start, end), end, bounded=bounded, following=following)
+        end = self.end_of(source, where)
+        start = min(where.ranges[source][0] if offset is None else offset, end)
+        as_of_ms = where.asked.wall_ms if offset is None else self._provenance(store.name, store.partition).as_of_ms
+        restoration = Restoration(
+            store, backend, source, start, end, bounded=source in where.committed, following=following,
+            facts=where.topics[source.topic], completeness=Completeness(as_of_ms), whole=offset is None,
+        )  # fmt: skip
+        restoration.completeness.heard(where.asked, end, start)
+        return restoration
+
+    def _judged(self, store: str, task: TaskId, where: Whereabouts) -> Verdict | None:
+        """What to do with the local rows of a store; None where there are none."""
+        topic = self._plan.changelogs[task.subtopology].get(store)
+        if topic is None:
+            return None
+        source = Partition(topic, task.partition)
+        offset = self._backends[store].offset(store, task.partition)
+        if offset is None:
+            return None
+        first, end = where.ranges[source]
+        rows = LocalRows(offset, self._provenance(store, task.partition))
+        verdict = judge(rows, Log(first, end, where.topics[topic]), self._environment.now_ms())
+        if verdict.trust is Trust.KEEP and offset > self.end_of(source, where):
+            return Verdict(
+                Trust.REBUILD, f"stand at offset {offset}, and the task has processed {self.end_of(source, where)}"
+            )
+        return verdict
+
+    def _provenance(self, store: str, partition: int) -> Provenance:
+        """Where local rows come from. Without a time of their own, they are as old as the whole state file."""
+        found: Provenance | None = self._backends[store].provenance(store, partition)
+        return found or Provenance("", self._state_file.last_used_ms or 0)
+
+    def _drop_untrusted(self, store: str, task: TaskId, where: Whereabouts) -> None:
+        """Drop local rows that have to be restored from the beginning.
+
+        Raises:
+            TopicError: they are of another topic, and nobody asked to begin anew.
+        """
+        topic = self._plan.changelogs[task.subtopology].get(store)
+        backend = self._backends[store]
+        verdict = self._judged(store, task, where)
+        if topic is None or verdict is None or verdict.trust is Trust.KEEP:
+            if topic in self._plan.tasks[task] and verdict is None and task.partition in backend.partitions(store):
+                backend.drop(store, task.partition)  # older versions wrote no offset, and so no deletions since
+            return
+        if verdict.trust is Trust.OTHER_TOPIC and topic not in self._plan.tasks[task]:
+            self._check_begun_anew(store, topic, task, where, verdict)
+        log.warning(
+            "store %s partition %d: the local rows %s; restoring from the beginning of %s",
+            store, task.partition, verdict.reason, topic,
+        )  # fmt: skip
+        backend.drop(store, task.partition)
+
+    def _check_begun_anew(self, store: str, topic: str, task: TaskId, where: Whereabouts, verdict: Verdict) -> None:
+        """Make sure that the application began anew, by a reset, with this changelog.
+
+        Raises:
+            TopicError: it did not, so the changelog was replaced behind its back.
+        """
+        digests = {each.metadata.changelogs for each in where.committed.values()} - {""}
+        if digests and digests == {self.digest(where, task)}:
+            return
+        # Whoever writes a topic's id into the state file commits the digest, too: without one, offsets are of a reset.
+        known = self._backends[store].provenance(store, task.partition)
+        if not digests and known is not None and known.topic_id:
+            return
+        raise TopicError(
+            f"task {task}: changelog '{topic}' was deleted and made again: the local rows of store '{store}' "
+            f"{verdict.reason}. They may be the only copy of the state, so nothing is dropped. If the topic has its "
+            f"content again, delete the state directory '{self._state_file.path}' and restart the worker; if not, run "
+            f"'millpond reset' to process the inputs from the beginning."
+        )
+
+    def _check_not_lost(self, task: TaskId, where: Whereabouts, topology: str) -> None:
+        """Make sure that what is committed of a task was committed with these changelogs, where there are no local rows.
+
+        Raises:
+            TopicError: a changelog was made again, and is empty.
+        """
+        written = {
+            each.metadata.changelogs for each in where.committed.values() if each.metadata.topology == topology
+        } - {""}
+        digest = self.digest(where, task)
+        if not written or not digest or digest in written:
+            return
+        for store, topic in self._plan.changelogs[task.subtopology].items():
+            if topic in self._plan.tasks[task] or self._backends[store].offset(store, task.partition) is not None:
+                continue
+            if where.ranges[Partition(topic, task.partition)][1] == 0 and self._is_empty(topic, task):
+                raise TopicError(
+                    f"task {task}: changelog '{topic}' was deleted and made again, and it is empty: the state of store "
+                    f"'{store}' is lost, while the committed offsets go on. Restore the topic's content, or run "
+                    f"'millpond reset' to process the inputs from the beginning."
+                )
+        log.warning("task %s: a changelog was made again since the last commit; its content is taken as it is", task)
+
+    def _is_empty(self, topic: str, of: TaskId) -> bool:
+        """Whether nothing is in any partition: a single one may always have been empty."""
+        partitions = [
+            Partition(topic, each.partition) for each in self._plan.tasks if each.subtopology == of.subtopology
+        ]
+        return all(end == 0 for _, end in self._ranges(partitions).values())
 
     def close(self, held: Held, *, for_good: bool) -> None:
         """Close a task's stores; rows on disk stay, those in memory unless it is for good."""
         for name, store in held.stores.items():
             store.close()
+            self._sources.pop((name, held.id.partition), None)
             if for_good and self._backends[name] is self._memory:
                 self._memory.drop(name, held.id.partition)
         held.stores = {}
@@ -127,8 +262,17 @@ class TaskStores:
             if task.partition in backend.partitions(builder.name):
                 backend.drop(builder.name, task.partition)
 
+    def end_of(self, source: Partition, where: Whereabouts) -> int:
+        """Where a changelog ends for a task: one that is an input too, at what is processed of it."""
+        end = where.ranges[source][1]
+        return min(end, self.position_of(source, where)) if source in where.committed else end
+
     def rebuild(self, error: StateCorrupted) -> None:
         """Forget the local rows of a corrupted store, which must be closed everywhere."""
         assert error.store is not None
         log.error("%s Rebuilding store %s from its changelog.", error, error.store)
         self._state_file.rebuild(error.store)
+
+
+def _committed(partition: Partition, where: Whereabouts) -> int:
+    return where.committed[partition].offset or where.ranges[partition][0]

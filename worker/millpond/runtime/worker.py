@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +32,7 @@ from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
 from .catalog import coordinator_view, store_catalog
 from .claims import initialised
 from .client_reports import ClientReports
-from .clients import make_producer
+from .clients import largest_record, make_producer
 from .collector import RecordCollector
 from .commit import CommitFailed, CommitPipeline, OffsetSink, Phase, TransactionCommitter, is_fenced
 from .committer import Committer
@@ -48,6 +49,7 @@ from .ownership import Partition
 from .pace import POLL_RECORDS, Pace
 from .plan import Plan
 from .registrar import TakenOver
+from .rejected_changelog import RecordLimits
 from .restore import ChangelogReader, Restoration
 from .start import announce, claim_everything, make_client, tell_trouble
 from .states import WorkerState, may_follow
@@ -209,7 +211,7 @@ class Worker:
         self._manager = self._assembly.manager
         self._queries.open(self, store_catalog(self.topology, self._assembly.plan, self._assembly.environment))
         self._intake = Intake(self._manager, self._reports.doubt)
-        self.metrics.watch(self._manager, self._assembly.state_file)
+        self.metrics.watch(self._manager, self._assembly.state_file, self._assembly.watch)
         self.contact.start()
 
     @contextmanager
@@ -333,6 +335,7 @@ class Worker:
             refusals=self._refusals,
             handlers=self._assembly.environment.handlers,
             contexts=lambda: [task.context for task in self._manager.tasks.values()],
+            limits=RecordLimits(largest_record(self.config), self._assembly.cluster.max_message_bytes),
         )
 
     def _initialised(self, made: Callable[[], Producer]) -> Producer:
@@ -368,6 +371,9 @@ class Worker:
         self.last_turn = now = time.monotonic()
         if self._reports.pending:
             self._replace_clients(self._reports.look_into(self._assembly.cluster, self._assembly.plan))
+        plan = self._assembly.watch.turn(now)
+        if plan is not None:
+            self._adopt(plan)
         manager = self._manager
         messages = self._poll(now)
         if messages:
@@ -424,12 +430,15 @@ class Worker:
             messages: list[Message] = copier.consume(most, 0)
             if messages:
                 self._intake.copied(messages)
+            if self._manager.reader.expired:
+                self._manager.reopen_expired()
             if len(messages) < most or time.monotonic() >= until:
                 return
 
     def _settle(self) -> None:
         """Take in what was found out about tasks, and let those run that are complete."""
         manager, follower = self._manager, self._follower
+        manager.look_at_ends()
         for answer in manager.registrar.answers():
             if isinstance(answer, TakenOver):
                 if follower is not None:
@@ -692,6 +701,13 @@ class Worker:
             return
         if not idle:
             log.warning("no answer to the last commit within the deadline; the next start finds out")
+
+    def _adopt(self, plan: Plan) -> None:
+        """Read new inputs: commit what is processed, and make the tasks anew."""
+        self._finish()
+        self._assembly = replace(self._assembly, plan=plan)
+        self._manager.adopt(plan)
+        self._go_back()
 
     def _say_goodbye(self) -> None:
         """The coordinator need not find out by silence."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
+from millpond.state.provenance import Provenance
+
 __all__ = ("Backend", "Row", "Rows", "Written")
 
 Row = tuple[bytes, bytes | None]
@@ -35,7 +37,12 @@ class Backend(Protocol):
     """Committed rows of any number of stores and partitions, ordered by key.
 
     One thread at a time. Every method that reads or writes may raise `StateError`; `StateCorrupted` names the store.
+
+    Attributes:
+        last_used_ms: when what was found there was last written, in epoch milliseconds; None when it began empty.
     """
+
+    last_used_ms: int | None
 
     def reader(self, store: str) -> Callable[[bytes], bytes | None]:
         """The function that reads one row of a store by its full key; None when absent. Makes the store if needed."""
@@ -50,14 +57,24 @@ class Backend(Protocol):
         self,
         groups: Iterable[tuple[str, int, list[Row]]],
         offsets: Mapping[tuple[str, int], Written] | None = None,
+        provenances: Mapping[tuple[str, int], Provenance] | None = None,
     ) -> None:
-        """Write (store, partition, rows) groups and (store, partition) -> (offset, metadata) at once: all or nothing."""
+        """Write (store, partition, rows) groups and what stands beside a (store, partition) at once: all or nothing.
+
+        Args:
+            groups: the rows.
+            offsets: (offset, metadata) of store partitions.
+            provenances: where the rows come from, of store partitions.
+        """
 
     def offset(self, store: str, partition: int) -> int | None:
         """The changelog offset last written for the partition, None when there is none."""
 
     def metadata(self, store: str, partition: int) -> bytes:
         """The metadata last written for the partition, empty when there is none."""
+
+    def provenance(self, store: str, partition: int) -> Provenance | None:
+        """Where the partition's rows come from, None when that was never written. Only means something beside an offset."""
 
     def partitions(self, store: str) -> list[int]:
         """The partitions of a store with something written, ascending."""
@@ -66,7 +83,7 @@ class Backend(Protocol):
         """Delete all rows with low <= full key < high."""
 
     def drop(self, store: str, partition: int) -> None:
-        """Forget the rows, the offset and the metadata of one partition."""
+        """Forget the rows of one partition and what stands beside them."""
 
     def rebuild(self, store: str) -> None:
         """Forget all rows, offsets and metadata of a store, whatever condition they are in."""

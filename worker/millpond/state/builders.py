@@ -181,7 +181,7 @@ class TimeOrderedBufferBuilder(StoreBuilder[K, V]):
     """The buffer behind `suppress`; its key serde is that of the (usually windowed) keys it holds."""
 
     count_bytes: bool = False
-    """Whether the buffer knows its size in bytes, for a bound in bytes; it costs serialising every update."""
+    """Whether the buffer knows its size in bytes, for a bound in bytes."""
 
     def build(self, partition: int, backend: Backend, changelog_topic: str | None = None) -> TimeOrderedBuffer[K, V]:
         """The store of one task; see `StoreBuilder.build`."""

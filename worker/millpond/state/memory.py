@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from millpond.state.backend import Row, Rows, Written
 from millpond.state.formats import partition_prefix
+from millpond.state.provenance import Provenance
 
 __all__ = ("MemoryBackend",)
 
@@ -35,9 +36,12 @@ class _Table:
 class MemoryBackend:
     """A `Backend` that forgets everything when it is closed."""
 
+    last_used_ms: int | None = None
+
     def __init__(self) -> None:
         self._tables: dict[str, _Table] = {}
         self._written: dict[tuple[str, int], Written] = {}
+        self._provenances: dict[tuple[str, int], Provenance] = {}
 
     def reader(self, store: str) -> Callable[[bytes], bytes | None]:
         """The bound `get` of the store's dict; it stays right for the life of the backend."""
@@ -59,8 +63,9 @@ class MemoryBackend:
         self,
         groups: Iterable[tuple[str, int, list[Row]]],
         offsets: Mapping[tuple[str, int], Written] | None = None,
+        provenances: Mapping[tuple[str, int], Provenance] | None = None,
     ) -> None:
-        """Write all groups and offsets; nothing here can fail half-way."""
+        """Write all groups and what stands beside them; nothing here can fail half-way."""
         for store, _, rows in groups:
             table = self._table(store)
             held = table.rows
@@ -77,6 +82,8 @@ class MemoryBackend:
                 self.delete_range(store, low, high)
         if offsets:
             self._written.update(offsets)
+        if provenances:
+            self._provenances.update(provenances)
 
     def offset(self, store: str, partition: int) -> int | None:
         """The changelog offset last written for the partition."""
@@ -87,6 +94,10 @@ class MemoryBackend:
         """The metadata last written for the partition."""
         written = self._written.get((store, partition))
         return b"" if written is None else written[1]
+
+    def provenance(self, store: str, partition: int) -> Provenance | None:
+        """Where the partition's rows come from."""
+        return self._provenances.get((store, partition))
 
     def partitions(self, store: str) -> list[int]:
         """The partitions of a store with an offset or metadata."""
@@ -104,17 +115,19 @@ class MemoryBackend:
             table.changed()
 
     def drop(self, store: str, partition: int) -> None:
-        """Forget the rows, the offset and the metadata of one partition."""
+        """Forget the rows of one partition and what stands beside them."""
         self.delete_range(store, partition_prefix(partition), partition_prefix(partition + 1))
         self._written.pop((store, partition), None)
+        self._provenances.pop((store, partition), None)
 
     def rebuild(self, store: str) -> None:
         """Forget all rows, offsets and metadata of a store."""
         table = self._table(store)
         table.rows.clear()
         table.changed()
-        for key in [key for key in self._written if key[0] == store]:
-            del self._written[key]
+        for beside in (self._written, self._provenances):
+            for key in [key for key in beside if key[0] == store]:
+                del beside[key]
 
     def count(self, store: str, partition: int) -> int:
         """How many rows the partition has."""
@@ -125,6 +138,7 @@ class MemoryBackend:
         """Forget everything."""
         self._tables.clear()
         self._written.clear()
+        self._provenances.clear()
 
     def _table(self, store: str) -> _Table:
         table = self._tables.get(store)

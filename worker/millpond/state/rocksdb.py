@@ -30,6 +30,7 @@ from millpond.state.backend import Row, Rows, Written
 from millpond.state.families import Family, Scan
 from millpond.state.formats import partition_prefix
 from millpond.state.locking import DirectoryLock
+from millpond.state.provenance import Provenance
 from millpond.state.tuning import StateFileOptions, Tuning
 
 __all__ = ("StateFile",)
@@ -39,6 +40,8 @@ _FORMAT = "millpond state 1"
 _STORE = "store:"
 _offset = struct.Struct(">q")
 _NO_OFFSET = -1
+#: No store's name begins so; what reads only offsets takes it for a store that nobody has.
+_PROVENANCE = b"\0provenance:"
 _STALLED = "Write stall"
 _SHORTEST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.02
@@ -60,6 +63,7 @@ class StateFile:
         generation: changes when the database is closed or opened anew, which ends the iterators of before.
         rebuilt: store -> why it had to be given up to open the database. Its rows and offsets are gone, and it is to be
             restored from its changelog; the other stores are untouched.
+        last_used_ms: when the database that was found was last written, in epoch milliseconds; None when it is new.
     """
 
     path: Path
@@ -67,6 +71,7 @@ class StateFile:
     reason: str | None
     generation: int
     rebuilt: dict[str, str]
+    last_used_ms: int | None
 
     def __init__(self, path: Path | str, options: StateFileOptions | None = None) -> None:
         """Open or create the database.
@@ -90,6 +95,7 @@ class StateFile:
         self._families: dict[str, Family] = {}
         self._scans: weakref.WeakSet[Scan] = weakref.WeakSet()
         self._written: dict[tuple[str, int], Written] = {}
+        self._provenances: dict[tuple[str, int], Provenance] = {}
         self._db: Rdict | None = None
         self._failed: StateError | None = None
         self._sharing = threading.RLock()
@@ -103,6 +109,7 @@ class StateFile:
             ) from error
         try:
             self._check_format()
+            self.last_used_ms = self._last_used_ms()
             self._open_or_set_aside()
         except BaseException:
             self.close()
@@ -140,6 +147,11 @@ class StateFile:
                 f"'{_FORMAT}': use the version that wrote it, or move the directory away to restore from changelogs"
             )
 
+    def _last_used_ms(self) -> int | None:
+        """The time of the newest file. Opening the database makes new ones."""
+        times = [each.stat().st_mtime for each in self._database.glob("*")] if self._database.is_dir() else []
+        return int(max(times) * 1000) if times else None
+
     def _open_or_set_aside(self) -> None:
         """Open the database; give up a broken store alone where that is enough, else the whole of it."""
         while True:
@@ -158,6 +170,7 @@ class StateFile:
         self.set_aside = self.path / f"corrupt-{stamp}"
         self._database.rename(self.set_aside)
         self._written = {}
+        self._provenances = {}
         self._families = {}
         self._open_database()
 
@@ -192,7 +205,7 @@ class StateFile:
             for name in names:
                 if name.startswith(_STORE):
                     self._open_family(name[len(_STORE) :])
-            self._written = dict(self._read_written())
+            self._read_written()
             self._failed = None
         except StateError:
             raise
@@ -213,16 +226,21 @@ class StateFile:
         finally:
             del db
 
-    def _read_written(self) -> Iterator[tuple[tuple[str, int], Written]]:
+    def _read_written(self) -> None:
+        """What stands beside the rows."""
+        self._written, self._provenances = {}, {}
         iterator = self._open_db().iter()
         try:
             iterator.seek_to_first()
             while iterator.valid():
                 key, value = iterator.key(), iterator.value()
                 (partition,) = struct.unpack_from(">i", key, len(key) - 4)
-                (offset,) = _offset.unpack_from(value)
-                found = None if offset == _NO_OFFSET else offset
-                yield (key[:-4].decode(), partition), (found, value[_offset.size :])
+                if key.startswith(_PROVENANCE):
+                    self._provenances[key[len(_PROVENANCE) : -4].decode(), partition] = Provenance.decode(value)
+                else:
+                    (offset,) = _offset.unpack_from(value)
+                    found = None if offset == _NO_OFFSET else offset
+                    self._written[key[:-4].decode(), partition] = found, value[_offset.size :]
                 iterator.next()
             iterator.status()
         finally:
@@ -267,6 +285,10 @@ class StateFile:
         """The metadata last written for the partition."""
         written = self._written.get((store, partition))
         return b"" if written is None else written[1]
+
+    def provenance(self, store: str, partition: int) -> Provenance | None:
+        """Where the partition's rows come from. Older versions of millpond did not write it: None then."""
+        return self._provenances.get((store, partition))
 
     def partitions(self, store: str) -> list[int]:
         """The partitions of a store with an offset or metadata."""
@@ -313,8 +335,9 @@ class StateFile:
         self,
         groups: Iterable[tuple[str, int, list[Row]]],
         offsets: Mapping[tuple[str, int], Written] | None = None,
+        provenances: Mapping[tuple[str, int], Provenance] | None = None,
     ) -> None:
-        """Write rows and offsets in one batch: all or nothing.
+        """Write rows and what stands beside them in one batch: all or nothing.
 
         Raises:
             StateError: the disk is full or fails. Nothing of the batch is there, and nothing more is accepted until
@@ -330,10 +353,15 @@ class StateFile:
                 for (store, partition), (offset, metadata) in offsets.items():
                     value = _offset.pack(_NO_OFFSET if offset is None else offset) + metadata
                     put(_written_key(store, partition), value)
+            if provenances:
+                for (store, partition), each in provenances.items():
+                    batch.put(_PROVENANCE + _written_key(store, partition), each.encode())
 
         self._write(fill)
         if offsets:
             self._written.update(offsets)
+        if provenances:
+            self._provenances.update(provenances)
 
     def _fill(self, batch: WriteBatch, groups: Iterable[tuple[str, int, list[Row]]]) -> None:
         put, delete, delete_range = batch.put, batch.delete, batch.delete_range
@@ -362,15 +390,17 @@ class StateFile:
         self.write([(store, 0, Rows((), [(low, high)]))])
 
     def drop(self, store: str, partition: int) -> None:
-        """Forget the rows, the offset and the metadata of one partition."""
+        """Forget the rows of one partition and what stands beside them."""
         low, high = partition_prefix(partition), partition_prefix(partition + 1)
 
         def fill(batch: WriteBatch) -> None:
             batch.delete_range(low, high, self._family(store).handle)
             batch.delete(_written_key(store, partition))
+            batch.delete(_PROVENANCE + _written_key(store, partition))
 
         self._write(fill)
         self._written.pop((store, partition), None)
+        self._provenances.pop((store, partition), None)
 
     def _write(self, fill: Callable[[WriteBatch], None]) -> None:
         """Write what `fill` puts into a batch, waiting without holding the interpreter while RocksDB is behind."""
@@ -433,6 +463,7 @@ class StateFile:
         def fill(batch: WriteBatch) -> None:
             for name, partition in keys:
                 batch.delete(_written_key(name, partition))
+                batch.delete(_PROVENANCE + _written_key(name, partition))
 
         try:
             if keys:
@@ -446,6 +477,7 @@ class StateFile:
             self._raise(error, store)
         for key in keys:
             del self._written[key]
+            self._provenances.pop(key, None)
 
     # Closing.
 

@@ -1,6 +1,7 @@
 """The key-value store's inside: one dict over the backend, holding every entry that was staged or read.
 
-Values of an immutable serde are kept as they are; others as bytes, so that nobody changes a staged value in place.
+Values of an immutable serde are kept as they are; others as bytes, so that nobody changes a staged value in place. Both are
+encoded when they are put: a value that cannot be is refused then, as the error of the record that puts it.
 An entry is a tuple (value, timestamp); (None, timestamp) is a deletion or a key known to be absent.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from millpond.serdes import Serde
@@ -37,6 +39,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Entry = tuple[Any, int]
+
+_timestamp, _data = itemgetter(1), itemgetter(2)
 
 
 class _NoHeaders:
@@ -72,9 +76,10 @@ class StagedKeyValues(StagedStore[K, V]):
     ) -> None:
         super().__init__(name, partition, backend, key, value, caching=caching, changelog_topic=changelog_topic)
         self._entries: dict[bytes, Entry] = {}
-        # raw key -> (key, value at the last flush) when caching, else None; in the order of the first put.
-        self._dirty: dict[bytes, tuple[K, Any] | None] = {}
+        # raw key -> encoded value; when caching, (key, value at the last flush, encoded value) in the order of the last put.
+        self._dirty: dict[bytes, Any] = {}
         self._dirty_headers: dict[bytes, Headers] = {}
+        self._dirty_origins: dict[bytes, Any] = {}
         self._low, self._high = partition_prefix(partition), partition_prefix(partition + 1)
         # Every row of the backend is in memory too (at first there are none): a miss need not ask the backend.
         self._complete = next(backend.range(name, self._low, self._high), None) is None
@@ -92,6 +97,13 @@ class StagedKeyValues(StagedStore[K, V]):
         self.stage = self._immutable_stage() if self.value_serde.immutable else self._copied_stage()
         if self.caching and self._context is not None and not self.value_serde.immutable:
             self.stage = self._with_headers(self.stage, self._context)
+        if self._keeps_origins and self._context is not None:
+            self.stage = self._with_origins(self.stage, self._context)
+
+    def keep_origins(self) -> None:
+        """See `StagedStore`."""
+        super().keep_origins()
+        self._bind()
 
     def _immutable_entry(self) -> Callable[[bytes], tuple[V | None, int]]:
         held, load = self._entries.get, self._load
@@ -113,21 +125,42 @@ class StagedKeyValues(StagedStore[K, V]):
         return entry
 
     def _immutable_stage(self) -> Callable[[bytes, K, V | None, int, V | None], None]:
-        entries, dirty = self._entries, self._dirty
+        entries, dirty, take = self._entries, self._dirty, self._dirty.pop
+        encode, encoded, settled, same = self.value_serde.serialize, self._encoded, self._settled, self._same_types
+
+        def stage(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+            data = None
+            if value is not None:
+                if type(value) in same:
+                    try:
+                        data = encode(value)
+                    except Exception:
+                        data = encoded(key, value)
+                else:
+                    data = encoded(key, value)
+                    value = settled(value, data)
+            entries[raw_key] = (value, timestamp)
+            dirty[raw_key] = data
+
         if not self.caching:
-
-            def stage(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
-                entries[raw_key] = (value, timestamp)
-                if raw_key not in dirty:
-                    dirty[raw_key] = None
-
             return stage
         context, kept = self._context or _NoHeaders(), self._dirty_headers
 
         def stage_for_flush(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+            data = None
+            if value is not None:
+                if type(value) in same:
+                    try:
+                        data = encode(value)
+                    except Exception:
+                        data = encoded(key, value)
+                else:
+                    data = encoded(key, value)
+                    value = settled(value, data)
+            # Taken out and put in again, so that changes are told in the order of the last puts.
+            held = take(raw_key, None)
             entries[raw_key] = (value, timestamp)
-            if raw_key not in dirty:
-                dirty[raw_key] = (key, old)
+            dirty[raw_key] = (key, old if held is None else held[1], data)
             if context.headers:
                 kept[raw_key] = context.headers
             elif kept:
@@ -137,13 +170,17 @@ class StagedKeyValues(StagedStore[K, V]):
 
     def _copied_stage(self) -> Callable[[bytes, K, V | None, int, V | None], None]:
         entries, dirty, caching, load = self._entries, self._dirty, self.caching, self._load
-        encode = self.value_serde.serialize
+        encoded, take = self._encoded, self._dirty.pop
 
         def stage(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
-            data = None if value is None else encode(value)
-            if raw_key not in dirty:
+            data = None if value is None else encoded(key, value)
+            if not caching:
+                dirty[raw_key] = data
+            else:
+                held = take(raw_key, None)
                 # `old` may be the very object that user code has just changed into `value`: the entry's bytes cannot.
-                dirty[raw_key] = (key, (entries.get(raw_key) or load(raw_key))[0]) if caching else None
+                before = (entries.get(raw_key) or load(raw_key))[0] if held is None else held[1]
+                dirty[raw_key] = (key, before, data)
             entries[raw_key] = (data, timestamp)
 
         return stage
@@ -161,6 +198,17 @@ class StagedKeyValues(StagedStore[K, V]):
                 kept.pop(raw_key, None)
 
         return stage_with_headers
+
+    def _with_origins(
+        self, stage: Callable[[bytes, K, V | None, int, V | None], None], context: StoreContext
+    ) -> Callable[[bytes, K, V | None, int, V | None], None]:
+        kept = self._dirty_origins
+
+        def stage_with_origins(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+            stage(raw_key, key, value, timestamp, old)
+            kept[raw_key] = context.message if context.origin is None else context.origin
+
+        return stage_with_origins
 
     def _load(self, raw_key: bytes) -> Entry:
         """The entry of a key that is not in memory: bytes or object, as entries are kept."""
@@ -188,17 +236,17 @@ class StagedKeyValues(StagedStore[K, V]):
         if self.caching:
             self._flush_forwarding(out)
         else:
-            raw_keys = list(self._dirty)
+            raw_keys, data = list(self._dirty), list(self._dirty.values())
             self._dirty.clear()
-            self._encode(out, raw_keys, list(map(self._entries.__getitem__, raw_keys)))
+            self._encode(out, raw_keys, data, list(map(self._entries.__getitem__, raw_keys)))
 
-    def _encode(self, out: list[Produced], raw_keys: list[bytes], found: list[Entry]) -> None:
+    def _encode(self, out: list[Produced], raw_keys: list[bytes], data: list[bytes | None], found: list[Entry]) -> None:
         rows = self._flushed
         self._entry_size.sample(zip(raw_keys, found, strict=True))
         encode_entries(
             raw_keys,
-            found,
-            serde=self.value_serde,
+            data,
+            list(map(_timestamp, found)),
             timestamped=self.timestamped,
             topic=self.changelog_topic,
             partition=self.partition,
@@ -210,18 +258,19 @@ class StagedKeyValues(StagedStore[K, V]):
         self._row_size.sample(rows)
 
     def _flush_forwarding(self, out: list[Produced]) -> None:
-        changes, found = changed_since_flush(self._dirty, self._entries)
-        headers = self._dirty_headers.copy()
+        changes, found = changed_since_flush(self._dirty, self._entries, told=self._listener is not None)
+        headers, origins = self._dirty_headers.copy(), self._dirty_origins.copy()
         self._dirty_headers.clear()
-        self._encode(out, list(changes), found)
+        self._dirty_origins.clear()
+        told = changes.values()
+        self._encode(out, list(changes), list(map(_data, told)), found)
         if self._listener is not None:
             serde = self.value_serde
             tell_changes(
                 self._listener,
                 self._context,
-                changes.values(),
-                found,
-                map(headers.get, changes) if headers else None,
+                [(key, old, new, timestamp) for (key, old, _), (new, timestamp) in zip(told, found, strict=True)],
+                [(headers.get(raw_key), origins.get(raw_key)) for raw_key in changes] if headers or origins else None,
                 None if serde.immutable else serde.deserialize,
             )
 
@@ -230,6 +279,7 @@ class StagedKeyValues(StagedStore[K, V]):
         self._forget()
         self._dirty.clear()
         self._dirty_headers.clear()
+        self._dirty_origins.clear()
         self._flushed = Rows()
         self._sealed = Rows()
 

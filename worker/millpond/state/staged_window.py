@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import count, islice
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import msgspec
 
-from millpond.serdes import Serde, Windowed
+from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
 from millpond.state.encoding import Produced, encode_entries
 from millpond.state.formats import (
@@ -40,8 +41,8 @@ from millpond.state.staging import (
     StagedStore,
     StoreContext,
     changed_since_flush,
-    tell_changes,
 )
+from millpond.state.window_changes import WindowChange, noting_records, put_number, tell_window_changes
 
 __all__ = ("StagedWindows",)
 
@@ -49,10 +50,12 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Entry = tuple[Any, int]
-Dirty = dict[bytes, "tuple[Any, Any] | None"]
+Dirty = dict[bytes, Any]
+"""Raw key -> encoded value; when caching, (key, value at the last flush, encoded value, number of the last put)."""
 Window = tuple[dict[bytes, Entry], Dirty, bool]
 """Entries by raw key; the dirty ones; True when nothing of this window is in the backend but not in the entries."""
 
+_timestamp, _data = itemgetter(1), itemgetter(2)
 _MAX_LONG = 2**63 - 1
 _ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 
@@ -106,6 +109,8 @@ class StagedWindows(StagedStore[K, V]):
         # Windows with something dirty, in the order in which they got so; expired ones stay until they are flushed.
         self._touched: list[tuple[int, Window]] = []
         self._dirty_headers: dict[tuple[int, bytes], Headers] = {}
+        self._dirty_origins: dict[tuple[int, bytes], Any] = {}
+        self._puts = count()
         self._load_metadata()
         self._bind()
 
@@ -125,7 +130,13 @@ class StagedWindows(StagedStore[K, V]):
         self.entry = self._immutable_entry() if self.value_serde.immutable else self._copied_entry()
         self.stage = self._immutable_stage() if self.value_serde.immutable else self._copied_stage()
         if self.caching and self._context is not None:
-            self.stage = self._with_headers(self.stage, self._context)
+            origins = self._dirty_origins if self._keeps_origins else None
+            self.stage = noting_records(self.stage, self._context, self._dirty_headers, origins)
+
+    def keep_origins(self) -> None:
+        """See `StagedStore`."""
+        super().keep_origins()
+        self._bind()
 
     def _immutable_entry(self) -> Callable[[bytes, int], tuple[V | None, int]]:
         window_at, load = self._windows.get, self._load
@@ -153,50 +164,54 @@ class StagedWindows(StagedStore[K, V]):
 
     def _immutable_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
         window_at, opened, touched, caching = self._windows.get, self._open, self._touched, self.caching
+        encode, encoded, settled, same = self.value_serde.serialize, self._encoded, self._settled, self._same_types
+        puts = self._puts.__next__
 
         def stage(raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+            data = None
+            if value is not None:
+                if type(value) in same:
+                    try:
+                        data = encode(value)
+                    except Exception:
+                        data = encoded(key, value)
+                else:
+                    data = encoded(key, value)
+                    value = settled(value, data)
             window = window_at(start) or opened(start)
             window[0][raw_key] = (value, timestamp)
             dirty = window[1]
-            if raw_key not in dirty:
-                if not dirty:
-                    touched.append((start, window))
-                dirty[raw_key] = (key, old) if caching else None
+            if not dirty:
+                touched.append((start, window))
+            if caching:
+                # Taken out and put in again, so that changes are told in the order of the last puts.
+                held = dirty.pop(raw_key, None)
+                dirty[raw_key] = (key, old if held is None else held[1], data, puts())
+            else:
+                dirty[raw_key] = data
 
         return stage
 
     def _copied_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
         window_at, opened, touched, caching = self._windows.get, self._open, self._touched, self.caching
-        load, encode = self._load, self.value_serde.serialize
+        load, encoded, puts = self._load, self._encoded, self._puts.__next__
 
         def stage(raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
-            data = None if value is None else encode(value)
+            data = None if value is None else encoded(key, value)
             window = window_at(start) or opened(start)
             entries, dirty = window[0], window[1]
-            if raw_key not in dirty:
-                if not dirty:
-                    touched.append((start, window))
+            if not dirty:
+                touched.append((start, window))
+            if caching:
+                held = dirty.pop(raw_key, None)
                 # `old` may be the very object that user code has just changed into `value`: the entry's bytes cannot.
-                dirty[raw_key] = (key, (entries.get(raw_key) or load(raw_key, start))[0]) if caching else None
+                before = (entries.get(raw_key) or load(raw_key, start))[0] if held is None else held[1]
+                dirty[raw_key] = (key, before, data, puts())
+            else:
+                dirty[raw_key] = data
             entries[raw_key] = (data, timestamp)
 
         return stage
-
-    def _with_headers(
-        self, stage: Callable[[bytes, int, K, V | None, int, V | None], None], context: StoreContext
-    ) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
-        kept = self._dirty_headers
-
-        def stage_with_headers(
-            raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /
-        ) -> None:
-            stage(raw_key, start, key, value, timestamp, old)
-            if context.headers:
-                kept[start, raw_key] = context.headers
-            elif kept:
-                kept.pop((start, raw_key), None)
-
-        return stage_with_headers
 
     def _load(self, raw_key: bytes, start: int) -> Entry:
         """The entry of a key that is not in memory: bytes or object, as entries are kept."""
@@ -273,27 +288,33 @@ class StagedWindows(StagedStore[K, V]):
             start, (entries, dirty, _) = touched[-1]
             self._entry_size.sample((key, entries[key]) for key in dirty)
         written = len(self._flushed)
-        headers = self._dirty_headers.copy()
-        self._dirty_headers.clear()
+        changes: list[WindowChange] = []
         for start, (entries, dirty, _) in touched:
             if self.caching:
-                self._flush_forwarding(out, start, entries, dirty, headers)
+                changes += self._changes(out, start, entries, dirty)
             else:
-                raw_keys = list(dirty)
+                raw_keys, data = list(dirty), list(dirty.values())
                 dirty.clear()
-                self._encode(out, start, raw_keys, list(map(entries.__getitem__, raw_keys)))
+                self._encode(out, start, raw_keys, data, list(map(entries.__getitem__, raw_keys)))
+        if len(touched) > 1:
+            changes.sort(key=put_number)
+        decode = None if self.value_serde.immutable else self.value_serde.deserialize
+        held = self._dirty_headers, self._dirty_origins
+        tell_window_changes(self._listener, self._context, changes, self.window_size_ms, *held, decode)
         self._row_size.sample(self._flushed[written : written + 16])
         # What is put from now on, and moves stream time, is for the next commit.
         self._sweep(self._flushed)
         self._flushed_metadata = self._encode_metadata()
 
-    def _encode(self, out: list[Produced], start: int, raw_keys: list[bytes], found: list[Entry]) -> None:
+    def _encode(
+        self, out: list[Produced], start: int, raw_keys: list[bytes], data: list[bytes | None], found: list[Entry]
+    ) -> None:
         if self._expired(start):
             return
         encode_entries(
             raw_keys,
-            found,
-            serde=self.value_serde,
+            data,
+            list(map(_timestamp, found)),
             timestamped=self.timestamped,
             topic=self.changelog_topic,
             partition=self.partition,
@@ -303,27 +324,16 @@ class StagedWindows(StagedStore[K, V]):
             rows=self._flushed,
         )
 
-    def _flush_forwarding(
-        self,
-        out: list[Produced],
-        start: int,
-        entries: dict[bytes, Entry],
-        dirty: Dirty,
-        headers: dict[tuple[int, bytes], Headers],
-    ) -> None:
-        changes, found = changed_since_flush(dirty, entries)
-        self._encode(out, start, list(changes), found)
-        if self._listener is not None:
-            end = min(start + self.window_size_ms, _MAX_LONG)
-            serde = self.value_serde
-            tell_changes(
-                self._listener,
-                self._context,
-                [(Windowed(key, start, end), old) for key, old in changes.values()],
-                found,
-                [headers.get((start, raw_key)) for raw_key in changes] if headers else None,
-                None if serde.immutable else serde.deserialize,
-            )
+    def _changes(
+        self, out: list[Produced], start: int, entries: dict[bytes, Entry], dirty: Dirty
+    ) -> list[WindowChange]:
+        """Flush one window of a caching store; what its listener is to be told of it."""
+        changes, found = changed_since_flush(dirty, entries, told=self._listener is not None)
+        self._encode(out, start, list(changes), list(map(_data, changes.values())), found)
+        return [
+            (put, start, raw_key, key, old, new, timestamp)
+            for (raw_key, (key, old, _, put)), (new, timestamp) in zip(changes.items(), found, strict=True)
+        ]
 
     def seal(self) -> Rows:
         """The rows flushed since the last seal, and the deletion of the segments that expired until that flush."""
@@ -396,6 +406,7 @@ class StagedWindows(StagedStore[K, V]):
         self._hidden.clear()
         self._touched.clear()
         self._dirty_headers.clear()
+        self._dirty_origins.clear()
 
     def _evict(self, count: int) -> None:
         uncommitted = self._uncommitted_rows()

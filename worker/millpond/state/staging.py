@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
-from millpond.errors import StateError
+from millpond.errors import BrokerError, SerializationError, StateError
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
 from millpond.state.formats import partition_prefix
@@ -35,18 +35,23 @@ FlushListener = Callable[[Any, Any, Any, int], None]
 ABSENT: tuple[None, int] = (None, -1)
 """The entry of a key that is not in the store."""
 
+_LONGEST_KEY = 100
+
 DEFAULT_CACHE_LIMIT = 10 * 1024 * 1024
 
 
-def changed_since_flush(dirty: dict[bytes, Any], entries: dict[bytes, Any]) -> tuple[dict[bytes, Any], list[Any]]:
-    """Empty `dirty` (raw key -> (key, old)); what is worth telling of it, and the entry of each.
+def changed_since_flush(
+    dirty: dict[bytes, Any], entries: dict[bytes, Any], *, told: bool
+) -> tuple[dict[bytes, Any], list[Any]]:
+    """Empty `dirty` (raw key -> (key, old, encoded value, …)); what is worth telling of it, and the entry of each.
 
-    What was created and deleted between two flushes nobody has to know. The copies let listeners put into the store.
+    What was created and deleted between two flushes a listener need not know, if there is one (`told`). The copies let
+    listeners put into the store.
     """
     changes = dirty.copy()
     dirty.clear()
     found = list(map(entries.__getitem__, changes))
-    if any(entry[0] is None for entry in found):
+    if told and any(entry[0] is None for entry in found):
         changes = {
             raw: change for raw, change in changes.items() if change[1] is not None or entries[raw][0] is not None
         }
@@ -57,32 +62,33 @@ def changed_since_flush(dirty: dict[bytes, Any], entries: dict[bytes, Any]) -> t
 def tell_changes(
     listener: FlushListener,
     context: StoreContext | None,
-    changes: Iterable[tuple[Any, Any]],
-    found: Iterable[tuple[Any, int]],
-    headers: Iterable[Headers | None] | None,
+    changes: Iterable[tuple[Any, Any, Any, int]],
+    records: Iterable[tuple[Headers | None, Any]] | None,
     decode: Callable[[bytes], Any] | None,
 ) -> None:
     """Call the listener for each change.
 
     Args:
         listener: whom to tell.
-        context: takes the headers a change is forwarded with.
-        changes: (key, old value) of each.
-        found: (new value, timestamp) of each.
-        headers: of each, None when none has any.
+        context: takes the headers and the origin a change is forwarded with.
+        changes: (key, old value, new value, timestamp) of each.
+        records: (headers, origin) of the record that put each, None when there is nothing to restore of any.
         decode: for values that are kept as bytes.
     """
     if decode is not None:
-        changes = [(key, None if old is None else decode(old)) for key, old in changes]
-        found = [(None if new is None else decode(new), timestamp) for new, timestamp in found]
-    if headers is None or context is None:
-        for (key, old), (new, timestamp) in zip(changes, found, strict=True):
+        changes = (
+            (key, None if old is None else decode(old), None if new is None else decode(new), timestamp)
+            for key, old, new, timestamp in changes
+        )
+    if records is None or context is None:
+        for key, old, new, timestamp in changes:
             listener(key, new, old, timestamp)
         return
-    for (key, old), (new, timestamp), of_record in zip(changes, found, headers, strict=True):
-        context.headers = of_record
-        listener(key, new, old, timestamp)
-    context.headers = None
+    try:
+        for (key, old, new, timestamp), (context.headers, context.origin) in zip(changes, records, strict=True):
+            listener(key, new, old, timestamp)
+    finally:
+        context.headers = context.origin = None
 
 
 class StoreContext(Protocol):
@@ -93,6 +99,12 @@ class StoreContext(Protocol):
 
     timestamp: int
     """Of the record being processed, in epoch milliseconds."""
+
+    message: Any
+    """The consumed record being processed, None without one."""
+
+    origin: Any
+    """Where the record at hand came from, when that is not `message`: a consumed record or a `RecordContext`."""
 
     def now_ms(self) -> int:
         """The wall clock."""
@@ -145,6 +157,9 @@ class StagedStore(Generic[K, V]):
         self._sealed = Rows()
         self._closed = False
         self.backend_reads = 0
+        self._keeps_origins = False
+        #: Types of values that are the same after encoding and decoding.
+        self._same_types: set[type] = set()
         self._entry_size = Average()
         self._row_size = Average()
 
@@ -166,6 +181,42 @@ class StagedStore(Generic[K, V]):
         A change from nothing to nothing is neither told nor logged, as in Kafka Streams.
         """
         self._listener = listener
+
+    def keep_origins(self) -> None:
+        """Restore where the last put of a key came from when the listener is told of it: somebody below asks for it.
+
+        Call it before operators take the store's functions.
+        """
+        self._keeps_origins = self.caching
+
+    def _encoded(self, key: K, value: V) -> bytes:
+        """Encode a value; what cannot be encoded is the error of the record that puts it.
+
+        Raises:
+            SerializationError: the serde refuses the value.
+        """
+        try:
+            return self.value_serde.serialize(value)
+        except BrokerError:
+            raise  # a schema registry that is away says nothing about the value
+        except SerializationError as error:
+            cause: Exception = error
+        except Exception as error:
+            cause = self.value_serde.encoding_failed(value, error)
+        shown = repr(key)
+        shown = shown if len(shown) <= _LONGEST_KEY else f"{shown[:_LONGEST_KEY]}…"
+        raise SerializationError(f"store '{self.name}' cannot keep a value for key {shown}: {cause}") from cause
+
+    def _settled(self, value: V, data: bytes) -> V:
+        """What to keep of a value of an immutable serde: the object itself if decoding gives one of its type.
+
+        So a store answers the same before and after a restart, and keeps nothing that user code could change in place.
+        """
+        decoded = self.value_serde.deserialize(data)
+        if type(decoded) is not type(value):
+            return decoded
+        self._same_types.add(type(value))
+        return value
 
     def seal(self) -> Rows:
         """The rows flushed since the last seal, for the backend; what is flushed from now on is for the next commit.

@@ -1,15 +1,15 @@
 """The buffer behind `suppress`: one pending update per key, given out in the order of buffer time, then key bytes.
 
 All pending updates are in memory, as in Kafka Streams; the backend has them too, as of the last commit, so a restart
-reads them from there and not from the beginning of the changelog. An update is serialised when it is flushed, not when
-it is put: what is replaced or given out within one commit never is.
+reads them from there and not from the beginning of the changelog. An update is serialised when it is put, as in Kafka
+Streams, so a value that cannot be is the error of the record that puts it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from millpond.errors import StateCorrupted, StateError
 from millpond.serdes import Serde
@@ -50,11 +50,13 @@ class Pending(NamedTuple, Generic[K, V]):
 
 
 class _Buffered:
-    """A pending update. Prior, old and new are objects of an immutable serde, or bytes."""
+    """A pending update; its values are bytes."""
 
     __slots__ = ("context", "new", "old", "prior", "size", "time")
 
-    def __init__(self, time: int, prior: Any, old: Any, new: Any, context: RecordContext) -> None:
+    def __init__(
+        self, time: int, prior: bytes | None, old: bytes | None, new: bytes | None, context: RecordContext
+    ) -> None:
         self.time = time
         self.prior = prior
         self.old = old
@@ -92,11 +94,10 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
             key: serde of the (usually windowed) keys.
             value: serde of the values.
             changelog_topic: None when not logged.
-            count_bytes: whether `buffer_size` is kept up; it costs serialising every put.
+            count_bytes: whether `buffer_size` is kept up.
         """
         super().__init__(name, partition, backend, key, value, caching=False, changelog_topic=changelog_topic)
         self._count_bytes = count_bytes
-        self._immutable = self.value_serde.immutable
         self._updates: dict[bytes, _Buffered] = {}
         # One item per key in _updates, and stale ones of keys that a restored deletion removed.
         self._order: list[tuple[int, bytes]] = []
@@ -122,17 +123,16 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
         Args:
             buffer_time: ms; it orders the buffer.
             raw_key: the key's bytes.
-            key: not kept.
+            key: for error messages.
             new: the new value, None for a deletion.
             old: the value before it.
             context: of the current record.
+
+        Raises:
+            SerializationError: a value cannot be encoded.
         """
-        if not self._immutable:
-            encode = self.value_serde.serialize
-            new_kept: Any = None if new is None else encode(new)
-            old_kept: Any = None if old is None else encode(old)
-        else:
-            new_kept, old_kept = new, old
+        new_kept = None if new is None else self._encoded(key, new)
+        old_kept = None if old is None else self._encoded(key, old)
         held = self._updates.get(raw_key)
         if held is None:
             self._check_open()
@@ -180,7 +180,10 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
         now = self._timestamp()
         for raw_key in self._dirty:
             held = updates.get(raw_key)
-            data = None if held is None else encode_buffer_value(self._serialized(held), held.time)
+            data = None
+            if held is not None:
+                value = BufferValue(held.prior, held.old, held.new, held.context)
+                data = encode_buffer_value(value, held.time)
             if topic is not None:
                 change = (topic, data, raw_key, partition, None, None, now)
                 out.append(change if data is None else (*change, BUFFER_HEADERS))
@@ -247,8 +250,7 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
                 f"store '{self.name}' has an update that cannot be read: {error}", self.name
             ) from error
         held = self._updates.get(raw_key)
-        decode: Callable[[bytes], Any] = self.value_serde.deserialize if self._immutable else bytes
-        prior, old, new = (None if part is None else decode(part) for part in value[:3])
+        prior, old, new = (None if part is None else bytes(part) for part in value[:3])
         if held is not None and held.time == time:
             held.prior, held.old, held.new, held.context = prior, old, new, value.context
             if self._count_bytes:
@@ -291,25 +293,11 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
         self._size = 0
         self.min_timestamp = NOTHING_BUFFERED
 
-    def _object(self, kept: Any) -> V | None:
-        if kept is None or self._immutable:
-            return kept  # type: ignore[no-any-return]
-        return self.value_serde.deserialize(kept)
-
-    def _serialized(self, held: _Buffered) -> BufferValue:
-        if not self._immutable:
-            return BufferValue(held.prior, held.old, held.new, held.context)
-        encode = self.value_serde.serialize
-        old = None if held.old is None else encode(held.old)
-        new = None if held.new is None else encode(held.new)
-        if held.prior is held.old:
-            prior = old
-        else:
-            prior = None if held.prior is None else encode(held.prior)
-        return BufferValue(prior, old, new, held.context)
+    def _object(self, kept: bytes | None) -> V | None:
+        return None if kept is None else self.value_serde.deserialize(kept)
 
     def _measure(self, raw_key: bytes, held: _Buffered) -> None:
-        prior, old, new, context = self._serialized(held)
+        prior, old, new, context = held.prior, held.old, held.new, held.context
         size = _VALUE_SIZES + len(raw_key) + len(prior or b"") + len(new or b"")
         if old is not None and old != prior:
             size += len(old)

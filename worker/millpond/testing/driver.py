@@ -39,6 +39,7 @@ from millpond.state import (
 from millpond.topology import Subtopology, Topology
 from millpond.topology.topology import check_topology
 
+from .stores import KeyValueStoreFacade, WindowStoreFacade
 from .topics import Instant, RawRecord, TestInputTopic, TestOutputTopic, epoch_ms
 
 __all__ = ("TopologyTestDriver",)
@@ -75,6 +76,7 @@ class TopologyTestDriver:
         self._now_ms = epoch_ms(initial_wall_clock) if initial_wall_clock is not None else time.time_ns() // 1_000_000
         self._backend = MemoryBackend()
         self._outputs: dict[str, deque[RawRecord]] = {}
+        self._produced: set[str] = set()
         self._offsets: dict[str, int] = {}
         self._environment = Environment(
             application_id=config.application_id,
@@ -146,8 +148,8 @@ class TopologyTestDriver:
         return TestOutputTopic(name, key, value, self._outputs.setdefault(name, deque()))
 
     def produced_topic_names(self) -> set[str]:
-        """Every topic something was written to, internal ones included."""
-        return {topic for topic, records in self._outputs.items() if records or topic in self._offsets}
+        """Every topic the topology wrote to, internal ones included, whether or not it was read since."""
+        return set(self._produced)
 
     # Time -----------------------------------------------------------------------------------------------------
 
@@ -168,23 +170,27 @@ class TopologyTestDriver:
         """A store by name, None when there is none."""
         return self.get_all_state_stores().get(name)
 
-    def get_key_value_store(self, name: str) -> KeyValueStore[Any, Any] | TimestampedKeyValueStore[Any, Any] | None:
-        """A key-value store, plain or timestamped; None when there is none of that name and kind."""
+    def get_key_value_store(self, name: str) -> KeyValueStore[Any, Any] | KeyValueStoreFacade[Any, Any] | None:
+        """A key-value store, of a timestamped one the plain values; None when there is none of that name and kind."""
         store = self.get_state_store(name)
-        return store if isinstance(store, KeyValueStore | TimestampedKeyValueStore) else None
+        if isinstance(store, TimestampedKeyValueStore):
+            return KeyValueStoreFacade(store)
+        return store if isinstance(store, KeyValueStore) else None
 
     def get_timestamped_key_value_store(self, name: str) -> TimestampedKeyValueStore[Any, Any] | None:
-        """A key-value store with timestamps."""
+        """A key-value store with timestamps, its values `ValueAndTimestamp`; None when there is none of that name and kind."""
         store = self.get_state_store(name)
         return store if isinstance(store, TimestampedKeyValueStore) else None
 
-    def get_window_store(self, name: str) -> WindowStore[Any, Any] | TimestampedWindowStore[Any, Any] | None:
-        """A window store, plain or timestamped."""
+    def get_window_store(self, name: str) -> WindowStore[Any, Any] | WindowStoreFacade[Any, Any] | None:
+        """A window store, of a timestamped one the plain values; None when there is none of that name and kind."""
         store = self.get_state_store(name)
-        return store if isinstance(store, WindowStore | TimestampedWindowStore) else None
+        if isinstance(store, TimestampedWindowStore):
+            return WindowStoreFacade(store)
+        return store if isinstance(store, WindowStore) else None
 
     def get_timestamped_window_store(self, name: str) -> TimestampedWindowStore[Any, Any] | None:
-        """A window store with timestamps."""
+        """A window store with timestamps, its values `ValueAndTimestamp`; None when there is none of that name and kind."""
         store = self.get_state_store(name)
         return store if isinstance(store, TimestampedWindowStore) else None
 
@@ -271,6 +277,7 @@ class TopologyTestDriver:
         topic, value, key, _partition, _callback, _, timestamp, *headers = row
         record = RawRecord(key, value, timestamp, headers[0] if headers else None)
         self._outputs.setdefault(topic, deque()).append(record)
+        self._produced.add(topic)
         return topic, record
 
     def close(self) -> None:
@@ -299,4 +306,5 @@ def _whole(topology: Topology) -> Subtopology:
         sinks=tuple(sink for part in parts for sink in part.sinks),
         stores=tuple(store for part in parts for store in part.stores),
         changelogs={store: topic for part in parts for store, topic in part.changelogs.items()},
+        order=tuple(name for part in parts for name in part.order),
     )

@@ -47,7 +47,7 @@ class TaskId(NamedTuple):
 class RecordContext(NamedTuple):
     """Where the record at hand came from, as topic-name extractors and processors see it.
 
-    `topic` is None and `offset` -1 while no source record is being processed (punctuators, cache flushes).
+    `topic` is None and `offset` -1 while no source record is being processed (punctuators).
     """
 
     topic: str | None
@@ -79,9 +79,15 @@ class TaskContext(Protocol):
     headers: Headers | None
     """Headers that a forwarded record carries; a node that reassigns them restores them after its forward."""
 
+    timestamp: int
+    """Of the record at hand, or of the punctuation, epoch ms; a node that reassigns it restores it afterwards."""
+
+    origin: Any
+    """Where the record at hand came from, for a node that forwards what it held back; restored after its forward."""
+
     @property
     def topic(self) -> str | None:
-        """Real topic of the source record at hand; None inside punctuators and flushes."""
+        """Real topic of the source record at hand; None inside punctuators."""
 
     @property
     def partition(self) -> int:
@@ -135,6 +141,12 @@ class NodeContext(Protocol):
             TopologyError: the store is not connected to this node.
         """
 
+    def is_global(self, store: str) -> bool:
+        """Whether a store is filled from its topic in every worker, and not this task's to write."""
+
+    def on_init(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when all nodes are bound, parents before children."""
+
     def failed(self, error: Exception, key: Any, value: Any, timestamp: int) -> None:
         """Report that user code raised: asks the processing handler (KIP-1033). Call it inside `except`.
 
@@ -166,7 +178,11 @@ class NodeContext(Protocol):
 
 
 class Body(Protocol):
-    """What a processor node does. Immutable and shared by all tasks."""
+    """What a processor node does. Immutable and shared by all tasks.
+
+    A body that asks its task where the record at hand came from says so in a class attribute `reads_origin = True`:
+    caches above it then keep that for what they hold back.
+    """
 
     def bind(self, node: NodeContext) -> Forward:
         """The function of one task. Called once per task, children first."""

@@ -144,6 +144,8 @@ class Subtopology:
     """Logical topic names that need equal partition counts."""
     changelogs: Mapping[str, str] = field(default_factory=dict)
     """Store name -> logical changelog topic, for stores that have one; a source topic where that doubles as one."""
+    order: tuple[str, ...] = ()
+    """Names of its nodes in the order they were added: a record goes to the children of a node in this order."""
 
     @property
     def source_topics(self) -> frozenset[str]:

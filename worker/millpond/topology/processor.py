@@ -25,6 +25,7 @@ __all__ = (
     "ProcessorContext",
     "ProcessorSupplier",
     "PunctuationType",
+    "ReceivedRecord",
     "Record",
     "check_process",
 )
@@ -130,6 +131,24 @@ class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         )
 
 
+class ReceivedRecord(FixedKeyRecord[Any, Any], frozen=True, gc=False):
+    """A record that a FixedKeyProcessor is given, or a changed copy of one: only these have keys that it may forward."""
+
+    def with_value(self, value: Any) -> ReceivedRecord:
+        """See `FixedKeyRecord`."""
+        return ReceivedRecord(self.key, value, self.timestamp, self.headers)
+
+    def with_timestamp(self, timestamp: int) -> ReceivedRecord:
+        """See `FixedKeyRecord`."""
+        return ReceivedRecord(self.key, self.value, timestamp, self.headers)
+
+    def with_headers(self, headers: Headers | None) -> ReceivedRecord:
+        """See `FixedKeyRecord`."""
+        return ReceivedRecord(
+            self.key, self.value, self.timestamp, NO_HEADERS if headers is None else check_headers(headers)
+        )
+
+
 class _Context(Protocol):
     """What both kinds of processors may ask of their task."""
 
@@ -159,7 +178,7 @@ class _Context(Protocol):
         """Ask for a commit as soon as the record at hand is through."""
 
     def get_state_store(self, name: str) -> Any:
-        """A store connected to this processor, or a global store.
+        """A store connected to this processor, or a global store, which can only be read.
 
         Raises:
             TopologyError: the store is not connected to this processor.
@@ -193,7 +212,8 @@ class FixedKeyProcessorContext(_Context, Protocol[K, VOut]):
         """Send a record to all children, or to the one called `child`.
 
         Raises:
-            TopologyError: there is no such child.
+            TopologyError: there is no such child, or the record is not one that the processor was given, nor a copy of
+                one that `with_value`, `with_timestamp` or `with_headers` made.
         """
 
 

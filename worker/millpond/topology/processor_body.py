@@ -6,21 +6,22 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from millpond.checks import check_function, kind_of
-from millpond.errors import MillpondError, TopologyError
+from millpond.errors import TopologyError
 from millpond.topology.context import Cancellable, NodeContext, RecordContext, StreamForward, TaskId
 from millpond.topology.headers import NO_HEADERS, RecordHeaders, check_headers
 from millpond.topology.nodes import StoreBuilder
 from millpond.topology.processor import (
     FixedKeyProcessor,
-    FixedKeyRecord,
     Processor,
     PunctuationType,
+    ReceivedRecord,
     Record,
     check_process,
 )
+from millpond.topology.read_only import ReadOnlyStore
 
 __all__ = ("ProcessorBody", "check_supplier", "supplied_stores")
 
@@ -67,6 +68,7 @@ class ProcessorBody:
     """Runs one user processor per task."""
 
     supplier: Callable[[], Processor[Any, Any, Any, Any] | FixedKeyProcessor[Any, Any, Any]]
+    reads_origin: ClassVar[bool] = True
 
     def bind(self, node: NodeContext) -> StreamForward:
         """Make the task's processor and the function that feeds it.
@@ -77,7 +79,8 @@ class ProcessorBody:
         processor = self.supplier()
         context = _ProcessorContext(node)
         if isinstance(processor, FixedKeyProcessor):
-            make: Callable[..., Any] = FixedKeyRecord
+            context = _FixedKeyContext(node)
+            make: Callable[..., Any] = ReceivedRecord
         elif isinstance(processor, Processor):
             make = Record
         else:
@@ -89,19 +92,25 @@ class ProcessorBody:
         # Before init(), which may use it, and which a subclass may override without calling this one's.
         with contextlib.suppress(AttributeError):  # a class may have slots, or a property of that name
             processor.context = context
-        processor.init(context)
-        node.on_close(processor.close)
         task, failed, process = node.task, node.failed, processor.process
+
+        def init() -> None:
+            nonlocal process
+            processor.init(context)
+            process = processor.process
+            node.on_close(processor.close)
 
         def run(key: Any, value: Any, timestamp: int) -> None:
             headers = task.headers
+            before, task.timestamp = task.timestamp, timestamp
             try:
                 process(make(key, value, timestamp, RecordHeaders(headers) if headers else NO_HEADERS))
-            except MillpondError:
-                raise
             except Exception as error:
                 failed(error, key, value, timestamp)
+            finally:
+                task.timestamp = before
 
+        node.on_init(init)
         return run
 
 
@@ -172,16 +181,30 @@ class _ProcessorContext:
         self._task.request_commit()
 
     def get_state_store(self, name: str) -> Any:
-        return self._node.store(name)
+        store = self._node.store(name)
+        return ReadOnlyStore(store) if self._node.is_global(name) else store
 
     def record_metadata(self) -> RecordContext | None:
         task = self._task
         if task.topic is None:
             return None
-        return RecordContext(task.topic, task.partition, task.offset, task.stream_time, task.headers)
+        return RecordContext(task.topic, task.partition, task.offset, task.timestamp, task.headers)
 
     def current_system_time_ms(self) -> int:
         return self._task.now_ms()
 
     def current_stream_time_ms(self) -> int:
         return self._task.stream_time
+
+
+class _FixedKeyContext(_ProcessorContext):
+    """Forwards only records whose keys are those of records that the processor was given."""
+
+    def forward(self, record: Any, child: str | None = None) -> None:
+        if type(record) is not ReceivedRecord:
+            raise TopologyError(
+                f"Processor '{self._node.name}' forwards a {type(record).__name__} that it made itself, but a "
+                "FixedKeyProcessor keeps the keys of the records it is given; forward record.with_value(…), or use process() "
+                "with a Processor."
+            )
+        super().forward(record, child)

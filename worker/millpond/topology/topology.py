@@ -33,6 +33,7 @@ from millpond.topology.nodes import (
 )
 from millpond.topology.processor import FixedKeyProcessor, Processor
 from millpond.topology.processor_body import ProcessorBody, check_supplier, supplied_stores
+from millpond.topology.suppliers import check_supply
 from millpond.topology.timestamps import TimestampOf, timestamp_extractor
 
 __all__ = ("Topology", "check_reset", "check_topology")
@@ -139,6 +140,7 @@ class Topology:
             stores: names of stores added before that it uses.
         """
         check_supplier(f"Processor '{name}'", supplier)
+        check_supply(name, supplier)
         self.add_body(name, ProcessorBody(supplier), parents)
         for builder in supplied_stores(supplier):
             self.add_state_store(builder, name)
@@ -242,11 +244,13 @@ class Topology:
         self._check_topic_is_free(validate_topic(topic), source_name)
         self._source_topics[topic] = source_name
         self._add(SourceNode(source_name, (topic,), key, value, timestamp_extractor(timestamp), None, None, table=True))
-        if hasattr(processor, "bind"):
-            body = processor
-        else:
+        if isinstance(processor, ProcessorBody):
+            check_supply(processor_name, processor.supplier)
+        elif not hasattr(processor, "bind"):
             check_supplier(f"Global store '{store}'", processor)
-            body = ProcessorBody(processor)
+            check_supply(processor_name, processor)
+            processor = ProcessorBody(processor)
+        body: Body = processor
         self._add(ProcessorNode(processor_name, body, (source_name,), (store,)))
         self._global_stores[store] = (source_name, processor_name, builder)
         return self
@@ -365,6 +369,7 @@ class Topology:
                         for store in stores
                         if store.logging or store.source_topic
                     },
+                    tuple(names),
                 )
             )
         return found

@@ -36,16 +36,18 @@ class CountStream:
                 return dropped()
             try:
                 raw = serialize(key)
+                old, then = entry(raw)
+                if old is None:
+                    new = 1
+                else:
+                    new = old + 1
+                    if then > timestamp:
+                        timestamp = then
+                stage(raw, key, new, timestamp, old)
+            except FATAL:
+                raise
             except Exception as error:
                 return failed(error, key, value, timestamp)
-            old, then = entry(raw)
-            if old is None:
-                new = 1
-            else:
-                new = old + 1
-                if then > timestamp:
-                    timestamp = then
-            stage(raw, key, new, timestamp, old)
             if forwarding:
                 forward(key, new, old, timestamp)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.lookup import Get, Lookup
-from millpond.errors import MillpondError
+from millpond.errors import ProcessingFailed
 from millpond.state import Pending, RecordContext
 from millpond.topology import NodeContext, TableForward
 
@@ -30,6 +30,7 @@ class SuppressTable:
     max_records: int | None
     max_bytes: int | None
     emit_when_full: bool
+    reads_origin: ClassVar[bool] = True
 
     def bind(self, node: NodeContext) -> TableForward:
         """The task's function."""
@@ -51,12 +52,12 @@ class SuppressTable:
         def emit(pending: Pending[Any, Any]) -> None:
             if pending.new is None and final:
                 return
-            before = task.headers
-            task.headers = pending.context.headers
+            before = task.headers, task.origin
+            task.headers, task.origin = pending.context.headers, pending.context
             try:
                 forward(pending.key, pending.new, pending.old, pending.context.timestamp)
             finally:
-                task.headers = before
+                task.headers, task.origin = before
 
         def suppress(key: Any, new: Any, old: Any, timestamp: int) -> None:
             nonlocal stream_time
@@ -74,7 +75,7 @@ class SuppressTable:
             if unbounded or not full():
                 return
             if not emit_when_full:
-                raise MillpondError(
+                raise ProcessingFailed(
                     f"'{name}' may hold back {_limits(self)} but has to hold back {buffer.num_records} records with "
                     f"{buffer.buffer_size} bytes: raise the limit, shorten the windows or their grace, or leave it out."
                 )

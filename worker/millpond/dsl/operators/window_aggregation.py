@@ -112,16 +112,18 @@ def _count_tumbling(node: NodeContext, name: str, windows: TimeWindows) -> Strea
             return dropped()
         try:
             raw = serialize(key)
+            old, then = entry(raw, start)
+            if old is None:
+                new = 1
+            else:
+                new = old + 1
+                if then > timestamp:
+                    timestamp = then
+            stage(raw, start, key, new, timestamp, old)
+        except FATAL:
+            raise
         except Exception as error:
             return failed(error, key, value, timestamp)
-        old, then = entry(raw, start)
-        if old is None:
-            new = 1
-        else:
-            new = old + 1
-            if then > timestamp:
-                timestamp = then
-        stage(raw, start, key, new, timestamp, old)
         if forwarding:
             forward(Windowed(key, start, start + size), new, old, timestamp)
 

@@ -1,0 +1,160 @@
+"""A dead letter and the offset that passes its record are in one commit, whatever the task waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.runtime.commit import OffsetCommitter, Phase
+from millpond.runtime.ownership import Partition
+from millpond.topology import TaskId
+from tests.runtime.memory_kafka import Kafka, Record
+from tests.runtime.worker_parts import Parts
+
+A, B = TaskId(0, 0), TaskId(0, 1)
+LEFT = Partition("left", 0)
+TOPICS = {"left": 2, "right": 2, "out": 2, "dead": 1}
+GUARANTEES = ["at_least_once", "exactly_once"]
+
+
+def topology() -> Any:
+    """Two inputs of one task: it waits for the one while the other is empty."""
+    builder = mp.StreamsBuilder()
+    builder.stream("left", "right", key=mp.String, value=mp.Long).to("out")
+    return builder.build()
+
+
+@pytest.fixture(params=GUARANTEES)
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """Starts a worker that goes on after bad records and waits for empty inputs."""
+    made: list[Parts] = []
+
+    def begin(kafka: Kafka, *tasks: TaskId, worker: str = "w0") -> Parts:
+        parts = Parts(
+            kafka, topology(), tmp_path / f"{len(made)}", TOPICS, worker, max_task_idle_ms=60_000,
+            processing_guarantee=request.param, deserialization_exception_handler="continue",
+            errors_dead_letter_queue_topic_name="dead",
+        )  # fmt: skip
+        made.append(parts)
+        parts.own(*tasks)
+        return parts
+
+    yield begin
+    for each in made:
+        each.close()
+
+
+def put(kafka: Kafka, partition: Partition, *values: bytes) -> None:
+    """Append committed records; whatever is not eight bytes is bad."""
+    log = kafka.logs.setdefault(partition, [])
+    log.extend(Record(b"k", value, 1_000, stable=True) for value in values)
+
+
+def commit(worker: Parts) -> None:
+    """Commit what has to be; the broker takes offsets that are committed by themselves."""
+    worker.commit(through=False)
+    if isinstance(worker.sink, OffsetCommitter) and worker.committer.phase is not Phase.IDLE:
+        offsets = worker.consumer.commits[-1]
+        for each in offsets:
+            worker.kafka.offsets[Partition(each.topic, each.partition)] = (each.offset, each.metadata)
+        worker.sink.on_commit(None, offsets)
+    worker.finish()
+
+
+def turn(worker: Parts) -> None:
+    """One turn of the loop: read, process, send what is in the outbox, and commit."""
+    worker.process()
+    worker.collector.drain()
+    commit(worker)
+
+
+GOOD, BAD = bytes(8), b"bad"
+
+
+def test_letter_of_a_waiting_task_is_sent_once_over_restarts(start: Any) -> None:
+    """The good record behind it waits for the other input; the letter's offset is committed all the same."""
+    kafka = Kafka()
+    put(kafka, LEFT, BAD, GOOD)
+    for _ in range(3):
+        worker = start(kafka, A)
+        turn(worker)
+        assert kafka.committed(LEFT).offset == 1
+        assert kafka.values("dead") == [("k", "bad")]
+
+
+def test_letter_of_a_waiting_task_leaves_no_transaction_open(start: Any) -> None:
+    """A transaction is begun for the letter, and the task's commit ends it although nothing was processed."""
+    kafka = Kafka()
+    put(kafka, LEFT, BAD, GOOD)
+    worker = start(kafka, A)
+    turn(worker)
+    assert not worker.collector.in_transaction
+
+
+def test_commit_of_another_task_takes_no_letter_without_its_offset(start: Any) -> None:
+    """The outbox is shared: what one task's commit sends must be passed by the offsets that it commits."""
+    kafka = Kafka()
+    put(kafka, LEFT, BAD, GOOD)
+    for name in ("left", "right"):
+        put(kafka, Partition(name, 1), GOOD)
+    worker = start(kafka, A, B)
+    turn(worker)
+    assert kafka.committed(Partition("left", 1)).offset == 1
+    assert (kafka.committed(LEFT).offset, kafka.values("dead")) == (1, [("k", "bad")])
+
+
+def test_letter_before_a_hand_over_is_not_sent_again(start: Any) -> None:
+    """The commit that names the next owner passes the bad record, so the next owner does not read it."""
+    kafka = Kafka()
+    put(kafka, LEFT, BAD, GOOD)
+    worker = start(kafka, A)
+    worker.process()
+    worker.collector.drain()
+    worker.manager.release(A, "w1")
+    commit(worker)
+    turn(start(kafka, A, worker="w1"))
+    assert kafka.values("dead") == [("k", "bad")]
+    assert kafka.committed(LEFT).metadata.owner == "w1"
+
+
+def test_bad_record_behind_good_ones_waits_for_its_turn(start: Any) -> None:
+    """Its letter is not sent before the records before it are processed, so an earlier commit cannot double it."""
+    kafka = Kafka()
+    put(kafka, LEFT, GOOD, BAD)
+    worker = start(kafka, A)
+    turn(worker)
+    assert (kafka.committed(LEFT).offset, kafka.values("dead")) == (0, [])
+    put(kafka, Partition("right", 0), GOOD)
+    turn(worker)
+    turn(worker)
+    assert (kafka.committed(LEFT).offset, kafka.values("dead")) == (2, [("k", "bad")])
+
+
+def test_nothing_but_bad_records_moves_the_committed_offset(start: Any) -> None:
+    """The last record read was dropped, and the offset after it is committed with its letter."""
+    kafka = Kafka()
+    put(kafka, LEFT, BAD, BAD)
+    turn(start(kafka, A))
+    assert (kafka.committed(LEFT).offset, kafka.values("dead")) == (2, [("k", "bad"), ("k", "bad")])
+    assert start(kafka, A).process() == 0
+    assert len(kafka.values("dead")) == 2
+
+
+def test_bad_record_read_while_a_commit_is_in_flight_sends_nothing(start: Any) -> None:
+    """Its letter belongs to the next commit, whose offsets pass it; the one in flight has its offsets already."""
+    kafka = Kafka()
+    put(kafka, LEFT, GOOD)
+    put(kafka, Partition("right", 0), GOOD)
+    worker = start(kafka, A)
+    worker.process()
+    worker.commit(through=False)
+    put(kafka, LEFT, BAD)
+    for partition, messages, _ in worker.consumer.read():
+        if messages:
+            worker.manager.by_input[partition].add(partition.topic, messages)
+    assert worker.manager.outbox == []
+    assert worker.manager.by_input[LEFT].inputs["left"].position == 1

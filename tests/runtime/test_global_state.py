@@ -1,0 +1,174 @@
+"""Global stores on topics that were deleted and made again, that forgot records, or that nobody read for days."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.runtime import completeness
+from millpond.runtime.assembly import _environment
+from millpond.runtime.commit import CommitFailed
+from millpond.runtime.config import Config
+from millpond.runtime.global_state import GlobalStores
+from millpond.runtime.ownership import Partition
+from millpond.state import StateFile
+from tests.runtime.memory_kafka import Consumer, Kafka, Record
+
+FIRST, SECOND = Partition("rates", 0), Partition("rates", 1)
+DAY_MS = 86_400_000
+
+
+class _Globals:
+    """The global store of one worker, on a directory."""
+
+    def __init__(self, kafka: Kafka, directory: Path) -> None:
+        builder = mp.StreamsBuilder()
+        builder.global_table("rates", key=mp.String, value=mp.String, store="rates")
+        topology = builder.build()
+        config = Config.of({"application.id": "app", "bootstrap.servers": "memory:1", "state.dir": directory})
+        cluster: Any = kafka
+        self.ahead_ms = 0
+        environment = replace(
+            _environment(topology, config, cluster), now_ms=lambda: int(time.time() * 1000) + self.ahead_ms
+        )
+        self.file = StateFile(directory)
+        consumer: Any = Consumer(kafka)
+        self.consumer: Consumer = consumer
+        self.stores = GlobalStores(
+            topology.global_stores, {"rates": 2}, environment, lambda _: self.file, consumer, cluster
+        )
+
+    def create(self) -> _Globals:
+        self.stores.create()
+        return self
+
+    def read(self) -> None:
+        """Apply what is new, and see the ends."""
+        for partition, messages, end in self.consumer.read():
+            if messages:
+                self.stores.apply(partition, messages)
+            self.stores.reached_end(partition, end)
+
+    def rows(self) -> dict[str, str]:
+        """What the tasks see."""
+        store = self.stores.by_name()["rates"]
+        return {key: value.value for key, value in store.all()}
+
+    def close(self) -> None:
+        self.stores.close()
+        self.file.close()
+
+
+Start = Callable[..., _Globals]
+
+
+@pytest.fixture
+def kafka() -> Kafka:
+    """Two keys, in two partitions."""
+    made = Kafka()
+    made.append("rates", "a", "1")
+    made.append("rates", "b", "1", partition=1)
+    return made
+
+
+@pytest.fixture
+def start(kafka: Kafka, tmp_path: Path) -> Iterator[Start]:
+    """Starts a worker's global store, after the one before has ended."""
+    open_now: list[_Globals] = []
+
+    def starting(ahead_ms: int = 0) -> _Globals:
+        for each in open_now:
+            each.close()
+        made = _Globals(kafka, tmp_path)
+        made.ahead_ms = ahead_ms
+        open_now[:] = [made]
+        return made.create()
+
+    yield starting
+    for each in open_now:
+        each.close()
+
+
+def test_store_goes_on_where_the_state_file_ends(kafka: Kafka, start: Start) -> None:
+    """Nothing is read twice while the topic is the same."""
+    start().read()
+    kafka.append("rates", "c", "1")
+    again = start()
+    assert again.consumer.positions == {FIRST: 1, SECOND: 1}
+    again.read()
+    assert again.rows() == {"a": "1", "b": "1", "c": "1"}
+
+
+@pytest.mark.parametrize("records", [0, 1, 4])
+def test_topic_made_again_replaces_every_row(kafka: Kafka, start: Start, records: int) -> None:
+    """However long the new one is: a worker without local rows has nothing of the old one either."""
+    start().read()
+    kafka.remake("rates", "other")
+    for each in range(records):
+        kafka.append("rates", f"new-{each}", "1")
+    again = start()
+    again.read()
+    assert again.rows() == {f"new-{each}": "1" for each in range(records)}
+
+
+def test_rows_away_past_delete_retention_are_read_again(kafka: Kafka, start: Start) -> None:
+    """The deletion of a key may have left the topic."""
+    start().read()
+    kafka.logs[FIRST][0].stable = False
+    kafka.append("rates", "c", "1")
+    assert start(ahead_ms=DAY_MS // 2).rows().keys() == {"a", "b"}
+    again = start(ahead_ms=2 * DAY_MS)
+    again.read()
+    assert again.rows() == {"b": "1", "c": "1"}
+
+
+def test_lost_position_refills_the_store_that_tasks_hold(kafka: Kafka, start: Start) -> None:
+    """Tasks go back until it is complete, and the store object that they look things up in stays open."""
+    worker = start()
+    worker.read()
+    held = worker.stores.by_name()["rates"]
+    kafka.remake("rates", "other")
+    kafka.append("rates", "new", "1")
+    updater = worker.stores.of_topic("rates")
+    assert updater is not None
+    with pytest.raises(CommitFailed, match="does not have the position any more"):
+        worker.stores.rebuild(updater, "does not have the position any more")
+    assert worker.stores.by_name()["rates"] is held
+    assert held.is_open
+    assert worker.stores.behind == {FIRST, SECOND}
+    assert worker.consumer.positions == {FIRST: 0, SECOND: 0}
+    worker.read()
+    assert worker.stores.behind == set()
+    assert worker.rows() == {"new": "1"}
+
+
+def test_worker_frozen_past_delete_retention_refills_the_store(kafka: Kafka, start: Start) -> None:
+    """It held the rows all the time, and read nothing; one that hears from the brokers goes on."""
+    worker = start()
+    worker.read()
+    kafka.logs[FIRST].append(Record(b"c", b"1", 1, stable=True))
+    worker.ahead_ms = 2 * DAY_MS
+    with pytest.raises(CommitFailed, match="not read for so long"):
+        worker.read()
+    worker.read()
+    assert worker.rows() == {"a": "1", "b": "1", "c": "1"}
+
+
+def test_idle_store_keeps_its_rows_young(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers of brokers are written down now and then, although nothing has changed."""
+    worker = start()
+    worker.read()
+    before = worker.file.provenance("rates", 0)
+    monkeypatch.setattr(completeness.time, "time", lambda: time.monotonic() + 2e9)
+    for _ in range(2):
+        worker.stores.look_at_ends()
+    after = worker.file.provenance("rates", 0)
+    assert before is not None
+    assert after is not None
+    assert after.as_of_ms > before.as_of_ms + 600_000

@@ -1,0 +1,100 @@
+"""What queries see of a copy that is cut off from the brokers: its age grows, and its lag is not known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millpond.protocol import Role
+from millpond.runtime import holdings
+from millpond.topology import TaskId
+from tests.runtime.memory_kafka import Kafka, Record
+from tests.runtime.test_local_rows import CHANGELOG, A, _count, _table, _topology
+from tests.runtime.worker_parts import Parts
+
+
+@pytest.fixture
+def kafka() -> Kafka:
+    """A changelog with one row."""
+    made = Kafka()
+    made.logs[CHANGELOG] = [Record(b"a", _count(1), 1_000, stable=True)]
+    return made
+
+
+@pytest.fixture
+def copy(kafka: Kafka, tmp_path: Path) -> Iterator[Parts]:
+    """A worker with a copy that is at the end."""
+    made = Parts(kafka, _topology(), tmp_path, {"in": 1})
+    made.manager.hold([A], Role.STANDBY)
+    made.settle()
+    yield made
+    made.close()
+
+
+def _look(copy: Parts) -> holdings.Holding:
+    """Let the loop turn, and see what queries see."""
+    copy.manager._ends._next = 0.0
+    for _ in range(2):
+        copy.manager.look_at_ends()
+    copy.manager.look_at_copies()
+    return copy.manager.held[A].view()
+
+
+def test_copy_at_the_end_is_as_old_as_the_last_answer(copy: Parts) -> None:
+    """Each question that is answered makes it younger."""
+    before = time.monotonic()
+    seen = _look(copy)
+    assert seen.lag == 0
+    assert seen.caught_up_at is not None
+    assert seen.caught_up_at >= before
+
+
+def test_copy_cut_off_from_brokers_grows_older(kafka: Kafka, copy: Parts) -> None:
+    """It stands at the end that it knows, and nobody says whether that is the end still."""
+    _look(copy)
+    kafka.silent = True
+    cut_off = time.monotonic()
+    seen = _look(copy)
+    assert seen.caught_up_at is not None
+    assert seen.caught_up_at <= cut_off
+
+
+def test_copy_behind_an_open_transaction_is_not_stale(kafka: Kafka, copy: Parts) -> None:
+    """What is not committed is nobody's to see yet."""
+    kafka.logs[CHANGELOG].append(Record(b"a", _count(2), 1_000, stable=None))
+    before = time.monotonic()
+    seen = _look(copy)
+    assert seen.caught_up_at is not None
+    assert seen.caught_up_at >= before
+
+
+def test_lag_without_an_answer_is_unknown(kafka: Kafka, copy: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would count from an end that may have moved."""
+    kafka.silent = True
+    assert _look(copy).lag == 0
+    later = time.monotonic() + holdings.LAG_KNOWN_S + 1
+    clock: Any = SimpleNamespace(monotonic=lambda: later)
+    monkeypatch.setattr(holdings, "time", clock)
+    assert copy.manager.held[A].view().lag is None
+
+
+def test_table_copied_from_its_input_is_as_old_as_its_look_up(kafka: Kafka, tmp_path: Path) -> None:
+    """It has what was processed then, and does not go on with the task."""
+    kafka.append("table", "k", "1")
+    made = Parts(kafka, _table(), tmp_path / "table", {"table": 1})
+    made.own(TaskId(0, 0))
+    made.process()
+    made.commit()
+    made.manager.drop([A])
+    made.manager.hold([A], Role.STANDBY)
+    made.settle()
+    opened = time.monotonic()
+    seen = _look(made)
+    assert seen.caught_up_at is not None
+    assert seen.caught_up_at <= opened
+    made.close()

@@ -1,0 +1,110 @@
+"""A changelog that is missing at the start: made where it never was, refused where the state went with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.cli.resetting import Inputs, Resetter
+from millpond.errors import TopicError
+from millpond.runtime.lost_changelogs import check_changelogs
+from millpond.runtime.ownership import CommittedOffset, OffsetMetadata, Partition
+from millpond.runtime.plan import make_plan, summary
+from millpond.state import StateFile
+from tests.conftest import CreateTopic
+from tests.runtime.running import GUARANTEES, Running, config, failure_of
+from tests.support import kafka
+from tests.support.broker import Broker
+
+CHANGELOG = "app-counts-changelog"
+
+
+def _counting(source: str) -> mp.Topology:
+    builder = mp.StreamsBuilder()
+    builder.stream(source, key=mp.String, value=mp.String).group_by_key().count(store="counts")
+    return builder.build()
+
+
+PLAN = make_plan(_counting("in"), {"in": 1}, "app")
+HASH = summary(PLAN).hash
+
+
+@pytest.fixture(autouse=True)
+def _known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one broker: what it does not know is not on its way from another."""
+    monkeypatch.setattr("millpond.runtime.lost_changelogs._SPREAD_S", 0.0)
+
+
+def _check(metadata: OffsetMetadata, *, offset: int | None = None, later: Mapping[str, int] | None = None) -> Any:
+    """Check with one committed offset, and one in the state file; `later` are the topics when they are asked for again."""
+
+    def survey(partitions: Sequence[Partition]) -> Mapping[Partition, CommittedOffset]:
+        return {each: CommittedOffset(7, metadata) for each in partitions}
+
+    local: Any = SimpleNamespace(offset=lambda store, partition: offset)
+    return check_changelogs(PLAN, {"in": 1}, lambda: later or {"in": 1}, survey, local)
+
+
+@pytest.mark.parametrize(
+    "metadata", [OffsetMetadata(), OffsetMetadata("w0", 1, topology="other"), OffsetMetadata("w0", 1)]
+)
+def test_changelog_that_never_was_may_be_made(metadata: OffsetMetadata) -> None:
+    """The first start, a store that a new version adds, and an application that comes from Kafka Streams."""
+    assert _check(metadata) == {"in": 1}
+
+
+def test_changelog_of_committed_offsets_is_not_made_again() -> None:
+    """They name the topology whose state it has, so it was there."""
+    with pytest.raises(TopicError, match=rf"'{CHANGELOG}' was deleted.*'millpond reset'"):
+        _check(OffsetMetadata("w0", 1, topology=HASH))
+
+
+def test_changelog_of_local_rows_is_not_made_again() -> None:
+    """Whatever topology the offsets are of. After a reset they have no owner: then local rows are of before."""
+    with pytest.raises(TopicError, match="was deleted"):
+        _check(OffsetMetadata("w0", 1, topology="other"), offset=12)
+    assert _check(OffsetMetadata(), offset=12) == {"in": 1}
+
+
+def test_changelog_that_another_worker_made_just_now_is_taken() -> None:
+    """It claimed its tasks after this worker had asked for the topics."""
+    later = {"in": 1, CHANGELOG: 1}
+    assert _check(OffsetMetadata("w1", 1, topology=HASH), later=later) == later
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_deleted_changelog_is_refused_until_a_reset(
+    broker: Broker, create_topic: CreateTopic, app_id: str, tmp_path: Path, guarantee: str
+) -> None:
+    """Rows and offsets stay as they are, the topic is not made again, and after a reset all is counted from the beginning."""
+    source, servers = create_topic("in"), broker.bootstrap_servers
+    changelog, settings = f"{app_id}-counts-changelog", {"processing.guarantee": guarantee}
+
+    def committed() -> int:
+        return kafka.committed_offsets(servers, app_id, source)[0][0]
+
+    kafka.produce(servers, source, [("a", str(each)) for each in range(10)])
+    with Running(_counting(source), servers, app_id, tmp_path, settings) as running:
+        running.wait(lambda: committed() == 10, "all is committed")
+    kafka.delete_topics(servers, [changelog])
+    kafka.eventually(lambda: changelog not in kafka.topic_names(servers, app_id), "it is deleted", 20)
+    error = failure_of(_counting(source), servers, app_id, tmp_path, settings)
+    assert isinstance(error, TopicError)
+    assert f"'{changelog}' was deleted" in str(error)
+    assert changelog not in kafka.topic_names(servers, app_id)
+    assert committed() == 10
+    with StateFile(tmp_path / app_id / "w0") as file:
+        assert [value[8:] for _, value in file.range("counts", b"", None)] == [(10).to_bytes(8, "big")]
+    with closing(Resetter(config(servers, app_id, tmp_path))) as resetter:
+        inputs = Inputs(frozenset({source}))
+        resetter.apply(resetter.plan(inputs, None, lambda _, partitions, __: dict.fromkeys(partitions, 0)))
+    kafka.produce(servers, source, [("a", "10")])
+    with Running(_counting(source), servers, app_id, tmp_path, settings) as running:
+        running.wait(lambda: committed() == 11, "all is committed")
+    assert [int.from_bytes(row.value or b"", "big") for row in kafka.read(servers, changelog)][-1] == 11

@@ -1,0 +1,70 @@
+"""What a real broker says of topics, as trust in local rows and the age of copies rest on it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from millpond.errors import BrokerError
+from millpond.runtime.cluster import Cluster
+from millpond.runtime.ownership import Partition
+from millpond.runtime.topic_facts import TopicFacts
+from tests.conftest import CreateTopic
+from tests.support import kafka
+from tests.support.broker import Broker
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> Cluster:
+    """The admin side of the broker."""
+    settings = {"bootstrap.servers": broker.bootstrap_servers}
+    return Cluster(settings, patience=timedelta(seconds=30), stopping=lambda: False)
+
+
+def test_topic_made_again_has_another_id(broker: Broker, create_topic: CreateTopic, cluster: Cluster) -> None:
+    """And the same name."""
+    topic = create_topic("log", cleanup_policy="compact", delete_retention_ms="5000", max_message_bytes="7000")
+    before = cluster.facts([topic])[topic]
+    assert before == TopicFacts(before.id, 5_000)
+    assert cluster.facts([topic])[topic] == before
+    assert cluster.max_message_bytes(topic) == 7_000
+    kafka.delete_topics(broker.bootstrap_servers, [topic])
+    kafka.eventually(lambda: topic not in kafka.topic_names(broker.bootstrap_servers), "it is deleted", 20)
+    kafka.create_topic(broker.bootstrap_servers, topic)
+    after = cluster.facts([topic])[topic]
+    assert after.id not in {"", before.id}
+    assert after.delete_retention_ms is None
+
+
+def test_asked_ends_leave_out_open_transactions(
+    broker: Broker, create_topic: CreateTopic, cluster: Cluster, app_id: str
+) -> None:
+    """What is not committed is nothing that a copy could lack."""
+    topic = create_topic("log")
+    source = Partition(topic, 0)
+
+    def end() -> int:
+        return int(cluster.ask_ends([source])[source].result(20).offset)
+
+    kafka.produce(broker.bootstrap_servers, topic, [("a", "1")])
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"2")
+    producer.flush(20)
+    assert (end(), cluster.ranges([source])[source]) == (1, (0, 2))
+    producer.commit_transaction(20)
+    assert end() == 3
+
+
+def test_unanswered_question_fails_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for it; the next one is asked of a new client."""
+    monkeypatch.setattr("millpond.runtime.cluster._TRY_S", 0.2)
+    silent = Cluster({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(), stopping=lambda: False)
+    answer = silent.ask_ends([Partition("log", 0)])[Partition("log", 0)]
+    with pytest.raises(KafkaException):
+        answer.result(20)
+    with pytest.raises(BrokerError):
+        silent.facts(["log"])

@@ -1,0 +1,219 @@
+"""New partitions of inputs and new topics that match a pattern are noticed, told, and read where nothing else changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.protocol import Role
+from millpond.runtime.ownership import Partition
+from millpond.runtime.plan import Plan, make_plan, summary
+from millpond.runtime.topic_watch import TopicWatch
+from millpond.runtime.waiting import Waiting
+from millpond.topology import TaskId
+from tests.runtime.memory_kafka import Kafka
+from tests.runtime.worker_parts import Parts
+
+A = TaskId(0, 0)
+
+
+def counted() -> Any:
+    """Counts of one topic."""
+    builder = mp.StreamsBuilder()
+    builder.stream("in", key=mp.String, value=mp.String).group_by_key().count(store="counts")
+    return builder.build()
+
+
+def copied() -> Any:
+    """A topic copied to another: a sub-topology without state."""
+    builder = mp.StreamsBuilder()
+    builder.stream("in", key=mp.String, value=mp.String).to("out")
+    return builder.build()
+
+
+def matched() -> Any:
+    """All topics that match a pattern, counted together."""
+    builder = mp.StreamsBuilder()
+    builder.stream(re.compile("in-.*"), key=mp.String, value=mp.String).group_by_key().count(store="counts")
+    return builder.build()
+
+
+def rekeyed() -> Any:
+    """Counts behind a repartition topic."""
+    builder = mp.StreamsBuilder()
+    stream = builder.stream("in", key=mp.String, value=mp.String)
+    stream.group_by(lambda _key, value: value, key=mp.String, name="by-value").count(store="counts")
+    return builder.build()
+
+
+LOGGED = {"app-counts-changelog": 2}
+
+
+class Watched:
+    """A watch over topics whose answers the test gives."""
+
+    def __init__(self, topology: Any, topics: dict[str, int]) -> None:
+        self._topology = topology
+        self.topics = topics
+        self.waiting = Waiting()
+        self.asked = 0
+        self.plan = self.make(topics)
+        self.watch = TopicWatch(self.plan, self.make, self.look, 300.0, self.waiting)
+        self.now = 0.0
+        assert self.watch.turn(self.now) is None
+
+    def make(self, topics: Any) -> Plan:
+        return make_plan(self._topology, topics, "app")
+
+    def look(self) -> Future[dict[str, int] | None]:
+        self.asked += 1
+        answer: Future[dict[str, int] | None] = Future()
+        answer.set_result(dict(self.topics))
+        return answer
+
+    def later(self) -> Plan | None:
+        """Two turns of the loop, an interval later."""
+        self.now += 300.0
+        assert self.watch.turn(self.now) is None
+        return self.watch.turn(self.now)
+
+    def told(self) -> str:
+        trouble = self.waiting.trouble(0.0)
+        return "" if trouble is None else f"{trouble.reason}: {trouble.message}"
+
+
+def test_topics_are_listed_once_per_interval() -> None:
+    """And never per record: between two intervals a turn asks nobody."""
+    made = Watched(counted(), {"in": 2, **LOGGED})
+    for _ in range(100):
+        assert made.watch.turn(1.0) is None
+    assert made.asked == 0
+    made.later()
+    for _ in range(100):
+        made.watch.turn(made.now + 1.0)
+    assert made.asked == 1
+    assert (made.told(), made.watch.unread) == ("", 0)
+
+
+def test_partitions_beyond_those_of_the_state_are_told_and_left() -> None:
+    """One sentence with topic, old and new count and the ways out; it ends when the topic is as before."""
+    made = Watched(counted(), {"in": 2, **LOGGED})
+    made.topics["in"] = 5
+    assert made.later() is None
+    assert made.told().startswith("TopicChanged: topic 'in' has 5 partitions, and this application reads the first 2")
+    assert "'millpond reset'" in made.told()
+    assert made.watch.unread == 3
+    made.topics["in"] = 2
+    assert made.later() is None
+    assert (made.told(), made.watch.unread) == ("", 0)
+
+
+def test_worker_that_starts_later_is_refused_no_more_than_those_that_run() -> None:
+    """It has the same tasks and the same topology, and tells the same."""
+    running = Watched(counted(), {"in": 2, **LOGGED})
+    late = Watched(counted(), {"in": 5, **LOGGED})
+    assert summary(late.plan) == summary(running.plan)
+    assert (late.plan.tasks, late.plan.internal) == (running.plan.tasks, running.plan.internal)
+    assert "topic 'in' has 5 partitions, and this application reads the first 2" in late.told()
+    assert late.watch.unread == 3
+
+
+def test_repartition_topic_keeps_its_partitions_when_an_input_grows() -> None:
+    """State behind it is divided by its own count, so the input before it may be read wholly."""
+    topics = {"in": 2, "app-by-value-repartition": 2, **LOGGED}
+    later = make_plan(rekeyed(), {**topics, "in": 5}, "app")
+    assert {spec.name: spec.partitions for spec in later.internal} == {
+        "app-by-value-repartition": 2, "app-counts-changelog": 2,
+    }  # fmt: skip
+    assert later.unread == ()
+    made = Watched(rekeyed(), topics)
+    made.topics["in"] = 5
+    assert made.later() is None
+    assert "topic 'in' has 5 partitions, and this application has tasks for 2 of them" in made.told()
+
+
+def test_new_partitions_without_state_are_told_with_the_way_out() -> None:
+    """Running workers agreed on their tasks with the others: all have to begin anew."""
+    made = Watched(copied(), {"in": 2, "out": 2})
+    made.topics["in"] = 3
+    assert made.later() is None
+    assert "topic 'in' has 3 partitions, and this application has tasks for 2 of them" in made.told()
+    assert "Stop all workers and start them again" in made.told()
+    assert made.watch.unread == 1
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_new_topic_that_matches_is_read_where_tasks_stay_the_same(partitions: int) -> None:
+    """Tasks that have one of its partitions get one more input; the topology is the one that others run."""
+    made = Watched(matched(), {"in-a": 2, **LOGGED})
+    made.topics["in-b"] = partitions
+    new = made.later()
+    assert new is not None
+    assert new.tasks == {
+        TaskId(0, number): ("in-a", "in-b") if number < partitions else ("in-a",) for number in range(2)
+    }
+    assert summary(new) == summary(made.plan)
+    assert (made.told(), made.watch.unread) == ("", 0)
+    assert made.later() is None
+
+
+def test_new_topic_with_more_partitions_than_tasks_is_read_in_part() -> None:
+    """What the state has partitions for is read, and the rest is told."""
+    made = Watched(matched(), {"in-a": 2, **LOGGED})
+    made.topics["in-b"] = 3
+    new = made.later()
+    assert new is not None
+    assert new.tasks[TaskId(0, 1)] == ("in-a", "in-b")
+    assert "topic 'in-b' has 3 partitions, and this application reads the first 2" in made.told()
+    assert made.watch.unread == 1
+
+
+def test_topics_are_compared_only_with_an_answer() -> None:
+    """Brokers that are away say nothing about topics, nor does a list without one that is read."""
+    made = Watched(counted(), {"in": 2, **LOGGED})
+    made.topics.clear()
+    assert made.later() is None
+    made.watch._look = _failed
+    assert made.later() is None
+    assert made.told() == ""
+
+
+def _failed() -> Future[dict[str, int] | None]:
+    answer: Future[dict[str, int] | None] = Future()
+    answer.set_exception(RuntimeError("away"))
+    return answer
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Parts]:
+    """A worker that has processed the one topic there is."""
+    kafka = Kafka()
+    kafka.append("in-a", "k", "first")
+    made = Parts(kafka, matched(), tmp_path, {"in-a": 1})
+    made.own(A)
+    assert made.process() == 1
+    made.commit()
+    yield made
+    made.close()
+
+
+def test_running_task_reads_a_new_topic_from_its_beginning(worker: Parts) -> None:
+    """It goes back to its last commit and on from there; its counts go on too."""
+    kafka = worker.kafka
+    kafka.append("in-b", "k", "second")
+    worker.manager.adopt(make_plan(matched(), {"in-a": 1, "in-b": 1, "app-counts-changelog": 1}, "app"))
+    worker.manager.go_back()
+    worker.new_producer()
+    worker.manager.hold([A], Role.ACTIVE)
+    worker.settle()
+    assert worker.consumer.positions == {Partition("in-a", 0): 1, Partition("in-b", 0): 0}
+    assert worker.process() == 1
+    worker.commit()
+    assert kafka.committed(Partition("in-b", 0)).offset == 1
+    assert [value for _, value in kafka.values("app-counts-changelog")][-1] == (2).to_bytes(8, "big").decode()

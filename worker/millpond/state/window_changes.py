@@ -1,0 +1,72 @@
+"""What a caching window store tells its listener at a flush: one change per key and window, in the order of the last puts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from millpond.serdes import Windowed
+from millpond.state.staging import FlushListener, Headers, StoreContext, tell_changes
+
+__all__ = ("WindowChange", "noting_records", "put_number", "tell_window_changes")
+
+_MAX_LONG = 2**63 - 1
+
+WindowChange = tuple[int, int, bytes, Any, Any, Any, int]
+"""Number of the last put, window start, raw key, key, value at the last flush, new value, timestamp."""
+
+put_number = itemgetter(0)
+
+_Place = tuple[int, bytes]
+"""Window start and raw key."""
+
+
+def noting_records(
+    stage: Callable[..., None],
+    context: StoreContext,
+    headers: dict[_Place, Headers],
+    origins: dict[_Place, Any] | None,
+) -> Callable[..., None]:
+    """Return `stage` of a window store, noting the headers of the record that puts, and its origin where that is kept."""
+
+    def stage_noting(raw_key: bytes, start: int, key: Any, value: Any, timestamp: int, old: Any, /) -> None:
+        stage(raw_key, start, key, value, timestamp, old)
+        if context.headers:
+            headers[start, raw_key] = context.headers
+        elif headers:
+            headers.pop((start, raw_key), None)
+        if origins is not None:
+            origins[start, raw_key] = context.message if context.origin is None else context.origin
+
+    return stage_noting
+
+
+def tell_window_changes(
+    listener: FlushListener | None,
+    context: StoreContext | None,
+    changes: Sequence[WindowChange],
+    size_ms: int,
+    headers: dict[_Place, Headers],
+    origins: dict[_Place, Any],
+    decode: Callable[[bytes], Any] | None,
+) -> None:
+    """Call the listener for each change, with a windowed key; see `tell_changes`. Empties `headers` and `origins`."""
+    records = None
+    if headers or origins:
+        places = [(start, raw_key) for _, start, raw_key, *_ in changes]
+        records = list(zip(map(headers.get, places), map(origins.get, places), strict=True))
+        headers.clear()
+        origins.clear()
+    if listener is None:
+        return
+    tell_changes(
+        listener,
+        context,
+        [
+            (Windowed(key, start, min(start + size_ms, _MAX_LONG)), old, new, timestamp)
+            for _, start, _, key, old, new, timestamp in changes
+        ],
+        records,
+        decode,
+    )
