@@ -122,7 +122,7 @@ _LARGE_STORES = (JOURNAL, WINDOWS, TOTALS, BUFFER)
 DELETE_RETENTION_S = 20.0
 _AWAY_S = (1.1 * DELETE_RETENTION_S, 1.3 * DELETE_RETENTION_S)
 #: How long the workers of a run may be without brokers, and how long a transaction may be open, in seconds.
-LOST_AFTER_S, TRANSACTION_S = 3.0, 10.0
+LOST_AFTER_S, TRANSACTION_S = 5.0, 10.0
 #: The application starts, and every task has begun, before the first fault.
 _FIRST_S = 3.0
 
