@@ -184,8 +184,13 @@ def test_supplier_that_makes_one_processor_for_all_tasks_is_refused() -> None:
 
 def test_process_values_refuses_a_processor_that_may_change_keys() -> None:
     """Its result is not repartitioned, so keys have to stay where they are."""
+
+    class Free(mp.Processor[Any, Any, Any, Any]):
+        def process(self, record: mp.Record[Any, Any]) -> None:
+            self.context.forward(record.with_key("other"))
+
     _, source = stream()
-    for supplier in (Scripted, lambda: Scripted(lambda *_: None)):
+    for supplier in (Free, lambda: Scripted(lambda *_: None)):
         with pytest.raises(TopologyError, match="which may change keys; derive it from FixedKeyProcessor"):
             source.process_values(supplier)  # type: ignore[arg-type]
 

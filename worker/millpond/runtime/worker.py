@@ -704,7 +704,8 @@ class Worker:
 
     def _adopt(self, plan: Plan) -> None:
         """Read new inputs: commit what is processed, and make the tasks anew."""
-        self._finish()
+        if self._may_write():
+            self._finish()
         self._assembly = replace(self._assembly, plan=plan)
         self._manager.adopt(plan)
         self._go_back()

@@ -1,24 +1,28 @@
 """Staged entries become changelog records and rows, column by column.
 
 This runs once per changed key and commit, so it is done with C loops over whole columns; deletions take the careful way,
-entry by entry. Values are bytes already: they were encoded when they were put, where the record that put them is known.
+entry by entry. Values were encoded when they were put, where the record that put them is known, except for those of whom it
+is certain that they can be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
-from operator import add
+from operator import add, itemgetter
 from typing import Any
 
 from millpond.state.backend import Rows
 from millpond.state.formats import pack_timestamp
 
-__all__ = ("Produced", "encode_entries")
+__all__ = ("Produced", "encode_entries", "encode_missing")
 
 Produced = tuple[Any, ...]
 """A changelog record, in the order of `Producer.produce`'s positional arguments: topic, value, key, partition, None,
 None, timestamp in ms[, headers]."""
+
+_value = itemgetter(0)
+_NOTHING = type(None)
 
 
 def encode_entries(
@@ -52,7 +56,7 @@ def encode_entries(
     stored: Sequence[bytes | None]
     if not timestamped:
         stored = data
-    elif None in data:
+    elif _NOTHING in set(map(type, data)):
         stored = [
             None if value is None else pack_timestamp(timestamp) + value
             for value, timestamp in zip(data, timestamps, strict=True)
@@ -62,6 +66,27 @@ def encode_entries(
     if topic is not None:
         out += zip(repeat(topic), data, keys, repeat(partition), _nones, _nones, timestamps)
     rows += zip(map(prefix.__add__, keys), stored, strict=True)
+
+
+def encode_missing(
+    data: list[bytes | None], found: Sequence[tuple[Any, int]], encode: Callable[[Any], bytes]
+) -> list[bytes | None]:
+    """Encode what was not encoded when it was put (`StagedStore.stage_count`).
+
+    Args:
+        data: the encoded value of each key; None for a deletion, and where it is missing.
+        found: (value, timestamp) of each.
+        encode: for what is missing.
+    """
+    kinds = set(map(type, data))
+    if _NOTHING not in kinds:
+        return data
+    values = list(map(_value, found))
+    if len(kinds) == 1 and _NOTHING not in set(map(type, values)):
+        return list(map(encode, values))
+    return [
+        encode(value) if raw is None and value is not None else raw for raw, value in zip(data, values, strict=True)
+    ]
 
 
 _nones = repeat(None)

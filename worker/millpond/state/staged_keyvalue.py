@@ -12,9 +12,9 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from millpond.serdes import Serde
+from millpond.serdes import Long, Serde
 from millpond.state.backend import Backend, Rows
-from millpond.state.encoding import Produced, encode_entries
+from millpond.state.encoding import Produced, encode_entries, encode_missing
 from millpond.state.formats import (
     PARTITION_LENGTH,
     TIMESTAMP_LENGTH,
@@ -63,6 +63,9 @@ class StagedKeyValues(StagedStore[K, V]):
     stage: Callable[[bytes, K, V | None, int, V | None], None]
     """Put (or with None delete): serialised key, key, value, timestamp in ms, the value before this put."""
 
+    stage_count: Callable[[bytes, K, V | None, int, V | None], None]
+    """As `stage`, for a whole number from 0 to 2**63-1: of a store of `Long` it is encoded at the flush, once per key."""
+
     def __init__(
         self,
         name: str,
@@ -76,7 +79,7 @@ class StagedKeyValues(StagedStore[K, V]):
     ) -> None:
         super().__init__(name, partition, backend, key, value, caching=caching, changelog_topic=changelog_topic)
         self._entries: dict[bytes, Entry] = {}
-        # raw key -> encoded value; when caching, (key, value at the last flush, encoded value) in the order of the last put.
+        # raw key -> encoded value, None for one that is still to be encoded; when caching, (key, value at the last flush, encoded value) in the order of the last put.
         self._dirty: dict[bytes, Any] = {}
         self._dirty_headers: dict[bytes, Headers] = {}
         self._dirty_origins: dict[bytes, Any] = {}
@@ -97,8 +100,11 @@ class StagedKeyValues(StagedStore[K, V]):
         self.stage = self._immutable_stage() if self.value_serde.immutable else self._copied_stage()
         if self.caching and self._context is not None and not self.value_serde.immutable:
             self.stage = self._with_headers(self.stage, self._context)
+        self.stage_count = self._counting_stage() if self.value_serde is Long else self.stage
         if self._keeps_origins and self._context is not None:
-            self.stage = self._with_origins(self.stage, self._context)
+            self.stage, self.stage_count = (
+                self._with_origins(each, self._context) for each in (self.stage, self.stage_count)
+            )
 
     def keep_origins(self) -> None:
         """See `StagedStore`."""
@@ -161,6 +167,33 @@ class StagedKeyValues(StagedStore[K, V]):
             held = take(raw_key, None)
             entries[raw_key] = (value, timestamp)
             dirty[raw_key] = (key, old if held is None else held[1], data)
+            if context.headers:
+                kept[raw_key] = context.headers
+            elif kept:
+                kept.pop(raw_key, None)
+
+        return stage_for_flush
+
+    def _counting_stage(self) -> Callable[[bytes, K, V | None, int, V | None], None]:
+        """As `_immutable_stage`, for values of which it is certain that they can be encoded: that is left to the flush."""
+        entries, dirty, take = self._entries, self._dirty, self._dirty.pop
+        if not self.caching:
+
+            def stage(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+                entries[raw_key] = (value, timestamp)
+                dirty[raw_key] = None
+
+            return stage
+        context, kept = self._context or _NoHeaders(), self._dirty_headers
+
+        def stage_for_flush(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+            entries[raw_key] = (value, timestamp)
+            held = take(raw_key, None)
+            if held is None:
+                held = (key, old, None)
+            elif held[2] is not None:
+                held = (key, held[1], None)
+            dirty[raw_key] = held
             if context.headers:
                 kept[raw_key] = context.headers
             elif kept:
@@ -245,7 +278,7 @@ class StagedKeyValues(StagedStore[K, V]):
         self._entry_size.sample(zip(raw_keys, found, strict=True))
         encode_entries(
             raw_keys,
-            data,
+            encode_missing(data, found, self.value_serde.serialize),
             list(map(_timestamp, found)),
             timestamped=self.timestamped,
             topic=self.changelog_topic,

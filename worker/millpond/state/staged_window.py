@@ -10,17 +10,17 @@ Stream time here is the largest window start ever put, and is committed with the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import count, islice
+from itertools import islice
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
-from millpond.state.encoding import Produced, encode_entries
+from millpond.state.encoding import Produced, encode_entries, encode_missing
 from millpond.state.formats import (
     MAX_SEQUENCE,
     PARTITION_LENGTH,
@@ -34,43 +34,25 @@ from millpond.state.formats import (
     window_suffix,
 )
 from millpond.state.merge import merge
-from millpond.state.staging import (
-    ABSENT,
-    ChangelogRecord,
-    Headers,
-    StagedStore,
-    StoreContext,
-    changed_since_flush,
-)
-from millpond.state.window_changes import WindowChange, noting_records, put_number, tell_window_changes
+from millpond.state.staging import ABSENT, ChangelogRecord, StoreContext, changed_since_flush
+from millpond.state.window_changes import WindowChange, by_last_put, tell_window_changes
+from millpond.state.window_puts import Dirty, Entry, Window, WindowPuts
 
-__all__ = ("StagedWindows",)
+__all__ = ("Entry", "StagedWindows")
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-Entry = tuple[Any, int]
-Dirty = dict[bytes, Any]
-"""Raw key -> encoded value; when caching, (key, value at the last flush, encoded value, number of the last put)."""
-Window = tuple[dict[bytes, Entry], Dirty, bool]
-"""Entries by raw key; the dirty ones; True when nothing of this window is in the backend but not in the entries."""
 
 _timestamp, _data = itemgetter(1), itemgetter(2)
 _MAX_LONG = 2**63 - 1
 _ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 
 
-class StagedWindows(StagedStore[K, V]):
+class StagedWindows(WindowPuts[K, V]):
     """Entries by window start and key: the operators' functions, and the runtime's side."""
 
     timestamped: bool = False
     persistent: bool
-
-    entry: Callable[[bytes, int], tuple[V | None, int]]
-    """The value and timestamp (ms) of a serialised key in the window starting at a time (ms); (None, -1) when absent."""
-
-    stage: Callable[[bytes, int, K, V | None, int, V | None], None]
-    """Put (None deletes): serialised key, window start in ms, key, value, timestamp in ms, the value before this put."""
 
     expired_puts: int
     """Puts refused because their window had expired, since the store was built."""
@@ -101,16 +83,10 @@ class StagedWindows(StagedStore[K, V]):
         self.window_size_ms = window_size_ms
         self.expired_puts = 0
         self._interval = segment_interval(retention_ms)
-        self._windows: dict[int, Window] = {}
         self._starts: list[int] = []  # heap of the starts in _windows, and perhaps of some that left it
         self._noted: set[int] = set()  # the same
         # Windows that may be put to and not be read; only until the next flush.
         self._hidden: dict[int, Window] = {}
-        # Windows with something dirty, in the order in which they got so; expired ones stay until they are flushed.
-        self._touched: list[tuple[int, Window]] = []
-        self._dirty_headers: dict[tuple[int, bytes], Headers] = {}
-        self._dirty_origins: dict[tuple[int, bytes], Any] = {}
-        self._puts = count()
         self._load_metadata()
         self._bind()
 
@@ -123,95 +99,6 @@ class StagedWindows(StagedStore[K, V]):
         """Tell the store its task; a caching store then forwards with the headers of the last put."""
         super().attach(context)
         self._bind()
-
-    # The hot path.
-
-    def _bind(self) -> None:
-        self.entry = self._immutable_entry() if self.value_serde.immutable else self._copied_entry()
-        self.stage = self._immutable_stage() if self.value_serde.immutable else self._copied_stage()
-        if self.caching and self._context is not None:
-            origins = self._dirty_origins if self._keeps_origins else None
-            self.stage = noting_records(self.stage, self._context, self._dirty_headers, origins)
-
-    def keep_origins(self) -> None:
-        """See `StagedStore`."""
-        super().keep_origins()
-        self._bind()
-
-    def _immutable_entry(self) -> Callable[[bytes, int], tuple[V | None, int]]:
-        window_at, load = self._windows.get, self._load
-
-        def entry(raw_key: bytes, start: int, /) -> tuple[V | None, int]:
-            window = window_at(start)
-            if window is not None:
-                found = window[0].get(raw_key)
-                if found is not None:
-                    return found
-            return load(raw_key, start)
-
-        return entry
-
-    def _copied_entry(self) -> Callable[[bytes, int], tuple[V | None, int]]:
-        window_at, load, decode = self._windows.get, self._load, self.value_serde.deserialize
-
-        def entry(raw_key: bytes, start: int, /) -> tuple[V | None, int]:
-            window = window_at(start)
-            found = None if window is None else window[0].get(raw_key)
-            data, timestamp = load(raw_key, start) if found is None else found
-            return (None if data is None else decode(data)), timestamp
-
-        return entry
-
-    def _immutable_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
-        window_at, opened, touched, caching = self._windows.get, self._open, self._touched, self.caching
-        encode, encoded, settled, same = self.value_serde.serialize, self._encoded, self._settled, self._same_types
-        puts = self._puts.__next__
-
-        def stage(raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
-            data = None
-            if value is not None:
-                if type(value) in same:
-                    try:
-                        data = encode(value)
-                    except Exception:
-                        data = encoded(key, value)
-                else:
-                    data = encoded(key, value)
-                    value = settled(value, data)
-            window = window_at(start) or opened(start)
-            window[0][raw_key] = (value, timestamp)
-            dirty = window[1]
-            if not dirty:
-                touched.append((start, window))
-            if caching:
-                # Taken out and put in again, so that changes are told in the order of the last puts.
-                held = dirty.pop(raw_key, None)
-                dirty[raw_key] = (key, old if held is None else held[1], data, puts())
-            else:
-                dirty[raw_key] = data
-
-        return stage
-
-    def _copied_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
-        window_at, opened, touched, caching = self._windows.get, self._open, self._touched, self.caching
-        load, encoded, puts = self._load, self._encoded, self._puts.__next__
-
-        def stage(raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
-            data = None if value is None else encoded(key, value)
-            window = window_at(start) or opened(start)
-            entries, dirty = window[0], window[1]
-            if not dirty:
-                touched.append((start, window))
-            if caching:
-                held = dirty.pop(raw_key, None)
-                # `old` may be the very object that user code has just changed into `value`: the entry's bytes cannot.
-                before = (entries.get(raw_key) or load(raw_key, start))[0] if held is None else held[1]
-                dirty[raw_key] = (key, before, data, puts())
-            else:
-                dirty[raw_key] = data
-            entries[raw_key] = (data, timestamp)
-
-        return stage
 
     def _load(self, raw_key: bytes, start: int) -> Entry:
         """The entry of a key that is not in memory: bytes or object, as entries are kept."""
@@ -296,8 +183,8 @@ class StagedWindows(StagedStore[K, V]):
                 raw_keys, data = list(dirty), list(dirty.values())
                 dirty.clear()
                 self._encode(out, start, raw_keys, data, list(map(entries.__getitem__, raw_keys)))
-        if len(touched) > 1:
-            changes.sort(key=put_number)
+        if self._order:
+            by_last_put(changes, self._order)
         decode = None if self.value_serde.immutable else self.value_serde.deserialize
         held = self._dirty_headers, self._dirty_origins
         tell_window_changes(self._listener, self._context, changes, self.window_size_ms, *held, decode)
@@ -313,7 +200,7 @@ class StagedWindows(StagedStore[K, V]):
             return
         encode_entries(
             raw_keys,
-            data,
+            encode_missing(data, found, self.value_serde.serialize),
             list(map(_timestamp, found)),
             timestamped=self.timestamped,
             topic=self.changelog_topic,
@@ -331,8 +218,8 @@ class StagedWindows(StagedStore[K, V]):
         changes, found = changed_since_flush(dirty, entries, told=self._listener is not None)
         self._encode(out, start, list(changes), list(map(_data, changes.values())), found)
         return [
-            (put, start, raw_key, key, old, new, timestamp)
-            for (raw_key, (key, old, _, put)), (new, timestamp) in zip(changes.items(), found, strict=True)
+            (start, raw_key, key, old, new, timestamp)
+            for (raw_key, (key, old, _)), (new, timestamp) in zip(changes.items(), found, strict=True)
         ]
 
     def seal(self) -> Rows:
@@ -407,6 +294,7 @@ class StagedWindows(StagedStore[K, V]):
         self._touched.clear()
         self._dirty_headers.clear()
         self._dirty_origins.clear()
+        self._order.clear()
 
     def _evict(self, count: int) -> None:
         uncommitted = self._uncommitted_rows()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
 from millpond.errors import BrokerError, SerializationError, StateError
-from millpond.serdes import Serde
+from millpond.serdes import Long, Serde
 from millpond.state.backend import Backend, Rows
 from millpond.state.formats import partition_prefix
 from millpond.state.sizing import DICT_SLOT, LIST_SLOT, PAIR, Average
@@ -245,7 +245,9 @@ class StagedStore(Generic[K, V]):
 
     def dirty_bytes(self) -> int:
         """About how much memory is taken by writes since the last flush: the record cache of a caching store."""
-        return int(self._dirty_count() * (self._entry_size.value + DICT_SLOT + PAIR))
+        # The encoded value too, where an entry is an object: about as much as a row. Counts are encoded at the flush.
+        encoded = self._row_size.value if self.value_serde.immutable and self.value_serde is not Long else 0
+        return int(self._dirty_count() * (self._entry_size.value + encoded + DICT_SLOT + PAIR))
 
     def cache_bytes(self) -> int:
         """About how much memory is taken by all entries, staged or only read, and by the rows not yet written."""

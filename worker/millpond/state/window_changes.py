@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any
 
 from millpond.serdes import Windowed
 from millpond.state.staging import FlushListener, Headers, StoreContext, tell_changes
 
-__all__ = ("WindowChange", "noting_records", "put_number", "tell_window_changes")
+__all__ = ("WindowChange", "by_last_put", "noting_records", "tell_window_changes")
 
 _MAX_LONG = 2**63 - 1
 
-WindowChange = tuple[int, int, bytes, Any, Any, Any, int]
-"""Number of the last put, window start, raw key, key, value at the last flush, new value, timestamp."""
-
-put_number = itemgetter(0)
+WindowChange = tuple[int, bytes, Any, Any, Any, int]
+"""Window start, raw key, key, value at the last flush, new value, timestamp."""
 
 _Place = tuple[int, bytes]
 """Window start and raw key."""
+
+
+def by_last_put(changes: list[WindowChange], order: dict[_Place, int]) -> None:
+    """Sort changes, given window by window, by the numbers of the last puts; without one it was put before any other.
+
+    Empties `order`.
+    """
+    changes.sort(key=lambda change: order.get((change[0], change[1]), -1))
+    order.clear()
 
 
 def noting_records(
@@ -54,7 +60,7 @@ def tell_window_changes(
     """Call the listener for each change, with a windowed key; see `tell_changes`. Empties `headers` and `origins`."""
     records = None
     if headers or origins:
-        places = [(start, raw_key) for _, start, raw_key, *_ in changes]
+        places = [(start, raw_key) for start, raw_key, *_ in changes]
         records = list(zip(map(headers.get, places), map(origins.get, places), strict=True))
         headers.clear()
         origins.clear()
@@ -65,7 +71,7 @@ def tell_window_changes(
         context,
         [
             (Windowed(key, start, min(start + size_ms, _MAX_LONG)), old, new, timestamp)
-            for _, start, _, key, old, new, timestamp in changes
+            for start, _, key, old, new, timestamp in changes
         ],
         records,
         decode,

@@ -15,6 +15,7 @@ from millpond.topology.headers import NO_HEADERS, RecordHeaders, check_headers
 from millpond.topology.nodes import StoreBuilder
 from millpond.topology.processor import (
     FixedKeyProcessor,
+    FixedKeyRecord,
     Processor,
     PunctuationType,
     ReceivedRecord,
@@ -201,7 +202,7 @@ class _FixedKeyContext(_ProcessorContext):
     """Forwards only records whose keys are those of records that the processor was given."""
 
     def forward(self, record: Any, child: str | None = None) -> None:
-        if type(record) is not ReceivedRecord:
+        if isinstance(record, Record | FixedKeyRecord) and type(record) is not ReceivedRecord:
             raise TopologyError(
                 f"Processor '{self._node.name}' forwards a {type(record).__name__} that it made itself, but a "
                 "FixedKeyProcessor keeps the keys of the records it is given; forward record.with_value(…), or use process() "

@@ -25,7 +25,7 @@ class CountStream:
     def bind(self, node: NodeContext) -> StreamForward:
         """The task's function."""
         store = node.store(self.store)
-        serialize, entry, stage = store.serialize_key, store.entry, store.stage
+        serialize, entry, stage = store.serialize_key, store.entry, store.stage_count
         forward, failed, dropped = node.forward, node.failed, node.dropped
         forwarding = not store.caching
         if store.caching:

@@ -92,7 +92,7 @@ def _bind(node: NodeContext, store: str, windows: TimeWindows, step: _Step, *, s
 
 def _count_tumbling(node: NodeContext, name: str, windows: TimeWindows) -> StreamForward:
     store = node.store(name)
-    serialize, entry, stage = store.serialize_key, store.entry, store.stage
+    serialize, entry, stage = store.serialize_key, store.entry, store.stage_count
     forward, failed, dropped = node.forward, node.failed, node.dropped
     forwarding = not store.caching
     if store.caching:

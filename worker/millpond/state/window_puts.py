@@ -1,0 +1,183 @@
+"""The hot path of the window store: plain functions over local names that read and put one key of one window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any, TypeVar
+
+from millpond.serdes import Long, Serde
+from millpond.state.backend import Backend
+from millpond.state.staging import Headers, StagedStore
+from millpond.state.window_changes import noting_records
+
+__all__ = ("Dirty", "Entry", "Window", "WindowPuts")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Entry = tuple[Any, int]
+Dirty = dict[bytes, Any]
+"""Raw key -> encoded value, None for one that is still to be encoded; when caching, (key, value at the last flush, encoded
+value) in the order of the last put."""
+Window = tuple[dict[bytes, Entry], Dirty, bool]
+"""Entries by raw key; the dirty ones; True when nothing of this window is in the backend but not in the entries."""
+
+
+class WindowPuts(StagedStore[K, V]):
+    """Entries by window start and key, as operators read and put them; `StagedWindows` adds the runtime's side."""
+
+    entry: Callable[[bytes, int], tuple[V | None, int]]
+    """The value and timestamp (ms) of a serialised key in the window starting at a time (ms); (None, -1) when absent."""
+
+    stage: Callable[[bytes, int, K, V | None, int, V | None], None]
+    """Put (None deletes): serialised key, window start in ms, key, value, timestamp in ms, the value before this put."""
+
+    stage_count: Callable[[bytes, int, K, V | None, int, V | None], None]
+    """As `stage`, for a whole number from 0 to 2**63-1: of a store of `Long` it is encoded at the flush, once per key."""
+
+    def __init__(
+        self,
+        name: str,
+        partition: int,
+        backend: Backend,
+        key: Serde[K],
+        value: Serde[V],
+        *,
+        caching: bool,
+        changelog_topic: str | None,
+    ) -> None:
+        super().__init__(name, partition, backend, key, value, caching=caching, changelog_topic=changelog_topic)
+        self._windows: dict[int, Window] = {}
+        # Windows with something dirty, in the order in which they got so; expired ones stay until they are flushed.
+        self._touched: list[tuple[int, Window]] = []
+        self._dirty_headers: dict[tuple[int, bytes], Headers] = {}
+        self._dirty_origins: dict[tuple[int, bytes], Any] = {}
+        # Of puts while several windows are dirty, their order: the number of the last put of a key in a window.
+        self._order: dict[tuple[int, bytes], int] = {}
+        self._puts = count()
+
+    def _load(self, raw_key: bytes, start: int) -> Entry:
+        raise NotImplementedError
+
+    def _open(self, start: int) -> Window:
+        raise NotImplementedError
+
+    def _bind(self) -> None:
+        self.entry = self._immutable_entry() if self.value_serde.immutable else self._copied_entry()
+        self.stage = self._immutable_stage() if self.value_serde.immutable else self._copied_stage()
+        self.stage_count = self._counting_stage() if self.value_serde is Long else self.stage
+        if self.caching and self._context is not None:
+            origins = self._dirty_origins if self._keeps_origins else None
+            self.stage, self.stage_count = (
+                noting_records(each, self._context, self._dirty_headers, origins)
+                for each in (self.stage, self.stage_count)
+            )
+
+    def keep_origins(self) -> None:
+        """See `StagedStore`."""
+        super().keep_origins()
+        self._bind()
+
+    def _immutable_entry(self) -> Callable[[bytes, int], tuple[V | None, int]]:
+        window_at, load = self._windows.get, self._load
+
+        def entry(raw_key: bytes, start: int, /) -> tuple[V | None, int]:
+            window = window_at(start)
+            if window is not None:
+                found = window[0].get(raw_key)
+                if found is not None:
+                    return found
+            return load(raw_key, start)
+
+        return entry
+
+    def _copied_entry(self) -> Callable[[bytes, int], tuple[V | None, int]]:
+        window_at, load, decode = self._windows.get, self._load, self.value_serde.deserialize
+
+        def entry(raw_key: bytes, start: int, /) -> tuple[V | None, int]:
+            window = window_at(start)
+            found = None if window is None else window[0].get(raw_key)
+            data, timestamp = load(raw_key, start) if found is None else found
+            return (None if data is None else decode(data)), timestamp
+
+        return entry
+
+    def _immutable_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
+        window_at, opened, touched, caching = self._windows.get, self._open, self._touched, self.caching
+        encode, encoded, settled, same = self.value_serde.serialize, self._encoded, self._settled, self._same_types
+        puts, order = self._puts.__next__, self._order
+
+        def stage(raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+            data = None
+            if value is not None:
+                if type(value) in same:
+                    try:
+                        data = encode(value)
+                    except Exception:
+                        data = encoded(key, value)
+                else:
+                    data = encoded(key, value)
+                    value = settled(value, data)
+            window = window_at(start) or opened(start)
+            window[0][raw_key] = (value, timestamp)
+            dirty = window[1]
+            if not dirty:
+                touched.append((start, window))
+            if caching:
+                # Taken out and put in again, so that changes are told in the order of the last puts.
+                held = dirty.pop(raw_key, None)
+                dirty[raw_key] = (key, old if held is None else held[1], data)
+                if len(touched) > 1:
+                    order[start, raw_key] = puts()
+            else:
+                dirty[raw_key] = data
+
+        return stage
+
+    def _counting_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
+        """As `_immutable_stage`, for values of which it is certain that they can be encoded: that is left to the flush."""
+        window_at, opened, touched, caching = self._windows.get, self._open, self._touched, self.caching
+        puts, order = self._puts.__next__, self._order
+
+        def stage(raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+            window = window_at(start) or opened(start)
+            window[0][raw_key] = (value, timestamp)
+            dirty = window[1]
+            if not dirty:
+                touched.append((start, window))
+            held = None
+            if caching:
+                held = dirty.pop(raw_key, None)
+                if held is None:
+                    held = (key, old, None)
+                elif held[2] is not None:
+                    held = (key, held[1], None)
+                if len(touched) > 1:
+                    order[start, raw_key] = puts()
+            dirty[raw_key] = held
+
+        return stage
+
+    def _copied_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
+        window_at, opened, touched, caching = self._windows.get, self._open, self._touched, self.caching
+        load, encoded, puts, order = self._load, self._encoded, self._puts.__next__, self._order
+
+        def stage(raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
+            data = None if value is None else encoded(key, value)
+            window = window_at(start) or opened(start)
+            entries, dirty = window[0], window[1]
+            if not dirty:
+                touched.append((start, window))
+            if caching:
+                held = dirty.pop(raw_key, None)
+                # `old` may be the very object that user code has just changed into `value`: the entry's bytes cannot.
+                before = (entries.get(raw_key) or load(raw_key, start))[0] if held is None else held[1]
+                dirty[raw_key] = (key, before, data)
+                if len(touched) > 1:
+                    order[start, raw_key] = puts()
+            else:
+                dirty[raw_key] = data
+            entries[raw_key] = (data, timestamp)
+
+        return stage
