@@ -122,7 +122,7 @@ _LARGE_STORES = (JOURNAL, WINDOWS, TOTALS, BUFFER)
 DELETE_RETENTION_S = 20.0
 _AWAY_S = (1.1 * DELETE_RETENTION_S, 1.3 * DELETE_RETENTION_S)
 #: How long the workers of a run may be without brokers, and how long a transaction may be open, in seconds.
-LOST_AFTER_S, TRANSACTION_S = 3.0, 10.0
+LOST_AFTER_S, TRANSACTION_S = 5.0, 10.0
 #: The application starts, and every task has begun, before the first fault.
 _FIRST_S = 3.0
 
@@ -171,11 +171,12 @@ def make_plan(
         kinds = missing if late else weights
         kind = pick.choices(list(kinds), list(kinds.values()))[0]
         fault = _drawn(pick, len(plan), at, kind, names, spare, session)
-        if down.get(fault.target, 0.0) > at and kind not in _CUTS:
+        busy = down.get(fault.target, 0.0) > at and kind not in _CUTS
+        if busy or (kind is Kind.AWAY and down.get(kind, 0.0) > at):  # the others have to go on meanwhile
             at += 0.05
             continue
         if kind in {Kind.KILL, Kind.RESTART, Kind.COORDINATOR_KILL, Kind.AWAY, Kind.REJECTED, Kind.LOST_CHANGELOG}:
-            down[fault.target] = at + fault.duration + 1.0
+            down[fault.target] = down[kind] = at + fault.duration + 1.0
         elif kind is Kind.SCALE_OUT:
             down[fault.target] = at + fault.duration + 5.0
         elif kind in _BROKER:

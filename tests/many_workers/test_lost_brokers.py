@@ -23,7 +23,7 @@ from tests.support import kafka
 pytestmark = pytest.mark.usefixtures("processes")
 
 PARTITIONS = 4
-LOST_AFTER_MS = 1_000
+LOST_AFTER_MS = 2_000
 
 
 class _Cluster(NamedTuple):

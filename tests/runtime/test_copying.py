@@ -24,6 +24,7 @@ class _Turn:
         monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.worker: Any = Worker.__new__(Worker)
         self.worker._assembly = SimpleNamespace(copier=SimpleNamespace(consume=self._consume))
+        self.worker._manager = SimpleNamespace(reader=SimpleNamespace(expired=[]))
         self.worker._intake = SimpleNamespace(copied=self._copied)
         self.worker._pace = SimpleNamespace(processing_s=processing_s)
 

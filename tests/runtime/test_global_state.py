@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
 import millpond as mp
 from millpond.runtime import completeness
@@ -18,7 +19,11 @@ from millpond.runtime.config import Config
 from millpond.runtime.global_state import GlobalStores
 from millpond.runtime.ownership import Partition
 from millpond.state import StateFile
+from tests.conftest import CreateTopic
 from tests.runtime.memory_kafka import Consumer, Kafka, Record
+from tests.runtime.running import Running
+from tests.support import kafka as kafka_support
+from tests.support.broker import Broker
 
 FIRST, SECOND = Partition("rates", 0), Partition("rates", 1)
 DAY_MS = 86_400_000
@@ -172,3 +177,29 @@ def test_idle_store_keeps_its_rows_young(start: Start, monkeypatch: pytest.Monke
     assert before is not None
     assert after is not None
     assert after.as_of_ms > before.as_of_ms + 600_000
+
+
+def test_running_tasks_join_with_the_refilled_store(
+    broker: Broker, create_topic: CreateTopic, app_id: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a real broker: the position is gone, tasks wait until the store is complete, and look things up in it again."""
+    servers = broker.bootstrap_servers
+    source, rates, target = create_topic("in"), create_topic("rates"), create_topic("out")
+    builder = mp.StreamsBuilder()
+    table = builder.global_table(rates, key=mp.String, value=mp.String, store="rates")
+    builder.stream(source, key=mp.String, value=mp.String).join(
+        table, lambda value, rate: f"{value} {rate}", on=lambda key, _: key, value=mp.String
+    ).to(target, key=mp.String, value=mp.String)
+    kafka_support.produce(servers, rates, [("a", "1"), ("b", "2")])
+    settings = {"processing.guarantee": "exactly_once"}
+    with Running(builder.build(), servers, app_id, tmp_path, settings) as running:
+        kafka_support.produce(servers, source, [("a", "x")])
+        running.wait(lambda: len(kafka_support.read(servers, target)) == 1, "the first is joined")
+        worker = running.worker
+        beyond = TopicPartition(rates, 0, 99)
+        worker.call(lambda: worker._assembly.consumer.seek(beyond)).result(20)
+        running.wait(lambda: worker.metrics.recoveries, "the tasks go back")
+        kafka_support.produce(servers, source, [("b", "y")])
+        running.wait(lambda: len(kafka_support.read(servers, target)) == 2, "the second is joined")
+    assert [row.value for row in kafka_support.read(servers, target)] == [b"x 1", b"y 2"]
+    assert "filling the store anew" in caplog.text

@@ -56,7 +56,7 @@ def test_asked_ends_leave_out_open_transactions(
     producer.flush(20)
     assert (end(), cluster.ranges([source])[source]) == (1, (0, 2))
     producer.commit_transaction(20)
-    assert end() == 3
+    kafka.eventually(lambda: end() == 3, "the marker of the transaction is written", 20)
 
 
 def test_unanswered_question_fails_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from millpond.errors import StateCorrupted, StateDirectoryLocked, StateError
 from millpond.state import MemoryBackend, Rows, StateFile, StateFileOptions
+from millpond.state.provenance import Provenance
 from tests.state import helpers
 from tests.support import generated
 
@@ -216,7 +217,10 @@ def environment():
 
 HOARDER = """
 import os, sys
+from millpond.runtime.memory import keep_few_arenas
 from millpond.state import StateFile, StateFileOptions
+
+keep_few_arenas()  # as workers do
 
 def resident():
     with open("/proc/self/status") as status:
@@ -444,3 +448,23 @@ def test_memory_backend_keeps_partitions_apart():
     backend = MemoryBackend()
     backend.write([("s", 0, [(PREFIX + b"k", b"")]), ("s", 1, [(b"\0\0\0\1k", b""), (b"\0\0\0\1l", b"")])])
     assert (backend.count("s", 0), backend.count("s", 1), backend.count("s", 2)) == (1, 2, 0)
+
+
+def test_where_rows_come_from_lives_and_goes_with_them(tmp_path):
+    """It is there after a restart, belongs to one partition, and goes with a drop and a rebuild."""
+    come_from = Provenance("id", 1_700_000_000_000)
+    with StateFile(tmp_path) as file:
+        assert file.last_used_ms is None
+        for store in ("a", "b"):
+            for partition in (0, 1):
+                key = (store, partition)
+                file.write([(*key, [])], {key: (5, b"m")}, {key: come_from})
+    with StateFile(tmp_path) as file:
+        assert file.last_used_ms is not None
+        assert (file.provenance("a", 0), file.offset("a", 0), file.metadata("a", 0)) == (come_from, 5, b"m")
+        assert file.partitions("a") == [0, 1]
+        file.drop("a", 0)
+        file.rebuild("b")
+    with StateFile(tmp_path) as file:
+        kept = {(store, partition): file.provenance(store, partition) for store in ("a", "b") for partition in (0, 1)}
+    assert kept == {("a", 0): None, ("a", 1): come_from, ("b", 0): None, ("b", 1): None}

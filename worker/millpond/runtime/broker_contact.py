@@ -27,8 +27,10 @@ log = logging.getLogger(__name__)
 
 #: Asked so many times until brokers count as lost.
 _QUESTIONS = 10
-_SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.1, 3.0
-#: Every worker notices within two questions that brokers are away or back. Those that have them again say so only when all the
+_LONGEST_PERIOD_S = 3.0
+#: A question may take such a share of the time until then; it is put to two clients, one after the other.
+_ANSWER_SHARE = 1 / 6
+#: Every worker notices within one question that brokers are away or back. Those that have them again say so only when all the
 #: others have noticed, too: until then their tasks stay where they are.
 _SETTLED_SHARE = 0.5
 #: Every cluster has it, and asking for a topic may create it.
@@ -61,7 +63,8 @@ class BrokerContact:
         self._waiting = waiting
         self._servers = servers
         self._now = now
-        self._period_s = min(max(lost_after_s / _QUESTIONS, _SHORTEST_PERIOD_S), _LONGEST_PERIOD_S)
+        self._period_s = min(lost_after_s / _QUESTIONS, _LONGEST_PERIOD_S)
+        self._answer_s = lost_after_s * _ANSWER_SHARE
         self._answering_since: float | None = now()
         self._silent_since = now()
         self._told = False
@@ -96,7 +99,8 @@ class BrokerContact:
 
     def look(self) -> None:
         """Ask once."""
-        if self._ask(self._period_s):
+        asked_at = self._now()
+        if self._ask(self._answer_s):
             if self._answering_since is None:
                 self._answering_since = self._now()
                 self._waiting.ends(_WAITING_FOR)
@@ -105,8 +109,8 @@ class BrokerContact:
                 self._told = False
             return
         if self._answering_since is not None:
-            # From the end of the question: a process that was frozen meanwhile has lost nothing yet.
-            self._silent_since = self._now() - self._period_s
+            # No more than the question may take: a process that was frozen meanwhile has lost nothing yet.
+            self._silent_since = max(asked_at, self._now() - 2 * self._answer_s)
             self._answering_since = None
             self._waiting.begins(_WAITING_FOR, self._trouble(), min(self._lost_after_s, _USUAL_S))
         if self.lost and not self._told:

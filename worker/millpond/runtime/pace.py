@@ -66,8 +66,8 @@ class Pace:
         self._took(seconds, "" if longest is None else _described(longest))
 
     def flushed(self, seconds: float) -> None:
-        """The beginning of a commit, where caches forward what they held back, took so long."""
-        self._took(seconds, "")
+        """A commit's share of a turn took so long: caches forward what they held back, and state is written."""
+        self._took(seconds, "forwarding what caches held back, and writing the state,")
 
     def _took(self, seconds: float, what: str) -> None:
         if seconds < self._slow_s:

@@ -20,6 +20,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from millpond.calls import checked
 from millpond.dsl.durations import milliseconds
 from millpond.errors import TopologyError
+from millpond.runtime.completeness import Moment
 from millpond.runtime.config import Config
 from millpond.runtime.context import Outgoing
 from millpond.runtime.environment import Environment
@@ -28,6 +29,7 @@ from millpond.runtime.handlers import Handlers
 from millpond.runtime.ownership import OffsetMetadata, Partition
 from millpond.runtime.plan import changelog_topic
 from millpond.runtime.task import StreamTask
+from millpond.runtime.topic_facts import TopicFacts
 from millpond.serdes import Serde
 from millpond.state import (
     KeyValueStore,
@@ -43,6 +45,9 @@ from .stores import KeyValueStoreFacade, WindowStoreFacade
 from .topics import Instant, RawRecord, TestInputTopic, TestOutputTopic, epoch_ms
 
 __all__ = ("TopologyTestDriver",)
+
+#: What is known of a topic that is on no broker.
+_NO_TOPIC = TopicFacts(id="", delete_retention_ms=None)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -104,9 +109,12 @@ class TopologyTestDriver:
         updaters = []
         for definition in topology.global_stores:
             builder = self._environment.complete(definition.store)
-            updaters.append(
-                GlobalStateUpdater(definition, builder.build(0, self._backend, None), self._backend, self._environment)
+            updater = GlobalStateUpdater(
+                definition, builder.build(0, self._backend, None), self._backend, self._environment
             )
+            now_ms = self._environment.now_ms()
+            updater.begin({Partition(updater.topic, 0): (0, 0)}, _NO_TOPIC, Moment(0.0, now_ms), now_ms)
+            updaters.append(updater)
         return updaters
 
     def _make_task(self, whole: Subtopology, internal: frozenset[str], config: Config) -> StreamTask:
