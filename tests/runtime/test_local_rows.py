@@ -25,9 +25,12 @@ DAY_MS = 86_400_000
 Start = Callable[..., Parts]
 
 
-def _topology() -> Any:
+def _topology(*, added: bool = False) -> Any:
     builder = mp.StreamsBuilder()
-    builder.stream("in", key=mp.String, value=mp.String).group_by_key().count(store="counts")
+    stream = builder.stream("in", key=mp.String, value=mp.String)
+    stream.group_by_key().count(store="counts")
+    if added:
+        stream.group_by_key().count(store="added")
     return builder.build()
 
 
@@ -65,11 +68,11 @@ def start(kafka: Kafka, tmp_path: Path) -> Iterator[Start]:
     """Starts a worker on a directory, after the one before has ended."""
     parts: list[Parts] = []
 
-    def starting(directory: str = "state", topology: Any = None, ahead_ms: int = 0) -> Parts:
+    def starting(directory: str = "state", topology: Any = None, ahead_ms: int = 0, *, added: bool = False) -> Parts:
         for each in parts:
             each.close()
         topics = {"in": 1} if topology is None else {"table": 1}
-        made = Parts(kafka, topology or _topology(), tmp_path / directory, topics)
+        made = Parts(kafka, topology or _topology(added=added), tmp_path / directory, topics)
         made.ahead_ms = ahead_ms
         parts[:] = [made]
         return made
@@ -252,6 +255,24 @@ def test_empty_changelog_under_committed_offsets_is_refused(kafka: Kafka, start:
     worker.manager.hold([A], Role.ACTIVE)
     with pytest.raises(TopicError, match="the state of store 'counts' is lost"):
         worker.settle()
+
+
+def test_store_that_a_new_version_adds_begins_empty(kafka: Kafka, start: Start) -> None:
+    """Its changelog is new and empty by rights; from the first commit on, it is watched like the others."""
+    _processed(start)
+    worker = start(added=True)
+    manager = worker.manager
+    client: Any = worker.producer
+    manager.registrar.announce(client, manager.announcement(manager.registrar.looked_up([A])))
+    manager.hold([A], Role.ACTIVE)
+    worker.settle()
+    assert manager.held[A].state is TaskState.RUNNING
+    worker.commit()
+    kafka.remake("app-added-changelog", "other")
+    again = start("elsewhere", added=True)
+    again.manager.hold([A], Role.ACTIVE)
+    with pytest.raises(TopicError, match="the state of store 'added' is lost"):
+        again.settle()
 
 
 def test_changelog_restored_with_its_content_is_taken(kafka: Kafka, start: Start) -> None:

@@ -294,7 +294,7 @@ def claimed(
                 partition_time=each.metadata.partition_time,
                 processors=each.metadata.processors,
                 topology=topology,
-                changelogs=each.metadata.changelogs,
+                changelogs=each.metadata.changelogs_for(topology),
             ),
         )
         for partition, each in committed.items()

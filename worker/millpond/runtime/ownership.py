@@ -64,9 +64,21 @@ class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     topology: str = msgspec.field(default="", name="h")
     """Hash of the topology whose task it is; "" where nobody wrote it."""
     changelogs: str = msgspec.field(default="", name="c")
-    """Digest of the ids of the changelog topics that have the task's state; "" where nobody wrote it."""
+    """Digest of the ids of the changelog topics that have the task's state; "" where nobody wrote it. After a claim for another
+    topology, whose changelogs may be others, it is the one of before, marked as such (`changelogs_for`)."""
     packed: str = msgspec.field(default="", name="q")
     """Instead of `processors`, where these are many (`operator_times.py`); never set in what was decoded."""
+
+    def changelogs_for(self, topology: str) -> str:
+        """The digest to write in a claim for a topology, given by its hash: it says so when it is another topology's."""
+        if self.topology == topology or not self.changelogs or self.former_changelogs:
+            return self.changelogs
+        return _FORMER + self.changelogs
+
+    @property
+    def former_changelogs(self) -> bool:
+        """Whether the digest is of the changelogs that another topology had."""
+        return self.changelogs.startswith(_FORMER)
 
 
 class CommittedOffset(NamedTuple):
@@ -93,7 +105,9 @@ _READABLE_BYTES = 1024
 _BESIDE_A_NAME = 20
 #: What brokers take with an offset (`offset.metadata.max.bytes`), and the longest owner's name and epoch to reckon with.
 _MOST_BYTES = 4096
-_LONG_NAME, _LARGE_EPOCH, _LARGE_TIME, _DIGEST = "w" * 253, 10**12, 10**13, "c" * 8
+_LONG_NAME, _LARGE_EPOCH, _LARGE_TIME, _DIGEST = "w" * 253, 10**12, 10**13, "c" * 9
+#: Before a digest of the changelogs of another topology than the one beside it.
+_FORMER = "~"
 
 
 def encode_metadata(metadata: OffsetMetadata) -> str:

@@ -339,7 +339,10 @@ class TaskManager:
             # Its processors' init() may read the stores: they are complete only now.
             held.task = self._make_task(held, held.where)
             held.state = TaskState.RUNNING
-            if any(each.offset is None or each.metadata.topology != self.topology for each in held.committed.values()):
+            if any(
+                each.offset is None or each.metadata.topology != self.topology or each.metadata.former_changelogs
+                for each in held.committed.values()
+            ):
                 # Nobody is to take it for another topology's any more, and an input that is new to it starts only once.
                 held.task.commit_needed = True
         positions: list[TopicPartition] = []

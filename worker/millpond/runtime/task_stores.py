@@ -204,7 +204,10 @@ class TaskStores:
             TopicError: a changelog was made again, and is empty.
         """
         written = {
-            each.metadata.changelogs for each in where.committed.values() if each.metadata.topology == topology
+            each.metadata.changelogs
+            for each in where.committed.values()
+            # Another topology may have had other changelogs: one that is new to this one is empty by rights.
+            if each.metadata.topology == topology and not each.metadata.former_changelogs
         } - {""}
         digest = self.digest(where, task)
         if not written or not digest or digest in written:
