@@ -165,6 +165,17 @@ def test_worker_frozen_past_delete_retention_refills_the_store(kafka: Kafka, sta
     assert worker.rows() == {"a": "1", "b": "1", "c": "1"}
 
 
+def test_records_polled_beside_a_waited_commit_are_read_again(kafka: Kafka, start: Start) -> None:
+    """Whoever waits for a commit polls the consumer, and hands nothing on; so the store reads on where it is."""
+    worker = start()
+    worker.read()
+    kafka.append("rates", "c", "1")
+    assert any(messages for _, messages, _ in worker.consumer.read())
+    worker.stores.reread()
+    worker.read()
+    assert worker.rows() == {"a": "1", "b": "1", "c": "1"}
+
+
 def test_idle_store_keeps_its_rows_young(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers of brokers are written down now and then, although nothing has changed."""
     worker = start()

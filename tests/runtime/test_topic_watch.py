@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import millpond as mp
+from millpond.errors import StateCorrupted
 from millpond.protocol import Role
 from millpond.runtime.ownership import Partition
 from millpond.runtime.plan import Plan, make_plan, summary
 from millpond.runtime.topic_watch import TopicWatch
 from millpond.runtime.waiting import Waiting
+from millpond.runtime.worker import Worker
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
 from tests.runtime.worker_parts import Parts
@@ -217,3 +221,27 @@ def test_running_task_reads_a_new_topic_from_its_beginning(worker: Parts) -> Non
     worker.commit()
     assert kafka.committed(Partition("in-b", 0)).offset == 1
     assert [value for _, value in kafka.values("app-counts-changelog")][-1] == (2).to_bytes(8, "big").decode()
+
+
+def test_new_input_is_read_whatever_the_commit_before_meets() -> None:
+    """The watch tells of it once only."""
+
+    @dataclass(frozen=True)
+    class Parted:
+        plan: Plan
+
+    def finish() -> None:
+        raise StateCorrupted("a file of the state is broken.", "counts")
+
+    before, after = (make_plan(matched(), dict.fromkeys(topics, 1), "app") for topics in (["in-1"], ["in-1", "in-2"]))
+    adopted: list[Plan] = []
+    worker: Any = SimpleNamespace(
+        _may_write=lambda: True,
+        _finish=finish,
+        _manager=SimpleNamespace(adopt=adopted.append),
+        _assembly=Parted(before),
+    )
+    with pytest.raises(StateCorrupted):
+        Worker._adopt(worker, after)
+    assert adopted == [after]
+    assert worker._assembly.plan is after

@@ -264,9 +264,7 @@ class GlobalStores:
         name, topic = updater.store.name, updater.topic
         log.warning("global store %s: topic %s %s; filling the store anew from its beginning", name, topic, why)
         # Records of other topics may have come with what brought this up, and are read again.
-        self._consumer.incremental_unassign(
-            [TopicPartition(each.topic, number) for each in self.updaters for number in each.positions]
-        )
+        self._unassign()
         updater.drop()
         wanted = self._begin(updater)
         self.resume()
@@ -307,6 +305,16 @@ class GlobalStores:
         if positions:
             self._consumer.incremental_assign(positions)
 
+    def reread(self) -> None:
+        """Read on where the stores are: records that were polled since, while a commit was waited for, went to nobody."""
+        self._unassign()
+        self.resume()
+
+    def _unassign(self) -> None:
+        reading = [TopicPartition(each.topic, number) for each in self.updaters for number in each.positions]
+        if reading:
+            self._consumer.incremental_unassign(reading)
+
     def by_name(self) -> dict[str, Any]:
         """The stores by name."""
         return {updater.store.name: updater.store for updater in self.updaters}
@@ -317,9 +325,7 @@ class GlobalStores:
 
     def close(self) -> None:
         """Stop reading and forget the stores."""
-        reading = [TopicPartition(updater.topic, number) for updater in self.updaters for number in updater.positions]
-        if reading:
-            self._consumer.incremental_unassign(reading)
+        self._unassign()
         for updater in self.updaters:
             updater.close()
             updater.store.close()

@@ -678,6 +678,7 @@ class Worker:
             manager.keep(task)
         if follower.let_in:
             self._finish()
+            manager.globals.reread()
         manager.drop(list(manager.held))
         self._go_back()
 
@@ -704,10 +705,14 @@ class Worker:
 
     def _adopt(self, plan: Plan) -> None:
         """Read new inputs: commit what is processed, and make the tasks anew."""
-        if self._may_write():
-            self._finish()
-        self._assembly = replace(self._assembly, plan=plan)
-        self._manager.adopt(plan)
+        try:
+            if self._may_write():
+                self._finish()
+                self._manager.globals.reread()
+        finally:
+            # Nobody says again that there are new inputs: whatever the commit met, they are read from here on.
+            self._assembly = replace(self._assembly, plan=plan)
+            self._manager.adopt(plan)
         self._go_back()
 
     def _say_goodbye(self) -> None:
