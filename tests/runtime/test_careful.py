@@ -88,6 +88,21 @@ def test_record_rejected_in_a_transaction_is_not_sent_again() -> None:
     assert [each.value for each in again.kafka.logs[Partition("out", 0)]] == [b"1", b"3"]
 
 
+def test_rejection_while_more_is_being_sent_is_remembered() -> None:
+    """The client takes nothing more then, and does not say why; the report does."""
+    refusals = Refusals()
+    sending = _Sending(transactional=True, refusals=refusals)
+    sending.send(b"1", b"22")
+    sending.producer.failures["produce"] = [error(KafkaError._STATE)]
+    sending.producer.poll = lambda _=0: sending.producer.fail_deliveries(TOO_LARGE) or 0  # type: ignore[method-assign, func-returns-value]
+    with pytest.raises(KafkaException) as raised:
+        sending.send(b"3")
+    assert raised.value.args[0].code() == TOO_LARGE
+    again = _Sending(transactional=True, refusals=refusals)
+    again.send(b"1")
+    assert again.asked == [b"1"]
+
+
 LOGGED = ("app-counts-changelog", b"22", b"k\n" * 40, 0, None, None, 1_000, None)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import millpond as mp
@@ -13,14 +15,15 @@ LIMIT = 4_000
 CONTINUE = {"production.exception.handler": "continue"}
 
 
-def inflate(source, target):
+def inflate(source, target, pause_s=0.0):
     """Multiplies the text of each value by the number behind its colon: `x:5000` becomes 5,000 bytes."""
+
+    def inflated(text):
+        time.sleep(pause_s)
+        return text.partition(":")[0] * int(text.partition(":")[2])
+
     builder = mp.StreamsBuilder()
-    (
-        builder.stream(source, key=mp.String, value=mp.String)
-        .map_values(lambda text: text.partition(":")[0] * int(text.partition(":")[2]), value=mp.String)
-        .to(target)
-    )
+    builder.stream(source, key=mp.String, value=mp.String).map_values(inflated, value=mp.String).to(target)
     return builder.build()
 
 
@@ -75,6 +78,20 @@ def test_continue_drops_exactly_the_records_that_are_too_large(
         assert set(dead) == set(wanted)
 
 
+def test_refusal_is_understood_while_more_is_being_sent(broker, create_topic, app_id, tmp_path):
+    """The client refuses what follows for another reason than the broker, and the handler is asked about the one record."""
+    source, target = create_topic("in"), create_topic("out", max_message_bytes="100000")
+    records, servers = numbered(400, {13: 150_000}), broker.bootstrap_servers
+    kafka.produce(servers, source, records)
+    settings = {**CONTINUE, "processing.guarantee": "exactly_once", "commit.interval.ms": 500}
+    with Running(inflate(source, target, pause_s=0.0005), servers, app_id, tmp_path, settings) as running:
+        running.wait(lambda: len(kafka.read(servers, target)) == len(records) - 1, "all others are there")
+    assert [row.key for row in kafka.read(servers, target)] == [
+        key.encode() for number, (key, _, _) in enumerate(records) if number != 13
+    ]
+    assert running.worker.metrics.recoveries == 2
+
+
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_small_batch_limit_delivers_every_record(broker, create_topic, app_id, tmp_path, guarantee):
     """A topic that takes small batches only gets them: no record is at fault, none is dropped, no handler is asked."""
@@ -116,7 +133,7 @@ def test_rejected_changelog_record_stops_whatever_the_handler_says(broker, creat
     builder = mp.StreamsBuilder()
     stream = builder.stream(source, key=mp.String, value=mp.String)
     stream.group_by_key().reduce(lambda old, new: old + new, store="longest")
-    settings = {**CONTINUE, "processing.guarantee": guarantee, "commit.interval.ms": 1_000}
+    settings = {**CONTINUE, "processing.guarantee": guarantee, "commit.interval.ms": 500}
     error = failure_of(builder.build(), servers, app_id, tmp_path, settings)
     assert f"'{app_id}-longest-changelog'" in str(error)
     assert "max.message.bytes" in str(error)

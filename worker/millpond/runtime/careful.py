@@ -229,6 +229,8 @@ class CarefulCollector(RecordCollector):
                     was_empty = self.await_room(was_empty)
                     continue
             except KafkaException as error:
+                if error.args[0].code() == KafkaError._STATE:
+                    self._await_refusal()
                 if error.args[0].code() not in _REFUSING:
                     raise
                 self._check_may_drop(row, error.args[0], by_client=True)
@@ -238,6 +240,17 @@ class CarefulCollector(RecordCollector):
             else:
                 self.sent += 1
                 return
+
+    def _await_refusal(self) -> None:
+        """The client takes no more records, since the broker refused one of before: its report tells which one.
+
+        Raises:
+            KafkaException: what the first report says.
+            BrokerError: a changelog record was refused, or one again and again.
+        """
+        for _ in range(int(_SETTLE_S / _SETTLE_STEP_S)):
+            self.producer.poll(_SETTLE_STEP_S)
+            self._act_on_reports()
 
     def _report(self, row: Outgoing) -> Callable[[KafkaError | None, Message], None]:
         tracker = row[4]

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 Offsets = Mapping[Partition, tuple[int, OffsetMetadata]]
 
 _CALL_TIMEOUT_S = 5.0
+_CAUSE_TIMEOUT_S = 1.0
 #: The client's calls do not always keep to their timeout when a broker dies under them: after this long one is given up.
 _STUCK_S = 7.0
 _MOST_OFFSETS_BYTES = 256 * 1024
@@ -159,6 +160,23 @@ class TransactionCommitter:
         if failure is not None:
             raise failure
         return True
+
+    def cause_of(self, error: KafkaError, offset: tuple[Partition, int]) -> KafkaError:
+        """Why the transaction came to nothing, where the client only said that it did when a further record was produced.
+
+        The client tells the reason in calls about the transaction. The one that is made for it adds an offset, and is never followed
+        by a commit: the next producer of this transactional id aborts whatever is open.
+        """
+        if error.code() != KafkaError._STATE:
+            return error
+        (topic, partition), position = offset
+        try:
+            self._producer.send_offsets_to_transaction(
+                [TopicPartition(topic, partition, position)], self._group, _CAUSE_TIMEOUT_S
+            )
+        except KafkaException as told:
+            return told.args[0] if told.args[0].txn_requires_abort() else error
+        return error
 
     def close(self) -> None:
         """End the thread once its call returns."""

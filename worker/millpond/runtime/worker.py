@@ -606,9 +606,12 @@ class Worker:
                 f"the transaction was open for {open_s:.1f} s, so the broker has aborted it "
                 f"('transaction.timeout.ms' is {timeout_s:.1f} s)"
             )
-        log.warning("%s (%s); going back to the last commit", what, error)
-        self.metrics.recoveries += 1
         cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
+        sink, positions = self._offset_sink, self._positions()
+        if isinstance(cause, KafkaError) and isinstance(sink, TransactionCommitter) and positions:
+            cause = sink.cause_of(cause, next(iter(positions.items())))
+        log.warning("%s (%s); going back to the last commit", what, cause or error)
+        self.metrics.recoveries += 1
         wait_s = self._failures.failed(cause if isinstance(cause, KafkaError) else None, self.metrics.commits)
         if isinstance(cause, KafkaError) and refuses(cause) and self._manager.running:
             self._refusals.met(cause, self._positions())
