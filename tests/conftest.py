@@ -88,10 +88,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test with what it needs; one process runs all that wait for a real API server, beside others that compute."""
-    found = needs(getattr(item, "fixturenames", ()))
-    for marker in found:
+    for marker in needs(getattr(item, "fixturenames", ())):
         item.add_marker(marker)
-    if "apiserver" in found and group_of(item) is None:
+    if item.get_closest_marker("apiserver") and group_of(item) is None:
         item.add_marker(pytest.mark.xdist_group("apiserver"))
 
 
