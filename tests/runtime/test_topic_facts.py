@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from millpond.errors import BrokerError
 from millpond.runtime.cluster import Cluster
@@ -68,3 +68,19 @@ def test_unanswered_question_fails_by_itself(monkeypatch: pytest.MonkeyPatch) ->
         answer.result(20)
     with pytest.raises(BrokerError):
         silent.facts(["log"])
+
+
+def test_ends_that_a_new_leader_does_not_know_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a moment after it was elected (KIP-207)."""
+    cluster = Cluster({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(seconds=30), stopping=lambda: False)
+    answers = [KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE)), {Partition("log", 0): 0}]
+
+    def listed(*_: object) -> object:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, KafkaException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(cluster, "_list_offsets", listed)
+    monkeypatch.setattr("millpond.runtime.cluster.answers", lambda *_: True)
+    assert cluster.ranges([Partition("log", 0)]) == {Partition("log", 0): (0, 0)}

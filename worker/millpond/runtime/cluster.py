@@ -319,5 +319,6 @@ def _passes(error: KafkaException) -> bool:
         KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,
         KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know yet where the partition ends (KIP-207)
         KafkaError._NOENT,  # no partition has a leader at the moment
     )  # fmt: skip
