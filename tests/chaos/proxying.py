@@ -19,6 +19,8 @@ from typing import Any, Self
 __all__ = ("Cut", "Proxies", "Proxy")
 
 _CHUNK = 256 * 1024
+#: Of the loop, before it ends: an accepted connection takes a few until it is served.
+_TURNS = 5
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
@@ -91,7 +93,7 @@ class Proxy:
             return
         try:
             back, forth = await asyncio.open_connection("127.0.0.1", self._target())
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             _reset(writer)
             return
         pair = (writer, forth)
@@ -139,10 +141,14 @@ class Proxies:
         async def end() -> None:
             for proxy in self._proxies:
                 proxy.stop()
+            for _ in range(_TURNS):  # connections that were just accepted get to where they can be closed
+                await asyncio.sleep(0)
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
+            for _ in range(_TURNS):  # and what is closed, to its end
+                await asyncio.sleep(0)
 
         self._call(end())
         self._loop.call_soon_threadsafe(self._loop.stop)

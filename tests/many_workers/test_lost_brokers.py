@@ -20,7 +20,7 @@ from tests.chaos.proxying import Cut, Proxies, Proxy
 from tests.many_workers.fleet import Fleet
 from tests.support import kafka
 
-pytestmark = pytest.mark.usefixtures("processes")
+pytestmark = [pytest.mark.usefixtures("own_brokers"), pytest.mark.xdist_group("lost brokers")]  # one broker for both
 
 PARTITIONS = 4
 LOST_AFTER_MS = 2_000
@@ -32,7 +32,7 @@ class _Cluster(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def cluster(processes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Cluster]:
+def cluster(own_brokers: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Cluster]:
     """A broker that each worker reaches by a connection of its own, which can be cut."""
     with Proxies() as proxies:
         listeners = {}
