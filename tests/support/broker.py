@@ -15,6 +15,9 @@ from millpond.broker import EmbeddedBroker
 
 __all__ = ("Broker", "open_session", "shared_broker")
 
+#: Timestamps of tests are of 1970 or of any day: brokers look every five minutes for what is past its retention.
+_PROPERTIES = {"log.retention.check.interval.ms": str(86_400_000)}
+
 
 @dataclass(frozen=True, slots=True)
 class Broker:
@@ -37,7 +40,7 @@ def shared_broker(directory: Path) -> Broker:
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not address.exists():
-            broker = EmbeddedBroker(owner_pid=int((directory / "owner").read_text())).start()
+            broker = EmbeddedBroker(owner_pid=int((directory / "owner").read_text()), properties=_PROPERTIES).start()
             address.write_text(broker.bootstrap_servers)
             (directory / "broker.shared-log").write_text(f"{broker.log_file}\n")
             broker.detach()
