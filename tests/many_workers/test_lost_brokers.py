@@ -112,7 +112,7 @@ def test_worker_without_brokers_loses_its_tasks_until_they_are_back(
         send()
         fleet.wait(cut.is_set, "the worker is cut off")
         fleet.wait(lambda: len(fleet.active()["w1"]) == PARTITIONS, "the other worker runs every task")
-        fleet.wait(lambda: min(counts().values()) >= 2, "it counts what came meanwhile")
+        fleet.wait(lambda: min(counts().values()) >= 2, "it counts the records sent after the cut")
         status, text = _ready(fleet, "w0")
         assert status == 503
         assert "no broker at" in text

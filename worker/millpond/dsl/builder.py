@@ -16,7 +16,7 @@ from millpond.dsl.tables import SourceTable
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology import ProcessorSupplier, StoreBuilder, TimestampOf, Topology
-from millpond.topology.processor_body import check_supplier
+from millpond.topology.suppliers import check_supplier
 from millpond.topology.timestamps import timestamp_extractor
 from millpond.topology.topology import check_reset
 

@@ -36,8 +36,8 @@ from millpond.topology import (
     TopicNameExtractor,
 )
 from millpond.topology.naming import validate_name
-from millpond.topology.processor_body import ProcessorBody, check_supplier
-from millpond.topology.suppliers import check_supply
+from millpond.topology.processor_body import ProcessorBody
+from millpond.topology.suppliers import check_supplier, check_supply
 
 if TYPE_CHECKING:
     from millpond.dsl.ktable import KTable

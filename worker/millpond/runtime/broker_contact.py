@@ -18,7 +18,7 @@ from millpond.errors import BrokerError
 from millpond.protocol import Brokers
 
 from .clients import log as client_log
-from .lifelines import answers
+from .lifelines import COMMON_TOPIC, answers
 from .waiting import Waiting
 
 __all__ = ("BrokerContact", "asking")
@@ -33,8 +33,6 @@ _ANSWER_SHARE = 1 / 6
 #: Every worker notices within one question that brokers are away or back. Those that have them again say so only when all the
 #: others have noticed, too: until then their tasks stay where they are.
 _SETTLED_SHARE = 0.5
-#: Every cluster has it, and asking for a topic may create it.
-_TOPIC = "__consumer_offsets"
 _USUAL_S = 10.0
 _WAITING_FOR = "brokers of a running worker"
 
@@ -142,9 +140,9 @@ def asking(settings: dict[str, Any]) -> Callable[[float], bool]:
 
     def ask(timeout_s: float) -> bool:
         nonlocal client
-        if client is not None and answers(client, _TOPIC, timeout_s):
+        if client is not None and answers(client, COMMON_TOPIC, timeout_s):
             return True
         client = AdminClient(dict(settings), logger=client_log)
-        return answers(client, _TOPIC, timeout_s)
+        return answers(client, COMMON_TOPIC, timeout_s)
 
     return ask

@@ -28,7 +28,7 @@ from .environment import Environment
 from .ownership import Partition
 from .sources import make_decoder
 from .topic_facts import TopicFacts
-from .trust import LocalRows, Log, Trust, judge, oldest_ms
+from .trust import LocalRows, Log, Trust, judge, longest_unwritten_ms, oldest_ms
 
 __all__ = ("GlobalStateUpdater", "GlobalStores")
 
@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 
 #: How often the ends of their topics are asked for, in seconds: rows on disk are as old as the last answer.
 _ASK_S = 10.0
-#: How old the time on disk may become while nothing is written beside it.
-_STAMP_MS = 600_000
 
 
 class GlobalStateUpdater:
@@ -112,8 +110,7 @@ class GlobalStateUpdater:
 
     def stamp(self) -> None:
         """Write anew until when the rows on disk have everything, where that is long ago and nothing has changed."""
-        retention = self.facts.delete_retention_ms
-        if self.as_of_ms - self._stamped_ms > (_STAMP_MS if retention is None else min(_STAMP_MS, retention // 4)):
+        if self.as_of_ms - self._stamped_ms > longest_unwritten_ms(self.facts):
             self.write()
 
     def drop(self) -> None:

@@ -17,7 +17,7 @@ from .task import StreamTask
 
 __all__ = ("LAG_KNOWN_S", "Held", "Holding")
 
-#: A lag counts from an end that a broker told; an older one says nothing of what came since.
+#: A lag is the distance to the end that a broker told last; when it told that longer ago, more may have come since.
 LAG_KNOWN_S = 2.0
 
 

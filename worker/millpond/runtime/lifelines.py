@@ -19,7 +19,10 @@ from collections.abc import Callable, Collection, Mapping
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-__all__ = ("Lifelines", "Line", "answers")
+__all__ = ("COMMON_TOPIC", "Lifelines", "Line", "answers")
+
+#: Every cluster has it. A question about another topic may create that.
+COMMON_TOPIC = "__consumer_offsets"
 
 _BROKERS_ANSWER_S = 2.0
 _PAUSE_S = 0.2

@@ -23,15 +23,13 @@ from .completeness import Completeness
 from .listeners import WorkerListener
 from .ownership import Partition
 from .topic_facts import TopicFacts
-from .trust import oldest_ms
+from .trust import longest_unwritten_ms, oldest_ms
 
 __all__ = ("ChangelogReader", "Restoration")
 
 log = logging.getLogger(__name__)
 
 _RESTORE_BATCH = 5_000
-#: How old the time on disk may become while nothing is written beside it.
-_STAMP_MS = 600_000
 
 
 def _wall_ms() -> int:
@@ -192,9 +190,8 @@ class ChangelogReader:
 
     def stamp(self, restoration: Restoration) -> None:
         """Write anew until when a copy on disk is known to have had everything, where that is long ago."""
-        retention = restoration.facts.delete_retention_ms
-        oldest = _STAMP_MS if retention is None else min(_STAMP_MS, retention // 4)
-        if restoration.done and restoration.completeness.as_of_ms - restoration.stamped_ms > oldest:
+        age_ms = restoration.completeness.as_of_ms - restoration.stamped_ms
+        if restoration.done and age_ms > longest_unwritten_ms(restoration.facts):
             self._write(restoration, [])
 
     def _expires(self, restoration: Restoration) -> bool:

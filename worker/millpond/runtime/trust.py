@@ -17,9 +17,10 @@ from millpond.state.provenance import Provenance
 
 from .topic_facts import TopicFacts
 
-__all__ = ("LocalRows", "Log", "Trust", "Verdict", "digest_of", "judge", "oldest_ms")
+__all__ = ("LocalRows", "Log", "Trust", "Verdict", "digest_of", "judge", "longest_unwritten_ms", "oldest_ms")
 
 _LONGEST_MARGIN_MS = 3_600_000
+_LONGEST_UNWRITTEN_MS = 600_000
 #: Clocks of machines differ by less; a time that is further in the future is wrong, and says nothing.
 _CLOCKS_DIFFER_MS = 60_000
 
@@ -102,6 +103,12 @@ def oldest_ms(as_of_ms: int, facts: TopicFacts) -> float:
     if retention is None:
         return float("inf")
     return as_of_ms + retention - min(_LONGEST_MARGIN_MS, retention // 10)
+
+
+def longest_unwritten_ms(facts: TopicFacts) -> int:
+    """How far the time on disk of a copy may lag behind while nothing else is written, in milliseconds."""
+    retention = facts.delete_retention_ms
+    return _LONGEST_UNWRITTEN_MS if retention is None else min(_LONGEST_UNWRITTEN_MS, retention // 4)
 
 
 def digest_of(ids: Iterable[str]) -> str:

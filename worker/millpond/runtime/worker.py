@@ -42,7 +42,7 @@ from .following import Follower
 from .garbage import GarbageCollector
 from .holdings import Holding
 from .intake import Intake
-from .lifelines import Line, answers
+from .lifelines import COMMON_TOPIC, Line, answers
 from .listeners import WorkerListener, check_listener
 from .metrics import WorkerMetrics
 from .ownership import Partition
@@ -355,9 +355,8 @@ class Worker:
         librdkafka asks when an answer about metadata arrives over a connection that is up, and otherwise every 0.5 s.
         The first answer may end the connection to the bootstrap address; the second one comes over the one that stays.
         """
-        # A question of a producer may create the topic it names. Brokers make this one by themselves.
-        if answers(producer, "__consumer_offsets", _CONNECT_S):
-            answers(producer, "__consumer_offsets", _CONNECT_S)
+        if answers(producer, COMMON_TOPIC, _CONNECT_S):
+            answers(producer, COMMON_TOPIC, _CONNECT_S)
         return producer
 
     def _restore_progress(self, restoration: Restoration) -> None:

@@ -24,37 +24,9 @@ from millpond.topology.processor import (
 )
 from millpond.topology.read_only import ReadOnlyStore
 
-__all__ = ("ProcessorBody", "check_supplier", "supplied_stores")
+__all__ = ("ProcessorBody", "supplied_stores")
 
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-def check_supplier(what: str, supplier: object) -> None:
-    """Refuse what cannot make processors.
-
-    Args:
-        what: takes the supplier; messages begin with it.
-        supplier: what was given.
-
-    Raises:
-        TopologyError: a processor itself, a class without process(), or what cannot be called without arguments.
-    """
-    if isinstance(supplier, Processor | FixedKeyProcessor):
-        raise TopologyError(
-            f"{what} was given an instance of {type(supplier).__name__}; give the class or a "
-            "function that makes a new one, because every task needs its own."
-        )
-    if isinstance(supplier, type) and not issubclass(supplier, Processor | FixedKeyProcessor):
-        raise TopologyError(f"{what} needs a Processor's class, not {kind_of(supplier)}; derive it from mp.Processor.")
-    if not callable(supplier):
-        raise TopologyError(
-            f"{what} was given {kind_of(supplier)} as a supplier, which cannot be called; give a Processor's class."
-        )
-    check_function(
-        f"{what}'s supplier", supplier, cure="give a function that makes one, such as lambda: Count(limit=3)"
-    )
-    if isinstance(supplier, type):
-        check_process(supplier)
 
 
 def supplied_stores(supplier: object) -> tuple[StoreBuilder, ...]:

@@ -1,14 +1,43 @@
-"""Checks that a supplier makes a processor of the right kind, and a new one each time."""
+"""Checks that a supplier can be called, and makes a processor of the right kind, a new one each time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from millpond.checks import check_function, kind_of
 from millpond.errors import TopologyError
-from millpond.topology.processor import FixedKeyProcessor, Processor
+from millpond.topology.processor import FixedKeyProcessor, Processor, check_process
 
-__all__ = ("check_supply",)
+__all__ = ("check_supplier", "check_supply")
+
+
+def check_supplier(what: str, supplier: object) -> None:
+    """Refuse what cannot make processors.
+
+    Args:
+        what: takes the supplier; messages begin with it.
+        supplier: what was given.
+
+    Raises:
+        TopologyError: a processor itself, a class without process(), or what cannot be called without arguments.
+    """
+    if isinstance(supplier, Processor | FixedKeyProcessor):
+        raise TopologyError(
+            f"{what} was given an instance of {type(supplier).__name__}; give the class or a "
+            "function that makes a new one, because every task needs its own."
+        )
+    if isinstance(supplier, type) and not issubclass(supplier, Processor | FixedKeyProcessor):
+        raise TopologyError(f"{what} needs a Processor's class, not {kind_of(supplier)}; derive it from mp.Processor.")
+    if not callable(supplier):
+        raise TopologyError(
+            f"{what} was given {kind_of(supplier)} as a supplier, which cannot be called; give a Processor's class."
+        )
+    check_function(
+        f"{what}'s supplier", supplier, cure="give a function that makes one, such as lambda: Count(limit=3)"
+    )
+    if isinstance(supplier, type):
+        check_process(supplier)
 
 
 def check_supply(name: str, supplier: Callable[[], Any], *, fixed_key: bool = False) -> None:

@@ -32,8 +32,8 @@ from millpond.topology.nodes import (
     TopicNameExtractor,
 )
 from millpond.topology.processor import FixedKeyProcessor, Processor
-from millpond.topology.processor_body import ProcessorBody, check_supplier, supplied_stores
-from millpond.topology.suppliers import check_supply
+from millpond.topology.processor_body import ProcessorBody, supplied_stores
+from millpond.topology.suppliers import check_supplier, check_supply
 from millpond.topology.timestamps import TimestampOf, timestamp_extractor
 
 __all__ = ("Topology", "check_reset", "check_topology")
