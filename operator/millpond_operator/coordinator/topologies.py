@@ -1,15 +1,17 @@
-"""What tells two topologies apart, in words."""
+"""The tasks of a topology, and what tells two topologies apart, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 
-from millpond.protocol import SubtopologySummary, TopologySummary
+import msgspec
+
+from millpond.protocol import Heartbeat, SubtopologySummary, TopologySummary
 from millpond.topology import TaskId
 from millpond_operator.assignment import Task
 
-__all__ = ("differences", "tasks_of")
+__all__ = ("differences", "only_known", "tasks_of")
 
 #: Further differences say little more than that the topologies have nothing in common.
 _MOST_NAMED = 4
@@ -22,6 +24,18 @@ def tasks_of(topology: TopologySummary) -> dict[TaskId, Task]:
         for each in topology.subtopologies
         for task in (TaskId(each.id, partition) for partition in range(each.partitions))
     }
+
+
+def only_known(heartbeat: Heartbeat, ids: Collection[str]) -> Heartbeat:
+    """A heartbeat without tasks whose ids are not among these."""
+    if all(text in ids for each in (heartbeat.tasks, heartbeat.on_disk, heartbeat.taken_over) for text in each):
+        return heartbeat
+    return msgspec.structs.replace(
+        heartbeat,
+        tasks={text: report for text, report in heartbeat.tasks.items() if text in ids},
+        on_disk={text: offset for text, offset in heartbeat.on_disk.items() if text in ids},
+        taken_over={text: owner for text, owner in heartbeat.taken_over.items() if text in ids},
+    )
 
 
 def differences(running: TopologySummary, other: TopologySummary) -> str:
