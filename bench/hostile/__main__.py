@@ -100,6 +100,8 @@ class Figures(msgspec.Struct, frozen=True):
     """At its highest."""
     operator_core_share: float
     """CPU of the operator during the attack, per second."""
+    load_average: float
+    """Of the machine at the end: above its number of cores, times are not the operator's alone."""
 
 
 class _Watch:
@@ -216,6 +218,10 @@ async def measure(server: SharedApiServer, operator: OperatorProcess, directory:
                 options.tokens / options.seconds, options.idle, options.huge, options.huge_mb * 2**20,
             )  # fmt: skip
             async with _child("attack", attack, directory) as attacker:
+                await _line(attacker)
+                assert attacker.stdin is not None
+                attacker.stdin.write(b"\n")
+                await _told(fleet)  # what was late while that process started does not count
                 cpu, began = watch.cpu(), clock.monotonic()
                 await asyncio.sleep(options.seconds)
                 attacked = msgspec.json.decode(await _told(fleet), type=Phase)
@@ -237,6 +243,7 @@ async def measure(server: SharedApiServer, operator: OperatorProcess, directory:
             watch.most_mb,
             watch.connections,
             share,
+            os.getloadavg()[0],
         )
 
 
@@ -291,6 +298,7 @@ def main() -> None:
         ("the operator's memory", f"{figures.calm_mb:.0f} MB", f"{figures.most_mb:.0f} MB", f"below {_MOST_MB:.0f} MB"),
         ("its connections, at most", "", str(figures.connections), ""),
         ("its share of a core", "", f"{figures.operator_core_share:.0%}", ""),
+        ("load average of the machine", "", f"{figures.load_average:.1f}", ""),
     ):
         print(f"  {what:<34}{before:>10}{after:>12}   {target}")
     for what, counts in (("the attack", figures.attack), ("refused", figures.refused)):

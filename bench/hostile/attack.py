@@ -1,6 +1,6 @@
 """The hostile tenant, as a process of its own: `python -m bench.hostile.attack FILE`.
 
-All at once, until standard input ends: tokens as well made as they can be without the key, TLS connections that say
+All at once, from one line of standard input until the next: tokens as well made as they can be without the key, TLS connections that say
 nothing, and heartbeats of 16 MB from a worker that was let in. Then it prints what it did, as a line of JSON.
 """
 
@@ -58,12 +58,12 @@ class _Attacker:
         self._way = Way(attack.port, ssl.create_default_context(cadata=attack.ca), attack.hostname)
         self._pods = itertools.cycle(f"127.66.0.{number + 1}" for number in range(_PODS))
         self.did: Counter[str] = Counter()
-        self._began = time.monotonic()
+        self._began = 0.0
         self._numbers = itertools.count()
 
     async def run(self) -> None:
         """Until cancelled."""
-        attack = self._attack
+        attack, self._began = self._attack, time.monotonic()
         async with asyncio.TaskGroup() as group:
             for _ in range(_SENDERS if attack.tokens else 0):
                 group.create_task(self._tokens())
@@ -131,10 +131,13 @@ def _forged(victim: TenantWorker, number: int) -> str:
 
 
 async def main(told: bytes) -> None:
-    """Attack until standard input ends."""
+    """Attack from the first line of standard input until the second one."""
     attacker = _Attacker(msgspec.json.decode(told, type=Attack))
+    loop = asyncio.get_running_loop()
+    print("ready", flush=True)
+    await loop.run_in_executor(None, sys.stdin.readline)
     running = asyncio.create_task(attacker.run())
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    await loop.run_in_executor(None, sys.stdin.readline)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     print(json.dumps(attacker.did), flush=True)

@@ -198,6 +198,9 @@ def attacking(api: Api, operator: OperatorProcess, directory: Path, seconds: flo
     path.write_bytes(msgspec.json.encode(attack))
     command = [sys.executable, "-m", "bench.hostile.attack", str(path)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
     try:
         yield
         out, _ = process.communicate(b"\n", timeout=60)
