@@ -100,6 +100,8 @@ class Figures(msgspec.Struct, frozen=True):
     """At its highest."""
     operator_core_share: float
     """CPU of the operator during the attack, per second."""
+    operator_waited_share: float
+    """Time in which it could have run and had no core, per second: what others took of the machine."""
     load_average: float
     """Of the machine at the end: above its number of cores, times are not the operator's alone."""
 
@@ -134,6 +136,13 @@ class _Watch:
         """Seconds so far."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
+
+    def waited(self) -> float:
+        """Seconds so far in which its main thread waited for a core; 0 where the system does not say."""
+        try:
+            return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[1]) / 1e9
+        except OSError:
+            return 0.0
 
 
 @contextlib.asynccontextmanager
@@ -222,10 +231,11 @@ async def measure(server: SharedApiServer, operator: OperatorProcess, directory:
                 assert attacker.stdin is not None
                 attacker.stdin.write(b"\n")
                 await _told(fleet)  # what was late while that process started does not count
-                cpu, began = watch.cpu(), clock.monotonic()
+                cpu, waited, began = watch.cpu(), watch.waited(), clock.monotonic()
                 await asyncio.sleep(options.seconds)
                 attacked = msgspec.json.decode(await _told(fleet), type=Phase)
-                share = (watch.cpu() - cpu) / (clock.monotonic() - began)
+                took = clock.monotonic() - began
+                share, waited_share = (watch.cpu() - cpu) / took, (watch.waited() - waited) / took
                 did = msgspec.json.decode(await _told(attacker), type=dict[str, int])
             looking.cancel()
             with contextlib.suppress(asyncio.CancelledError, ApiFailure):
@@ -243,6 +253,7 @@ async def measure(server: SharedApiServer, operator: OperatorProcess, directory:
             watch.most_mb,
             watch.connections,
             share,
+            waited_share,
             os.getloadavg()[0],
         )
 
@@ -298,6 +309,7 @@ def main() -> None:
         ("the operator's memory", f"{figures.calm_mb:.0f} MB", f"{figures.most_mb:.0f} MB", f"below {_MOST_MB:.0f} MB"),
         ("its connections, at most", "", str(figures.connections), ""),
         ("its share of a core", "", f"{figures.operator_core_share:.0%}", ""),
+        ("it waited for a core", "", f"{figures.operator_waited_share:.0%}", ""),
         ("load average of the machine", "", f"{figures.load_average:.1f}", ""),
     ):
         print(f"  {what:<34}{before:>10}{after:>12}   {target}")

@@ -59,6 +59,7 @@ class _Attacker:
         self._pods = itertools.cycle(f"127.66.0.{number + 1}" for number in range(_PODS))
         self.did: Counter[str] = Counter()
         self._began = 0.0
+        self._large = _large(attack.worker, attack.huge_bytes) if attack.huge else b""
         self._numbers = itertools.count()
 
     async def run(self) -> None:
@@ -91,14 +92,8 @@ class _Attacker:
             await asyncio.sleep(_PAUSE_S)
 
     async def _huge(self) -> None:
-        worker = self._attack.worker
-        path = f"/namespaces/{worker.namespace}/v1/applications/{worker.application}/workers/{worker.name}/heartbeat"
-        tasks = {f"9_{number}": {"role": "standby", "lag": number} for number in range(self._attack.huge_bytes // 40)}
-        body = json.dumps({"application": worker.application, "worker": worker.name, "tasks": tasks}).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {worker.token}\r\n"
-        request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         while True:
-            await self._post("huge", request)
+            await self._post("huge", self._large)
 
     async def _post(self, kind: str, request: bytes) -> None:
         """Send something, if anything, and wait for what comes of it."""
@@ -118,6 +113,15 @@ class _Attacker:
                     self.did[f"{kind}_{line.split()[1].decode()}" if line else f"{kind}_closed"] += 1
         finally:
             writer.transport.abort()
+
+
+def _large(worker: TenantWorker, size: int) -> bytes:
+    """A heartbeat of a worker that names tasks until it has about so many bytes."""
+    path = f"/namespaces/{worker.namespace}/v1/applications/{worker.application}/workers/{worker.name}/heartbeat"
+    tasks = {f"9_{number}": {"role": "standby", "lag": number} for number in range(size // 45)}
+    body = json.dumps({"application": worker.application, "worker": worker.name, "tasks": tasks}).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {worker.token}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _forged(victim: TenantWorker, number: int) -> str:

@@ -42,6 +42,18 @@ class Socket:
     def close(self) -> None:
         """There is nothing to close."""
 
+    def dup(self) -> Socket:
+        """Another one for the same port."""
+        return self
+
+    def listen(self, _backlog: int) -> None:
+        """It does from the beginning, and nobody waits."""
+
+    def __enter__(self) -> Socket:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
 
 class MemoryTransport(asyncio.Transport):
     """One end of a connection."""

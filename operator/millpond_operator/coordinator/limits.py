@@ -26,9 +26,9 @@ class Limits:
     """All connections together."""
     connections_per_worker: int = 8
     """Connections that showed the token of one worker. A worker uses four at most."""
-    strangers_burst: int = 64
+    strangers_burst: int = 16
     """New connections from one address that have not shown a valid token."""
-    strangers_per_second: float = 16.0
+    strangers_per_second: float = 4.0
     """How fast an address may open more of them. One that shows a valid token does not count."""
     stranger_timeout: timedelta = timedelta(seconds=10)
     """A connection that has not shown a valid token by then is closed."""

@@ -59,8 +59,8 @@ _STATUS = {
 _JSON, _TEXT, _METRICS = "application/json", "text/plain", "text/plain; version=0.0.4; charset=utf-8"
 #: So many bytes of a heartbeat cost as much as a request.
 _BYTES_PER_REQUEST = 32 * 1024
-#: So many connections are accepted in one turn of the event loop; more wait in the kernel.
-_BACKLOG = 256
+#: So many connections are accepted in one turn of the event loop, since each costs a handshake; more wait in the kernel.
+_ACCEPTED_AT_ONCE, _BACKLOG = 8, 4096
 #: For so long the rest of a body that is refused is read, so that its sender sees why.
 _LINGERING_S = 0.5
 #: An application without a namespace, and one of a namespace.
@@ -212,9 +212,12 @@ class Coordinator:
             self._connections.guarded(self._runner.server, ssl_context),
             host,
             port,
-            backlog=_BACKLOG,
+            backlog=_ACCEPTED_AT_ONCE,
             reuse_address=True,
         )
+        for each in self._listening.sockets:
+            with each.dup() as listening:
+                listening.listen(_BACKLOG)
         self.port = self._listening.sockets[0].getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         self.url = f"{'https' if ssl_context is not None else 'http'}://{shown}:{self.port}"
