@@ -6,7 +6,7 @@ import pytest
 
 from bench.hostile.__main__ import Options, run
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.apiserver, pytest.mark.process, pytest.mark.timeout(600)]
 
 
 def test_short_attack_costs_the_others_nothing() -> None:
