@@ -84,9 +84,13 @@ def test_rows_and_changelog_offset_are_one_write(kafka: Kafka, worker: Parts) ->
 
 
 def test_transaction_is_committed_when_all_records_are_acknowledged(kafka: Kafka, worker: Parts) -> None:
-    """The offsets are on their way beside the records, and count only when these have arrived."""
+    """The offsets follow the first acknowledged record, and count only when all records have arrived."""
     worker.producer.delivers = False
     worker.commit(through=False)
+    worker.committer.advance(time.monotonic())
+    assert "send_offsets w0" not in kafka.journal
+    worker.producer.acknowledge(1)
+    worker.committer.advance(time.monotonic())
     _await(lambda: "send_offsets w0" in kafka.journal)
     for _ in range(5):
         worker.committer.advance(time.monotonic())
@@ -120,8 +124,10 @@ def test_refused_offsets_fail_the_commit_while_records_are_delivered(worker: Par
     """A worker whose offsets are refused goes back at once, whatever becomes of its records."""
     worker.producer.delivers = False
     worker.producer.failures["send_offsets"] = [error(KafkaError.INVALID_TXN_STATE)]
+    worker.commit(through=False)
+    worker.producer.acknowledge(1)
     with pytest.raises(CommitFailed):
-        worker.commit()
+        worker.finish()
     assert worker.committer.phase is Phase.DELIVERING
 
 
@@ -129,6 +135,8 @@ def test_commit_given_up_during_delivery_commits_nothing(kafka: Kafka, worker: P
     """The offsets are in the transaction already, which nobody commits any more."""
     worker.producer.delivers = False
     worker.commit(through=False)
+    worker.producer.acknowledge(1)
+    worker.committer.advance(time.monotonic())
     _await(lambda: "send_offsets w0" in kafka.journal)
     worker.sink.close()
     worker.sink._thread.join(10)

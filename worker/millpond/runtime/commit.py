@@ -2,8 +2,9 @@
 
 A commit goes through the phases of `Phase`: its records are handed to the producer and acknowledged, then its
 offsets are committed, and only then does the worker write its rows to the state file. In a transaction the offsets are
-sent while the records are being delivered, and count only once the transaction is committed, after both. A thread does that,
-since the client blocks. Meanwhile processing goes on; its output waits for the next transaction.
+sent while the last records are being delivered, and count only once the transaction is committed, after both
+(docs/decisions/0030-offsets-beside-deliveries.md). A thread does that, since the client blocks. Meanwhile processing goes on;
+its output waits for the next transaction.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class OffsetSink(Protocol):
     """Commits offsets without blocking the caller."""
 
     def start(self, offsets: Offsets) -> None:
-        """Begin, while the commit's records are on their way; nothing else is in flight. Commits nothing yet."""
+        """Begin, while records of the commit are on their way; nothing else is in flight. Commits nothing yet."""
 
     def complete(self) -> None:
         """All records are delivered: commit."""
@@ -319,13 +320,15 @@ class CommitPipeline:
         self._collector = collector
         self._offsets = offsets
         self._commit: Commit | None = None
+        self._on_their_way = 0
+        self._started = False
         self.phase = Phase.IDLE
 
     def begin(self, commit: Commit) -> None:
         """Start a commit whose records are with the producer already. Nothing may be in flight."""
         self._commit = commit
         self.phase = Phase.DELIVERING
-        self._offsets.start(commit.offsets)
+        self._on_their_way, self._started = self._collector.unacknowledged, False
         self._collector.hasten()
 
     def advance(self) -> Commit | None:
@@ -334,12 +337,19 @@ class CommitPipeline:
         Raises:
             CommitFailed, KafkaException, BrokerError: it failed; the worker reinitialises its tasks.
         """
-        if self.phase is Phase.DELIVERING and self._collector.delivered():
-            self._offsets.complete()
-            self.phase = Phase.COMMITTING
+        if self.phase is Phase.DELIVERING and self._commit is not None:
+            delivered = self._collector.delivered()
+            # The first acknowledgement says that the transaction has begun at the broker: offsets that come while it still
+            # ends the one before are turned away, and tried again later and later.
+            if not self._started and (delivered or self._collector.unacknowledged < self._on_their_way):
+                self._offsets.start(self._commit.offsets)
+                self._started = True
+            if delivered:
+                self._offsets.complete()
+                self.phase = Phase.COMMITTING
         # While records are being delivered, too: the offsets may be refused meanwhile.
-        if self.phase is not Phase.IDLE and self._offsets.done():
-            commit, self._commit = self._commit, None
+        if self._started and self._offsets.done():
+            commit, self._commit, self._started = self._commit, None, False
             self._collector.in_transaction = False
             self.phase = Phase.IDLE
             return commit
