@@ -437,8 +437,9 @@ def test_a_kind_that_is_defined_again_is_watched_again(
     async def put(world: World, name: str) -> None:
         made = an_object(kind, name, namespace=namespace)
         while name not in _names(await _listed(world, kind)):
-            with contextlib.suppress(ApiError):  # an API server of its own serves it a moment later
+            with contextlib.suppress(ApiError):  # it is served a moment after it is defined
                 await world.user.apply(kind, made)
+            await asyncio.sleep(0.05)
 
     async def seen(world: World, names: set[str]) -> None:
         await until(lambda: {key.name for key in world.cache.keys(kind)} == names, f"{names} are seen")

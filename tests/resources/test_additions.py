@@ -146,3 +146,11 @@ def test_strangers_are_those_who_own_something_in_the_template():
     mine = entry(*SPEC, "f:hostPID", manager="millpond-operator")
     assert strangers(there(mine, entry("f:replicas", manager="autoscaler"))) == ()
     assert strangers(there(mine, entry(*SPEC, "f:hostPID"))) == ("kubectl-set",)
+
+
+def test_a_default_that_came_back_is_no_addition():
+    """The API server says of it that the operator set it, since the operator took the other value out."""
+    found = there(entry(*SPEC, "f:dnsPolicy", manager="millpond-operator"))
+    assert additions(MANIFEST, found) is None
+    found = there(entry(*SPEC, "f:dnsPolicy"))
+    assert additions(MANIFEST, found).fields == ("spec.template.spec.dnsPolicy",)

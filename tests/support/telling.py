@@ -119,6 +119,8 @@ _TRUTH: Mapping[tuple[str, str], Callable[[Moment], bool]] = {
     ("Progressing", "False"): lambda now: now.complete,
     ("StandbysCaughtUp", "False"): lambda now: now.copies < now.total,
     ("StandbysCaughtUp", "True"): lambda now: now.copies == now.total,
+    ("Suspended", "True"): lambda now: now.wanted == 0,
+    ("Suspended", "False"): lambda now: now.wanted > 0,
     ("phase", "Running"): lambda now: now.complete,
     ("phase", "RollingOut"): lambda now: not now.steady,
     ("phase", "RollingBack"): lambda now: not now.steady,

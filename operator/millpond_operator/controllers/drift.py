@@ -100,7 +100,6 @@ class Drift:
                 undone[kind.kind, name] = _Undone(last.fields, last.at, problem)
                 return there
         guard = {"op": "replace", "path": "/metadata/resourceVersion", "value": there["metadata"]["resourceVersion"]}
-        undone[kind.kind, name] = _Undone(found.fields, now, problem)
         try:
             there = await self._client.patch(kind, app.namespace, name, [guard, *found.patch])
         except Invalid as error:
@@ -111,6 +110,7 @@ class Drift:
             )
             undone[kind.kind, name] = _Undone(found.fields, now, refused)
             return there
+        undone[kind.kind, name] = _Undone(found.fields, now, problem)
         self._cache.put(kind, there)
         self._tell(app, f"{who} added {found} to {kind} '{name}', which is taken out again: set it in the StreamApp.")
         return there

@@ -62,7 +62,11 @@ def additions(manifest: Object, observed: Mapping[str, Any]) -> Additions | None
     wanted = {"spec": manifest.get("spec", {})}
     for entry in _entries(observed):
         fields = {_OWNED: entry["fieldsV1"][_OWNED]}
+        own = entry.get("manager") == FIELD_MANAGER
         for each in _added(fields, observed, wanted, (), ""):
+            # What was a default again after the operator took something out is the operator's own now, and fine.
+            if own and not isinstance(each.path[-1], int):
+                continue
             found[each.path] = each
             managers.add(entry.get("manager", ""))
     if not found:
