@@ -41,6 +41,7 @@ class Telling:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telling", daemon=True)
         self._moments: list[Moment] = []
+        self._found: list[str] = []
         self._paused = False
 
     def __enter__(self) -> Self:
@@ -66,16 +67,17 @@ class Telling:
     def unwatched(self) -> Iterator[None]:
         """Let a time without an operator go by: nobody tells anything then. It begins anew afterwards."""
         self._paused = True
+        self._found = self.findings()
         try:
             yield
         finally:
-            self._moments.clear()
+            self._moments = []
             self._paused = False
 
     def findings(self) -> list[str]:
         """Return what was told and not so for too long, and what changed for a moment without a reason."""
         moments = list(self._moments)
-        return [*lies(moments), *flaps(moments)]
+        return [*self._found, *lies(moments), *flaps(moments)]
 
     def _run(self) -> None:
         while not self._over.wait(_LOOK_EVERY_S):
@@ -96,6 +98,6 @@ class Telling:
         running = self._tasks - len(self._meter.standing(_STANDS_S))
         images = {pod["spec"]["containers"][0]["image"] for pod in pods}
         told = {each["type"]: each["status"] for each in status["conditions"]} | {"phase": status.get("phase", "")}
-        copies = self._tasks if len(ready) > 1 else 0
+        copies = -1 if len(ready) > 1 else 0
         steady = len(pods) == wanted and images <= {spec["image"]}
         return Moment(now, told, len(ready), wanted, running, copies, self._tasks, steady)

@@ -102,7 +102,9 @@ def test_a_changed_image_is_put_back_and_told(on_bench, api, namespace):
         api.patch("StatefulSet", namespace, "delays", patch)
         await bench.pass_by()
         assert container(api, namespace)["image"] == "delays:3"
-        told = {sentence for _, _, sentence in bench.applier.drift.told(bench.app)}  # once more where a status came between
+        told = {
+            sentence for _, _, sentence in bench.applier.drift.told(bench.app)
+        }  # once more where a status came between
         assert len(told) == 1
         assert "changed StatefulSet 'delays', which is put back" in told.pop()
 

@@ -28,7 +28,7 @@ class Moment:
     tasks: int
     """That somebody processes."""
     copies: int
-    """Tasks of which a living worker keeps a copy beside the one that runs it."""
+    """Tasks of which a living worker keeps a copy beside the one that runs it; -1 where nobody can know."""
     total: int
     steady: bool
     """Whether all that was asked for is there: pods of the wanted image, and no others."""
@@ -100,7 +100,7 @@ _LIES: Mapping[str, Callable[[Moment], bool]] = {
     "Progressing is True": lambda now: now.told.get("Progressing") == "True" and now.complete,
     "Degraded is True": lambda now: now.told.get("Degraded") == "True" and now.complete,
     "StandbysCaughtUp is True": lambda now: (
-        now.told.get("StandbysCaughtUp") == "True" and now.wanted > 1 and now.copies < now.total
+        now.told.get("StandbysCaughtUp") == "True" and now.wanted > 1 and 0 <= now.copies < now.total
     ),
     "StandbysCaughtUp is False": lambda now: (
         now.told.get("StandbysCaughtUp") == "False" and now.complete and now.wanted > 1 and now.copies == now.total
@@ -118,13 +118,13 @@ _TRUTH: Mapping[tuple[str, str], Callable[[Moment], bool]] = {
     ("Progressing", "True"): lambda now: not now.complete,
     ("Progressing", "False"): lambda now: now.complete,
     ("StandbysCaughtUp", "False"): lambda now: now.copies < now.total,
-    ("StandbysCaughtUp", "True"): lambda now: now.copies == now.total,
+    ("StandbysCaughtUp", "True"): lambda now: now.copies in {now.total, -1},
     ("Suspended", "True"): lambda now: now.wanted == 0,
     ("Suspended", "False"): lambda now: now.wanted > 0,
     ("phase", "Running"): lambda now: now.complete,
     ("phase", "RollingOut"): lambda now: not now.steady,
     ("phase", "RollingBack"): lambda now: not now.steady,
-    ("phase", "Scaling"): lambda now: not now.steady,
+    ("phase", "Scaling"): lambda now: not now.complete,
     ("phase", "Suspending"): lambda now: now.wanted == 0,
     ("phase", "Suspended"): lambda now: now.wanted == 0,
 }

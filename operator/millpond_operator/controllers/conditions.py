@@ -148,7 +148,9 @@ def _standbys(story: Story, before: Condition | None) -> _Told:
     if not tasks.standbys_wanted:
         return True, "NoneWanted", "No task has state."
     if tasks.standbys_placeable < tasks.standbys_wanted:
-        places = f"{_count(story.replicas, 'worker')} cannot keep {_count(story.standby_replicas, 'standby')} of each task"
+        places = (
+            f"{_count(story.replicas, 'worker')} cannot keep {_count(story.standby_replicas, 'standby')} of each task"
+        )
         return False, "TooFewWorkers", f"{places}: raise spec.replicas."
     if tasks.caught_up >= tasks.standbys_wanted:
         return True, "CaughtUp", f"{_count(tasks.standbys_wanted, 'standby')} can take over at once."

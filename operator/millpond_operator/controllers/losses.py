@@ -6,7 +6,8 @@ A worker that the operator stops has handed its tasks over before; nothing is to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from .observation import Observed, Worker
@@ -35,7 +36,7 @@ class Losses:
     def __init__(self) -> None:
         self._known: dict[_Key, _Known] = {}
 
-    def noted(self, key: _Key, observed: Observed, leaving: Set[str]) -> list[_Event]:
+    def noted(self, key: _Key, observed: Observed, leaving: AbstractSet[str]) -> list[_Event]:
         """Return what is to be told since the last look: type, reason, sentence.
 
         Args:
