@@ -86,7 +86,8 @@ def test_true_conditions_hold(given):
     decision, observed, tasks = story.decision, story.observed, story.observed.tasks
     phase, failed = decision.phase, decision.status.failed
     heard = {name for name, worker in observed.workers.items() if worker.alive}
-    working = sum(pod.ready and (not observed.informed or pod.name in heard) for pod in observed.pods)
+    unheard = set() if observed.informed else {pod.name for pod in observed.pods} - observed.workers.keys()
+    working = sum(pod.ready and pod.name in heard | unheard for pod in observed.pods)
     run = tasks.known and tasks.running == tasks.total
     if "Ready" in true:
         assert story.stuck is None

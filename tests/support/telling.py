@@ -119,6 +119,8 @@ _TRUTH: Mapping[tuple[str, str], Callable[[Moment], bool]] = {
     ("Progressing", "False"): lambda now: now.complete,
     ("StandbysCaughtUp", "False"): lambda now: now.copies < now.total,
     ("StandbysCaughtUp", "True"): lambda now: now.copies in {now.total, -1},
+    ("Degraded", "True"): lambda now: not now.complete,
+    ("Degraded", "False"): lambda now: now.complete,
     ("Suspended", "True"): lambda now: now.wanted == 0,
     ("Suspended", "False"): lambda now: now.wanted > 0,
     ("phase", "Running"): lambda now: now.complete,

@@ -173,8 +173,7 @@ def _is_silent(observed: Observed, pod: Pod) -> bool:
     """Whether the coordinator heard the worker of a pod before and hears it no more, though its container was ready last."""
     worker = observed.workers.get(pod.name)
     return (
-        observed.informed
-        and pod.stands
+        pod.stands
         and worker is not None
         and not (worker.alive or worker.draining)
         and worker.refused is None

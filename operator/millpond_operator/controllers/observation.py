@@ -126,10 +126,17 @@ class Observed:
         """The pods that are ready and whose workers the coordinator hears, as far as it is informed."""
         return tuple(pod for pod in self.pods if pod.ready and self.hears(pod))
 
+    @property
+    def reported(self) -> bool:
+        """Whether every worker that is ready has said what it does, or had the time to."""
+        workers = (self.workers.get(pod.name) for pod in self.pods if pod.ready)
+        # One that an earlier coordinator wrote down counts as alive until it is heard, and says then what it runs.
+        return self.informed or all(each is not None and (each.revision or not each.alive) for each in workers)
+
     def hears(self, pod: Pod) -> bool:
         """Whether the coordinator hears the worker of a pod, or cannot know yet."""
         worker = self.workers.get(pod.name)
-        return not self.informed or (worker is not None and worker.alive)
+        return worker.alive if worker is not None else not self.informed
 
 
 def ordinal_of(name: str) -> int:

@@ -265,8 +265,8 @@ class Reconciler:
         """Bring the status up to date: what is about to be done, and what there is."""
         app, observed, tasks = work.app, work.observed, work.observed.tasks
         # Until the workers have reported to a new leader, nobody knows whether their tasks run: they did.
-        stands = observed.informed and not tasks.all_run
-        lags = observed.informed and tasks.caught_up < tasks.standbys_wanted
+        stands = observed.reported and not tasks.all_run
+        lags = observed.reported and tasks.caught_up < tasks.standbys_wanted
         standing = self._lasting(work, f"{work.name} tasks", _SETTLES_IN, condition=stands)
         story = Story(
             app.name,
