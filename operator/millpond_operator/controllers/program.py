@@ -139,6 +139,7 @@ class _Operator:
                 options=WatchOptions(settings.resync_interval, settings.watch_patience),
             )
             self._health.also_alive(watching.trouble)
+            self._health.also_ready(watching.unserved)
             trust = Trust(
                 client,
                 settings.namespace,

@@ -40,7 +40,7 @@ from .ownership import Ownership
 from .planning import Job, Leaving, Plan, only
 from .record import members_of, placement_of, view_of
 from .sessions import TICK_MS, Sessions
-from .topologies import only_known, tasks_of
+from .topologies import change, only_known, tasks_of, united
 
 __all__ = ("TICK_MS", "Engine")
 
@@ -164,7 +164,7 @@ class Engine:
             self._admission.refuses(heartbeat, refusal, self.topology, now_ms)
             return refusal
         self._admission.left(heartbeat.worker)
-        self._adopt_topology(heartbeat.topology)
+        self._adopt_topology(self._admission.agreed(heartbeat, self.topology, self.members))
         heartbeat = self._without_unknown(heartbeat)
         if member is None:
             member = self.members[heartbeat.worker] = Membership(heartbeat.worker, heartbeat.incarnation, now_ms)
@@ -490,19 +490,21 @@ class Engine:
         if topology is None or topology == ours:
             return
         if ours is not None:
-            self.events.append(f"Topology {topology.hash} takes the place of {ours.hash}, which nobody runs any more.")
+            self.events.append(change(ours, topology))
         self._use(topology)
 
     def _use(self, topology: TopologySummary) -> None:
         """From now on, these are the tasks."""
-        first = self.topology is None
-        self.topology = topology
+        ours, self.topology = self.topology, topology
         self._tasks = tasks_of(topology)
         self._names = {task: str(task) for task in self._tasks}
         self._ids = self._ownership.tasks = {text: task for task, text in self._names.items()}
-        if first:  # workers were heard of before, but not what they run
+        if ours is None:  # workers were heard of before, but not what they run
             for member in self.members.values():
                 self._learn(member, member.all_news(), first=True, back=False)
+        elif united(ours, topology) == topology:  # the same with more tasks
+            for member in self.members.values():
+                member.look_again()
         else:
             # A task id means nothing in another topology: who owns what has to be found out again.
             self._ownership.owners.clear()

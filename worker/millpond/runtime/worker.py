@@ -129,6 +129,7 @@ class Worker:
         self._pace = Pace(config)
         self._behind = False
         self._refusals = Refusals()
+        self._new_plan: Plan | None = None
         self._failures = CommitFailures()
         self._reports = ClientReports()
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -233,7 +234,7 @@ class Worker:
         tasks = list(self._assembly.plan.tasks)
         if config.coordinator_url is not None:
             self._client = self._made_client(config.coordinator_url, self._assembly.plan)
-            self._follower = Follower(manager, self._client, config, frozenset(tasks), self.contact)
+            self._follower = Follower(manager, self._client, config, tasks, self.contact, self._assembly.watch.hurry)
         mine = self._claimed(tasks)
         self._watch_clients(self._assembly)
         self._become(WorkerState.RESTORING)
@@ -366,9 +367,7 @@ class Worker:
         self.last_turn = now = time.monotonic()
         if self._reports.pending:
             self._replace_clients(self._reports.look_into(self._assembly.cluster, self._assembly.plan))
-        plan = self._assembly.watch.turn(now)
-        if plan is not None:
-            self._adopt(plan)
+        self._new_plan = self._assembly.watch.turn(now) or self._new_plan
         manager = self._manager
         messages = self._poll(now)
         if messages:
@@ -396,8 +395,11 @@ class Worker:
         self._advance()
 
     def _awaits_commit(self) -> bool:
-        """Whether an open transaction has to end before more is processed, since that may take too long for it."""
+        """Whether a commit has to end before more is processed: for new inputs, or since that may take too long for it."""
         committer = self._committer
+        if self._new_plan is not None:
+            committer.next_commit = 0.0
+            return True
         if not self._pace.slow or (committer.phase is Phase.IDLE and not self._collector.in_transaction):
             return False
         if committer.phase is Phase.IDLE:
@@ -410,6 +412,8 @@ class Worker:
         self._committer.flushes_first = self._pace.slow
         self._committer.advance(started)
         self._pace.flushed(time.monotonic() - started)
+        if self._new_plan is not None and self._committer.phase is Phase.IDLE and not self._committer.needed():
+            self._go_back()
 
     def _may_write(self) -> bool:
         """Whether nobody can have taken this worker's tasks over without its notice."""
@@ -618,6 +622,7 @@ class Worker:
         self._close_offset_sink()
         self._collector.producer.purge()
         self._become(WorkerState.STARTING)
+        self._adopt()
         self._behind = False
         self._reports.forget_fatal()
         if fenced:
@@ -628,7 +633,7 @@ class Worker:
         self._start_producer()
         self._manager.go_back(renew=renew)
         if self._follower is not None:
-            self._follower.went_back()
+            self._follower.went_back(self._assembly.plan)
         self._become(WorkerState.RESTORING)
 
     def _check_still_mine(self) -> None:
@@ -646,7 +651,7 @@ class Worker:
         self._start_producer()
         self._manager.rebuild_corrupted(error)
         if self._follower is not None:
-            self._follower.went_back()
+            self._follower.went_back(self._assembly.plan)
         self._become(WorkerState.RESTORING)
 
     def _leave(self) -> None:
@@ -701,17 +706,12 @@ class Worker:
         if not idle:
             log.warning("no answer to the last commit within the deadline; the next start finds out")
 
-    def _adopt(self, plan: Plan) -> None:
-        """Read new inputs: commit what is processed, and make the tasks anew."""
-        try:
-            if self._may_write():
-                self._finish()
-                self._manager.globals.reread()
-        finally:
-            # Nobody says again that there are new inputs: whatever the commit met, they are read from here on.
+    def _adopt(self) -> None:
+        """Read new inputs from here on, if there are any: tasks are made anew, and nothing waits for a commit."""
+        plan, self._new_plan = self._new_plan, None
+        if plan is not None:
             self._assembly = replace(self._assembly, plan=plan)
             self._manager.adopt(plan)
-        self._go_back()
 
     def _say_goodbye(self) -> None:
         """The coordinator need not find out by silence."""
