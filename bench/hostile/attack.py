@@ -15,6 +15,7 @@ import ssl
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -79,9 +80,14 @@ class _Attacker:
         while not (  # noqa: ASYNC110 - counters of many tasks
             self._tried("token") >= min(self._attack.tokens, _SENDERS)
             and self._tried("idle") >= self._attack.idle
-            and (not self._attack.huge or self.did.keys() & {"huge_413", "huge_closed"})
+            and (not self._attack.huge or any(self._answered("huge")))
         ):
             await asyncio.sleep(_PAUSE_S)
+
+    def _answered(self, kind: str) -> Iterator[str]:
+        return (
+            each for each in self.did if each.startswith(kind) and each not in {f"{kind}_connected", f"{kind}_refused"}
+        )
 
     def _tried(self, kind: str) -> int:
         return self.did[f"{kind}_connected"] + self.did[f"{kind}_refused"]
