@@ -172,12 +172,7 @@ class Looker:
 def _is_silent(observed: Observed, pod: Pod) -> bool:
     """Whether the coordinator heard the worker of a pod before and hears it no more, though its container was ready last."""
     worker = observed.workers.get(pod.name)
-    return (
-        pod.stands
-        and worker is not None
-        and not (worker.alive or worker.draining)
-        and worker.refused is None
-    )
+    return pod.stands and worker is not None and not (worker.alive or worker.draining) and worker.refused is None
 
 
 def _is_workers(app: StreamApp, pod: Object) -> bool:
