@@ -1,17 +1,17 @@
-"""What tells two topologies apart, in words."""
+"""The tasks of a topology, and what tells two topologies apart, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 import msgspec
 
-from millpond.protocol import SubtopologySummary, TopologySummary
+from millpond.protocol import Heartbeat, SubtopologySummary, TopologySummary
 from millpond.topology import TaskId
 from millpond_operator.assignment import Task
 
-__all__ = ("change", "differences", "tasks_of", "united")
+__all__ = ("change", "differences", "only_known", "tasks_of", "united")
 
 #: Further differences say little more than that the topologies have nothing in common.
 _MOST_NAMED = 4
@@ -53,6 +53,18 @@ def change(ours: TopologySummary, new: TopologySummary) -> str:
     if ours.hash == new.hash:
         return f"The partitions of inputs have changed: {differences(ours, new)}."
     return f"Topology {new.hash} takes the place of {ours.hash}, which nobody runs any more."
+
+
+def only_known(heartbeat: Heartbeat, ids: Collection[str]) -> Heartbeat:
+    """A heartbeat without tasks whose ids are not among these."""
+    if all(text in ids for each in (heartbeat.tasks, heartbeat.on_disk, heartbeat.taken_over) for text in each):
+        return heartbeat
+    return msgspec.structs.replace(
+        heartbeat,
+        tasks={text: report for text, report in heartbeat.tasks.items() if text in ids},
+        on_disk={text: offset for text, offset in heartbeat.on_disk.items() if text in ids},
+        taken_over={text: owner for text, owner in heartbeat.taken_over.items() if text in ids},
+    )
 
 
 def differences(running: TopologySummary, other: TopologySummary) -> str:

@@ -22,14 +22,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCorrupted
 from millpond.protocol import Role
-from millpond.queries.service import QueryService
 from millpond.topology import TaskId, Topology
 from millpond.topology.topology import check_topology
 
 from .assembly import Assembly, assemble
 from .broker_contact import BrokerContact, asking
 from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
-from .catalog import coordinator_view, store_catalog
+from .catalog import store_catalog
 from .claims import initialised
 from .client_reports import ClientReports
 from .clients import largest_record, make_producer
@@ -48,6 +47,7 @@ from .metrics import WorkerMetrics
 from .ownership import Partition
 from .pace import POLL_RECORDS, Pace
 from .plan import Plan
+from .query_server import query_interface
 from .registrar import TakenOver
 from .rejected_changelog import RecordLimits
 from .restore import ChangelogReader, Restoration
@@ -107,11 +107,7 @@ class Worker:
         self._stop = threading.Event()
         self.state = WorkerState.CREATED
         self.metrics = WorkerMetrics(config)
-        self._queries = QueryService(
-            config.application_id, config.worker_id, self.metrics.registry, coordinator_view(config)
-        )
-        if config.http_port >= 0:
-            self._queries.add_to(self.metrics.http)
+        self._queries, self._query_site = query_interface(config, self.metrics.http, self.metrics.registry)
         self._garbage = GarbageCollector()
         self._assembly: Assembly
         self._manager: TaskManager
@@ -229,7 +225,7 @@ class Worker:
             telling.cancel()
 
     def _made_client(self, url: str, plan: Plan | None) -> CoordinatorClient:
-        address, brokers = self.metrics.http.url, lambda: self.contact.brokers
+        address, brokers = self._query_site.url, lambda: self.contact.brokers
         return make_client(self.config, plan, url, address, self._incarnation, self.waiting, brokers)
 
     def _start(self) -> None:
@@ -526,7 +522,7 @@ class Worker:
             wait = min(wait, max(0.0, self._committer.next_commit - now))
         if not self._manager.settled or self._manager.globals.behind:
             wait = min(wait, _UNSETTLED_WAIT_S)
-        elif self._follower is not None or self.metrics.http.url is not None:
+        elif self._follower is not None or self._query_site.url is not None:
             wait = min(wait, _NEWS_WAIT_S)
         due = [each for task in self._manager.running if (each := task.next_wall_clock_due()) is not None]
         if due:
