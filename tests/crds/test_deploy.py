@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.cluster.api import KINDS, ApiFailure
-from tests.cluster.installing import manifests
+from tests.cluster.installing import kustomized, manifests
 from tests.cluster.waiting import wait_for
 from tests.crds.conftest import REPOSITORY
 
@@ -56,15 +56,19 @@ DENIED = [
 ]
 
 
-def deployed() -> list[dict]:
-    """All that is installed, in the namespace where it is installed."""
-    listed = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
-    found = [each for name in listed["resources"] if name != "../crds"
-             for each in yaml.safe_load_all((DEPLOY / name).read_text())]  # fmt: skip
-    for each in found:
-        if KINDS[each["kind"]].namespaced:
-            each["metadata"]["namespace"] = listed["namespace"]
-    return found
+def deployed(namespace: str = NAMESPACE) -> list[dict]:
+    """All that is installed with the operator; in another namespace, what is in none has another name."""
+    found = kustomized(DEPLOY)
+    if namespace == NAMESPACE:
+        return found
+    text = json.dumps(found).replace(NAMESPACE, namespace)
+    renamed = json.loads(text)
+    for each in renamed:
+        if not KINDS[each["kind"]].namespaced and each["kind"] != "Namespace":
+            each["metadata"]["name"] += f"-{namespace}"
+        if each["kind"] == "ClusterRoleBinding":
+            each["roleRef"]["name"] += f"-{namespace}"
+    return renamed
 
 
 @pytest.fixture(scope="module")
@@ -147,13 +151,39 @@ def test_the_leader_alone_says_where_the_coordinator_is(api, installed_operator)
     """The Service has no selector: no one but the operator writes the addresses behind it."""
     service = api.get("Service", NAMESPACE, "millpond-coordinator")
     assert "selector" not in service["spec"]
+def test_the_deployment_has_no_definition_of_a_custom_resource():
+    """Deleting what was deployed deletes no StreamApp, and what prunes objects keeps the definitions."""
+    assert "CustomResourceDefinition" not in {each["kind"] for each in deployed()}
+    for each in kustomized(REPOSITORY / "crds"):
+        annotations = each["metadata"]["annotations"]
+        assert annotations["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
+        assert annotations["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
+
+
+def test_uninstalling_the_operator_leaves_applications_as_they_are(api, crds, namespace, stream_app):
+    """All of deploy/ is deleted, and the StreamApp has not even another version."""
+    app = api.create(stream_app())
+    objects = deployed(f"uninstalled-{namespace[-8:]}")
+    for each in objects:
+        api.apply(each)
+    for each in reversed(objects):
+        api.delete(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+
+    def left() -> list[str]:
+        return [each["kind"] for each in objects
+                if api.find(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])]  # fmt: skip
+
+    wait_for(lambda: not left(), "all of the deployment is gone", otherwise=left)
+    assert api.get("StreamApp", namespace, "delays") == app
+
+
     assert [(each["name"], each["port"]) for each in service["spec"]["ports"]] == [("coordinator", 7070)]
 
 
 def test_every_file_is_installed():
     """Nothing lies in deploy/ or crds/ that the kustomization does not name."""
     for directory, name in ((DEPLOY, "kustomization.yaml"), (REPOSITORY / "crds", "Kustomization")):
-        listed = set(yaml.safe_load((directory / name).read_text())["resources"]) - {"../crds"}
+        listed = set(yaml.safe_load((directory / name).read_text())["resources"])
         assert listed == {each.name for each in directory.glob("*.yaml")} - {name}
     assert {each["kind"] for each in manifests(REPOSITORY / "crds")} == {"CustomResourceDefinition"}
 
@@ -166,6 +196,6 @@ def test_kubectl_renders_the_deployment():
     by_name = {(each["kind"], each["metadata"]["name"]): each for each in rendered}
     for each in deployed():
         assert (each["kind"], each["metadata"]["name"]) in by_name
-    assert len([each for each in rendered if each["kind"] == "CustomResourceDefinition"]) == 2
+    assert len(rendered) == len(deployed())
     assert re.findall(r"^ *(?:- )?image: (.*)$", told.stdout, re.MULTILINE) == ["millpond-operator:0.1.0"]
     assert by_name["ClusterRoleBinding", "millpond-operator"]["subjects"][0]["namespace"] == NAMESPACE
