@@ -285,6 +285,10 @@ class Applier:
                     kinds.CONTROLLER_REVISION, app.namespace, metadata["name"], uid=metadata["uid"]
                 )
 
+    def template(self, app: StreamApp, revision: str) -> Object | None:
+        """The pod template of a revision, if it is at hand."""
+        return self._at_hand(app, revision)
+
     def kept(self, app: StreamApp) -> frozenset[str]:
         """The revisions whose templates are at hand."""
         there = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)

@@ -42,6 +42,8 @@ class Story:
     """Whether tasks have stood still for longer than a move takes."""
     lagging: bool = False
     """Whether standbys have been behind for longer than a move takes."""
+    upgrade_waits: bool = False
+    """Whether a revision that a new version of the operator makes waits for those of other StreamApps."""
 
 
 def conditions(story: Story, before: Status, generation: int, now: datetime) -> tuple[Condition, ...]:
@@ -121,11 +123,19 @@ def _progressing(story: Story) -> _Told:
         return False, story.stuck.reason, story.stuck.message
     if decision.phase in _MOVING:
         return True, decision.phase.value, _moving(decision)
+    if story.upgrade_waits:
+        return (
+            False,
+            "UpgradeWaits",
+            "Workers restart for this version of the operator when other StreamApps are through with it.",
+        )
     return False, "Settled", "Nothing is to do."
 
 
 def _degraded(story: Story) -> _Told:
     failed, problem = story.decision.status.failed, story.problem
+    if story.stuck is not None:
+        return True, story.stuck.reason, story.stuck.message
     if failed is not None:
         return True, failed.reason, f"Revision {failed.revision} failed: {failed.message}"
     if problem is not None:
