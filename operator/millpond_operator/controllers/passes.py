@@ -52,6 +52,8 @@ class Pass:
     """It would be another one, and others come first."""
     observed: Observed = Observed()
     again: timedelta | None = None
+    events: list[tuple[str, str, str]] = field(default_factory=list)
+    """What was seen and is to be told: type, reason, sentence."""
 
     @property
     def name(self) -> str:

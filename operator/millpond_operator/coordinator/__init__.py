@@ -11,6 +11,7 @@ from .admission import Refused, Starting
 from .application import Application
 from .auth import Authenticator, Identity, TokenFile
 from .engine import Engine
+from .limits import Limits
 from .options import EngineOptions
 from .server import Coordinator
 from .store import AssignmentStore, FileStore, StoreError
@@ -24,6 +25,7 @@ __all__ = (
     "EngineOptions",
     "FileStore",
     "Identity",
+    "Limits",
     "Refused",
     "Starting",
     "StoreError",

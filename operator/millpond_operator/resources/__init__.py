@@ -10,6 +10,7 @@ What is wanted of one application, and what of it is to be applied:
             await client.apply(kind, finish(manifest, surroundings.leader_epoch))
 """
 
+from .additions import Additions, additions, strangers
 from .assignments import InvalidStreamAssignment, stream_assignment, view_of
 from .children import (
     children,
@@ -36,7 +37,7 @@ from .names import (
     Object,
     Surroundings,
 )
-from .pods import TOKEN_AUDIENCE, pod_template, revision_of, specification_digest
+from .pods import TOKEN_AUDIENCE, pod_template, revision_of, specification_digest, with_revision
 from .spec import StreamAppSpec
 from .streamapp import InvalidStreamApp, StreamApp, parse, unread
 from .workloads import (
@@ -61,6 +62,7 @@ __all__ = (
     "RESTARTED_AT",
     "REVISION",
     "TOKEN_AUDIENCE",
+    "Additions",
     "Duration",
     "InvalidStreamApp",
     "InvalidStreamAssignment",
@@ -68,6 +70,7 @@ __all__ = (
     "StreamApp",
     "StreamAppSpec",
     "Surroundings",
+    "additions",
     "check_environment",
     "children",
     "claim_growth",
@@ -97,10 +100,12 @@ __all__ = (
     "service_account",
     "specification_digest",
     "stateful_set",
+    "strangers",
     "stream_assignment",
     "template_of",
     "unread",
     "view_of",
     "was_applied",
+    "with_revision",
     "within",
 )
