@@ -20,6 +20,7 @@ __all__ = (
     "ConditionType",
     "Failed",
     "Phase",
+    "Rendered",
     "Rollout",
     "Scaling",
     "Status",
@@ -96,6 +97,8 @@ class Rollout(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Its strategy is what it is whatever the StreamApp says: it goes back from where the same strategy had led."""
     stopped: bool = False
     """Recreate: all workers of the old revision have ended."""
+    upgrade: bool = False
+    """A new version of the operator caused it, not a change of the StreamApp."""
 
 
 class Scaling(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -103,6 +106,14 @@ class Scaling(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     to: int
     since: str
+
+
+class Rendered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the specification came to: by it a new version of the operator sees that only it makes the difference."""
+
+    specification: str
+    """A digest of what of the specification shows in pods."""
+    revision: str
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -123,6 +134,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The revision that should run now."""
     topology: str = ""
     """The hash of that revision's topology."""
+    rendered: Rendered | None = None
     failed: Failed | None = None
     rollout: Rollout | None = None
     scaling: Scaling | None = None
