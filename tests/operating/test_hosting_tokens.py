@@ -23,7 +23,10 @@ GOOD = {
     "audiences": [AUDIENCE],
     "user": {
         "username": "system:serviceaccount:shop:pay",
-        "extra": {"authentication.kubernetes.io/pod-name": ["pay-0"]},
+        "extra": {
+            "authentication.kubernetes.io/pod-name": ["pay-0"],
+            "authentication.kubernetes.io/pod-uid": ["p1"],
+        },
     },
 }
 
@@ -63,9 +66,11 @@ class Clocked:
     def __init__(self, timeout_s: float = 0.05) -> None:
         self.now = 1_000.0
         self.reviews = Reviews()
-        self.reviewer = TokenReviewer(
-            self.reviews, lambda *_: "pay", timedelta(seconds=timeout_s), clock=lambda: self.now
-        )
+        self.reviewer = TokenReviewer(self.reviews, self.identity, timedelta(seconds=timeout_s), clock=lambda: self.now)
+
+    @staticmethod
+    def identity(namespace: str, account: str, pod: str, uid: str) -> Identity | None:
+        return WORKER if (namespace, account, pod, uid) == ("shop", "pay", "pay-0", "p1") else None
 
     async def at_once(self, of: str) -> Identity | None:
         """What a heartbeat is answered that does not wait for anything."""
@@ -175,5 +180,20 @@ def test_concurrent_reviews_are_limited_and_their_results_kept() -> None:
         assert clocked.reviews.most_under_way == 16
         assert {await clocked.at_once(each) for each in tokens} == {WORKER}
         assert clocked.reviews.asked == 1_000
+
+    simulate(scenario())
+
+
+@pytest.mark.parametrize("key", ["pod-name", "pod-uid"])
+def test_token_that_is_bound_to_no_pod_is_nobodys(key: str) -> None:
+    """Whoever may ask for tokens of the service account is no worker."""
+
+    async def scenario() -> None:
+        clocked = Clocked()
+        user = GOOD["user"] | {
+            "extra": {each: value for each, value in GOOD["user"]["extra"].items() if key not in each}
+        }
+        clocked.reviews.status = GOOD | {"user": user}
+        assert await clocked.reviewer(token()) is None
 
     simulate(scenario())

@@ -28,7 +28,9 @@ _BY_ERROR = {
     "ProcessingFailed": ("ProcessingFailed", "Correct the application or set processing.exception.handler."),
 }
 #: The environment's fault rather than the revision's: another revision would fare no better.
-_NOT_THE_REVISIONS = frozenset({"BrokerUnreachable", "PartitionsUnread", "Unschedulable", "VolumeNotExpandable"})
+_NOT_THE_REVISIONS = frozenset(
+    {"ApplicationIdTaken", "BrokerUnreachable", "PartitionsUnread", "Unschedulable", "VolumeNotExpandable"}
+)
 
 
 @dataclass(frozen=True)

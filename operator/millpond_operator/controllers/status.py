@@ -13,7 +13,18 @@ from typing import Any
 
 import msgspec
 
-__all__ = ("Condition", "ConditionType", "Failed", "Phase", "Rollout", "Scaling", "Status", "instant", "timestamp")
+__all__ = (
+    "Condition",
+    "ConditionType",
+    "Failed",
+    "KafkaProof",
+    "Phase",
+    "Rollout",
+    "Scaling",
+    "Status",
+    "instant",
+    "timestamp",
+)
 
 
 class Phase(StrEnum):
@@ -38,6 +49,8 @@ class ConditionType(StrEnum):
     DEGRADED = "Degraded"
     STANDBYS_CAUGHT_UP = "StandbysCaughtUp"
     SUSPENDED = "Suspended"
+    CREDENTIALS_OUTDATED = "CredentialsOutdated"
+    """There only while it is True: workers run with credentials that were changed since they started."""
     STALLED = "Stalled"
     """There only while it is True: nothing goes on by itself (kstatus)."""
 
@@ -88,6 +101,15 @@ class Scaling(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     since: str
 
 
+class KafkaProof(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The Kafka cluster that the application's workers reached, and on which its id is its own."""
+
+    cluster_id: str
+    since: str
+    address: str = ""
+    """At which it was reached, spelled as `addresses.py` does."""
+
+
 class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The status of a StreamApp."""
 
@@ -106,6 +128,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The revision that should run now."""
     topology: str = ""
     """The hash of that revision's topology."""
+    kafka: KafkaProof | None = None
     failed: Failed | None = None
     rollout: Rollout | None = None
     scaling: Scaling | None = None

@@ -31,6 +31,7 @@ AUDIENCE = "millpond-coordinator"
 #: A heartbeat with a token that is new waits for so long; its worker gives up after three seconds.
 REVIEW_TIMEOUT = timedelta(seconds=2)
 _POD_NAME = "authentication.kubernetes.io/pod-name"
+_POD_UID = "authentication.kubernetes.io/pod-uid"
 _PREFIX = "system:serviceaccount:"
 #: So often an answer is asked for anew: a pod that was deleted loses its token, but its successor's name was the same one.
 _AGAIN_S = 300.0
@@ -73,8 +74,8 @@ class TokenReviewer:
 
     Args:
         reviews: to ask with; best a client of its own, whose connections nothing else waits for.
-        application_of: the application id of the StreamApp that a service account belongs to, by namespace and name; None
-            when there is none.
+        identity_of: whom a token speaks for, by the namespace and name of its service account, and by the name and uid
+            of its pod; None for nobody.
         timeout: for one review.
         clock: seconds that never go back.
     """
@@ -82,12 +83,12 @@ class TokenReviewer:
     def __init__(
         self,
         reviews: Reviews,
-        application_of: Callable[[str, str], str | None],
+        identity_of: Callable[[str, str, str, str], Identity | None],
         timeout: timedelta = REVIEW_TIMEOUT,
         clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._reviews = reviews
-        self._application_of = application_of
+        self._identity_of = identity_of
         self._timeout_s = timeout.total_seconds()
         self._clock = clock
         self._first, self._again = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE_AGAIN)
@@ -182,11 +183,9 @@ class TokenReviewer:
 
     def _identity(self, user: Mapping[str, Any]) -> Identity | None:
         namespace, _, account = str(user.get("username", "")).removeprefix(_PREFIX).partition(":")
-        pods: list[str] = list((user.get("extra") or {}).get(_POD_NAME) or ())
-        application = self._application_of(namespace, account)
-        if application is None or len(pods) != 1:
-            return None
-        return Identity(worker=pods[0], application=application, namespace=namespace)
+        extra: Mapping[str, list[str]] = user.get("extra") or {}
+        pods, uids = (list(extra.get(name) or ()) for name in (_POD_NAME, _POD_UID))
+        return self._identity_of(namespace, account, pods[0], uids[0]) if len(pods) == len(uids) == 1 else None
 
 
 def _lasts_s(token: str) -> float:

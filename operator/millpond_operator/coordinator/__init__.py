@@ -11,7 +11,7 @@ from .admission import Refused, Starting
 from .application import Application
 from .auth import Authenticator, Identity, TokenFile
 from .engine import Engine
-from .options import EngineOptions
+from .options import EngineOptions, KafkaClaim
 from .server import Coordinator
 from .store import AssignmentStore, FileStore, StoreError
 
@@ -24,6 +24,7 @@ __all__ = (
     "EngineOptions",
     "FileStore",
     "Identity",
+    "KafkaClaim",
     "Refused",
     "Starting",
     "StoreError",

@@ -10,7 +10,7 @@ GET    /v1/applications                                    the applications' ids
 GET    /metrics  /healthz                                  /metrics unless somebody else shows them
 
 Applications of a namespace are below `/namespaces/{namespace}/v1/...`, and only there; two namespaces may each have an
-application of the same id.
+application of the same id. A namespace may have two parts, `shop/delays`.
 """
 
 from __future__ import annotations
@@ -50,13 +50,15 @@ _STATUS = {
     RefusalCode.UNKNOWN_APPLICATION: 404,
     RefusalCode.TOPOLOGY_MISMATCH: 409,
     RefusalCode.REPLACED: 409,
+    RefusalCode.CLAIM_PENDING: 409,
+    RefusalCode.CLAIM_REFUSED: 409,
     RefusalCode.NOT_LEADING: 503,
 }
 _JSON, _TEXT, _METRICS = "application/json", "text/plain", "text/plain; version=0.0.4; charset=utf-8"
 #: A heartbeat that names 100,000 tasks weighs less.
 _MOST_BYTES = 16 * 1024 * 1024
 #: An application without a namespace, and one of a namespace.
-_PREFIXES = ("", "/namespaces/{namespace}")
+_PREFIXES = ("", "/namespaces/{namespace:[^/]+(?:/[^/]+)?}")
 _json = msgspec.json.Encoder()
 
 

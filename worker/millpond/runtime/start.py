@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
 from millpond.errors import OwnershipError
-from millpond.protocol import Brokers, Heartbeat
+from millpond.protocol import Brokers, Heartbeat, RefusalCode
 from millpond.topology import TaskId
 
 from .config import Config
@@ -22,9 +24,13 @@ from .waiting import Waiting
 if TYPE_CHECKING:
     from millpond.protocol.client import CoordinatorClient
 
-__all__ = ("announce", "claim_everything", "make_client", "tell_trouble")
+__all__ = ("announce", "await_admission", "claim_everything", "make_client", "tell_trouble")
 
 _TELL_S = 1.0
+#: A coordinator that does not say whether the worker may begin is waited for so long.
+_ADMISSION_TIMEOUT_S = 2.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_UNDECIDED = frozenset({RefusalCode.CLAIM_PENDING, RefusalCode.CLAIM_REFUSED})
 
 
 def claim_everything(registrar: Registrar, config: Config, tasks: Sequence[TaskId], *, take_over: bool) -> None:
@@ -79,6 +85,8 @@ def make_client(
     incarnation: str,
     waiting: Waiting,
     brokers: Callable[[], Brokers] = lambda: Brokers.ANSWERING,
+    kafka_cluster: Callable[[], str] = lambda: "",
+    credentials_changed: Callable[[], bool] = lambda: False,
 ) -> CoordinatorClient:
     """What keeps the worker in touch with the coordinator.
 
@@ -90,6 +98,8 @@ def make_client(
         incarnation: of this start of the process.
         waiting: knows what the worker waits for.
         brokers: whether Kafka answers the worker.
+        kafka_cluster: the id of the Kafka cluster that it reaches.
+        credentials_changed: whether the files with its credentials are other ones by now.
 
     Raises:
         ConfigError: the certificates cannot be read.
@@ -117,7 +127,46 @@ def make_client(
         ca_file=config.coordinator_ca_file,
         trouble=waiting.trouble,
         brokers=brokers,
+        kafka_cluster=kafka_cluster,
+        credentials_changed=credentials_changed,
     )
+
+
+def await_admission(
+    ask: Callable[[], bool], client: CoordinatorClient, waiting: Waiting, stop: threading.Event
+) -> bool:
+    """Wait until the coordinator lets the application work on the Kafka cluster that this worker reaches.
+
+    The application's id may be another one's there, and whoever makes its topics or initialises its transactional ids
+    disturbs that one. Without a coordinator the worker goes on, unless one has refused it already.
+
+    Args:
+        ask: posts one heartbeat of `client`; returns whether the coordinator answered or refused it.
+        client: tells the cluster's id.
+        waiting: told why the worker waits.
+        stop: ends the waiting.
+
+    Returns:
+        Whether there is a coordinator.
+
+    Raises:
+        OwnershipError: the worker is to stop, and was not let in.
+    """
+    until = time.monotonic() + _ADMISSION_TIMEOUT_S
+    pause_s = _FIRST_PAUSE_S
+    refused: OwnershipError | None = None
+    while True:
+        answered = ask()
+        refusal = client.refusal if answered else None
+        if refusal is not None and refusal.code in _UNDECIDED:
+            refused = OwnershipError(refusal.message)
+            waiting.begins("admission", refused)
+        elif (answered and refusal is None) or (refused is None and time.monotonic() >= until):
+            waiting.ends("admission")
+            return answered
+        if stop.wait(pause_s):
+            raise refused or OwnershipError("The worker was stopped before a coordinator let it in: start it again.")
+        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
 
 async def tell_trouble(client: CoordinatorClient, waiting: Waiting) -> None:

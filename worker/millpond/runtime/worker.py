@@ -37,6 +37,7 @@ from .collector import RecordCollector
 from .commit import CommitFailed, CommitPipeline, OffsetSink, Phase, TransactionCommitter, is_fenced
 from .committer import Committer
 from .config import Config, check_config
+from .credentials import CredentialFiles, files_of
 from .failures import CommitFailures
 from .following import Follower
 from .garbage import GarbageCollector
@@ -51,7 +52,7 @@ from .plan import Plan
 from .registrar import TakenOver
 from .rejected_changelog import RecordLimits
 from .restore import ChangelogReader, Restoration
-from .start import announce, claim_everything, make_client, tell_trouble
+from .start import announce, await_admission, claim_everything, make_client, tell_trouble
 from .states import WorkerState, may_follow
 from .task_manager import TaskManager
 from .waiting import Waiting
@@ -73,6 +74,8 @@ _NEWS_WAIT_S = 0.01
 _GOODBYE_S = 2.0
 #: Before a worker goes on with what is its own by Kafka, it waits so long for the coordinator to let it in or to refuse it.
 _DOOR_S = 2.0
+#: Where nobody answered a moment ago.
+_LONELY_DOOR_S = 0.5
 #: A task that takes longer to begin is worth a word, and another one so much later.
 _EXPLAIN_S = 10.0
 #: Changelog records at a time beside running tasks.
@@ -122,6 +125,11 @@ class Worker:
         self._client: CoordinatorClient | None = None
         self._heartbeats: Future[None] | None = None
         self._incarnation = uuid.uuid4().hex
+        self._kafka_cluster = ""  # until the parts are put together, which know it then
+        self._door_s = _DOOR_S
+        self._credentials = CredentialFiles(
+            config.credentials_dir, files_of([config.admin_settings(), config.consumer, config.producer])
+        )
         self.waiting = Waiting()
         self.contact = BrokerContact(
             asking(dict(config.admin_settings())),
@@ -160,8 +168,9 @@ class Worker:
                 finally:
                     self._close()
         except MillpondError as error:
-            if self._stop.is_set() and isinstance(error, BrokerError) and self.state is WorkerState.STARTING:
-                # Told to stop while it waited for the brokers: it had nothing to commit yet.
+            waited = isinstance(error, (BrokerError, OwnershipError)) and self.state is WorkerState.STARTING
+            if self._stop.is_set() and waited:
+                # Told to stop while it waited for brokers or for the coordinator: it had nothing to commit yet.
                 log.info("stopped before the start was through: %s", error)
                 self._become(WorkerState.PENDING_SHUTDOWN)
             else:
@@ -204,10 +213,11 @@ class Worker:
     def _open(self) -> None:
         self._become(WorkerState.STARTING)
         reader = ChangelogReader(self._restore_progress, self._listener)
-        with self._telling_trouble():
+        with self._telling_trouble() as client:
             self._assembly = assemble(
-                self.topology, self.config, reader, self._gives_up, self._reports.error, self._fencing, self.waiting
-            )
+                self.topology, self.config, reader, self._gives_up, self._reports.error, self._fencing, self.waiting,
+                lambda cluster: self._await_admission(cluster, client),
+            )  # fmt: skip
         self._manager = self._assembly.manager
         self._queries.open(self, store_catalog(self.topology, self._assembly.plan, self._assembly.environment))
         self._intake = Intake(self._manager, self._reports.doubt)
@@ -215,21 +225,33 @@ class Worker:
         self.contact.start()
 
     @contextmanager
-    def _telling_trouble(self) -> Iterator[None]:
-        """Meanwhile, the coordinator is told what holds up the start."""
+    def _telling_trouble(self) -> Iterator[CoordinatorClient | None]:
+        """Meanwhile, the coordinator is told what holds up the start; gives what tells it, None without a coordinator."""
         url = self.config.coordinator_url
         if url is None:
-            yield
+            yield None
             return
-        telling = self.metrics.http.spawn(tell_trouble(self._made_client(url, None), self.waiting))
+        client = self._made_client(url, None)
+        telling = self.metrics.http.spawn(tell_trouble(client, self.waiting))
         try:
-            yield
+            yield client
         finally:
             telling.cancel()
 
+    def _await_admission(self, kafka_cluster: str, client: CoordinatorClient | None) -> None:
+        self._kafka_cluster = kafka_cluster
+        if client is not None:
+            spawn = self.metrics.http.spawn
+            there = await_admission(lambda: spawn(client.once()).result(), client, self.waiting, self._stop)
+            self._door_s = _DOOR_S if there else _LONELY_DOOR_S
+
     def _made_client(self, url: str, plan: Plan | None) -> CoordinatorClient:
-        address, brokers = self.metrics.http.url, lambda: self.contact.brokers
-        return make_client(self.config, plan, url, address, self._incarnation, self.waiting, brokers)
+        return make_client(
+            self.config, plan, url, self.metrics.http.url, self._incarnation, self.waiting,
+            lambda: self.contact.brokers,
+            lambda: self._kafka_cluster if plan is None else self._assembly.cluster.id,
+            self._credentials.changed,
+        )  # fmt: skip
 
     def _start(self) -> None:
         """Find out which tasks are this worker's, and take them up."""
@@ -278,7 +300,7 @@ class Worker:
         if self._heartbeats is None:
             assert self._client is not None
             self._heartbeats = self.metrics.http.spawn(self._client.run())
-            self._client.heard.wait(_DOOR_S)
+            self._client.heard.wait(self._door_s)
         return () if follower.shut_out else mine
 
     def _make_globals(self) -> None:
