@@ -8,6 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from millpond_operator.controllers.claims import PROVES_IN, Claims, Rival
+from millpond_operator.controllers.reconciler import Reconciler
+from millpond_operator.kubernetes import Cache, kinds
+from millpond_operator.resources import Surroundings
+from tests.simulation.running import simulate
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PROVEN_A = {"kafka": {"clusterId": "K", "since": "2026-01-01T00:00:00Z", "address": "kafka.money:9092"}}
@@ -132,3 +136,19 @@ def test_changed_application_gives_its_id_back(claims, enqueued):
     assert not claims.holds(("money", "a"))
     assert ("money", "b") in enqueued
     assert claims.rival(_app("b"), NOW) is None
+
+
+def test_all_claims_count_from_the_first_pass_on():
+    """Whichever StreamApp that is about: another one, seen first, would have the id else."""
+
+    class Hosting:
+        async def forget(self, *key: str) -> None: ...
+
+    cache = Cache()
+    first = _app("z", **PROVEN_A)
+    first["metadata"] |= {"resourceVersion": "1", "uid": "1"}
+    cache.put(kinds.STREAM_APP, first)
+    surroundings = Surroundings("https://coordinator:7070", "CA", 1, "ops")
+    reconciler = Reconciler(None, cache, Hosting(), surroundings, lambda _: None)
+    simulate(reconciler(("money", "gone")))
+    assert reconciler._claims.holds(("money", "z"))

@@ -67,6 +67,7 @@ def test_running_worker_lets_go_when_its_id_is_anothers(broker, create_topic, ap
         claiming(app_id, KafkaClaim(cluster)) as (service, engine),
         Running(counting(source, target), servers, app_id, tmp_path, settings_for(service)) as running,
     ):
+        running.wait_running()
         running.wait(lambda: running.worker._manager.running, "it processes")
         engine.claim(KafkaClaim(cluster, "Another application has that id: take another one."))
         running.wait(lambda: not running.worker._manager.held, "it lets go")

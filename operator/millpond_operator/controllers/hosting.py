@@ -236,7 +236,8 @@ class Hosting:
         if owner is None or owns is None or owner["uid"] != owns["metadata"]["uid"] or not owned_by(app, owns):
             return False
         # A pod with its labels is adopted, whoever made it, and deleted where it is one too many.
-        return 0 <= ordinal_of(pod["metadata"]["name"]) < owns["spec"].get("replicas", 0)
+        replicas: int = owns["spec"].get("replicas", 0)
+        return 0 <= ordinal_of(pod["metadata"]["name"]) < replicas
 
     def _changed(self, namespace: str, _application: str) -> None:
         self._on_change(*_key(namespace))

@@ -94,6 +94,7 @@ class Reconciler:
         self._applier = Applier(client, cache, surroundings)
         self._events = EventRecorder(client, instance)
         self._claims = Claims(enqueue)
+        self._primed = False
         self._debounce = Debounce(_SETTLES_IN)
         self._clock = clock
         self._looker = Looker(client, cache, hosting)
@@ -115,6 +116,9 @@ class Reconciler:
             ApiError, StoreError: something could not be written or read; come again later.
             LeadershipLost: this operator does not lead any more.
         """
+        if not self._primed:  # with what an earlier operator wrote down of all of them
+            self._claims.prime(self._cache.all(kinds.STREAM_APP), self._clock())
+            self._primed = True
         raw = self._cache.get(kinds.STREAM_APP, *key)
         if raw is None:
             await self._forget(key)
@@ -146,10 +150,6 @@ class Reconciler:
         else:
             await self._pass(work)
         return work.again
-
-    def prime(self) -> None:
-        """Take note of all StreamApps there are. Before the first pass."""
-        self._claims.prime(self._cache.all(kinds.STREAM_APP), self._clock())
 
     async def _pass(self, work: Pass) -> None:
         app = work.app

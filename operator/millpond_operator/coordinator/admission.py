@@ -98,6 +98,7 @@ class Admission:
             self.reached[worker] = reached
             self.changes += 1
         if reached and not claim.cluster and not claim.refusal:
+            self.changes += self.refused.pop(worker, None) is not None
             return refusals.claim_pending(worker, heartbeat.application, reached)
         return refusals.claim_refused(heartbeat, claim)
 
