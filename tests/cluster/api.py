@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlencode
 
 import aiohttp
+import msgspec
 
 from tests.cluster.background import Background
 from tests.cluster.certificates import Access
@@ -145,14 +145,14 @@ class AsyncApi:
         async with self._session.request(
             method,
             url,
-            data=None if body is None else json.dumps(body),
+            data=None if body is None else msgspec.json.encode(body),
             headers={"Content-Type": content},
             timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
         ) as response:
             raw = await response.read()
             if response.status >= HTTPStatus.BAD_REQUEST:
                 raise _failure(response.status, raw)
-        return json.loads(raw) if raw[:1] in {b"{", b"["} else {"text": raw.decode(errors="replace")}
+        return msgspec.json.decode(raw) if raw[:1] in {b"{", b"["} else {"text": raw.decode(errors="replace")}
 
     async def get(self, kind: str, namespace: str | None, name: str) -> Object:
         return await self.request("GET", path_of(kind, namespace, name))
@@ -254,9 +254,9 @@ class AsyncApi:
             async for chunk in response.content.iter_any():
                 *lines, buffered = (buffered + chunk).split(b"\n")
                 for line in lines:
-                    event = json.loads(line)
+                    event = msgspec.json.decode(line)
                     if event["type"] == "ERROR":
-                        raise _failure(event["object"].get("code", 500), json.dumps(event["object"]).encode())
+                        raise _failure(event["object"].get("code", 500), msgspec.json.encode(event["object"]))
                     yield event["type"], event["object"]
 
     async def follow(
@@ -361,7 +361,7 @@ class Api:
 
 def _failure(status: int, raw: bytes) -> ApiFailure:
     try:
-        told = json.loads(raw)
+        told = msgspec.json.decode(raw)
         return ApiFailure(status, str(told.get("reason", "")), str(told.get("message", "")))
     except ValueError:
         return ApiFailure(status, "", raw.decode(errors="replace").strip())

@@ -30,6 +30,8 @@ __all__ = ("LEASE", "App", "Stage", "about")
 
 LEASE = "millpond-operator"
 _DEPLOYMENT_S = 0.05
+#: To describe all that there is of an application takes longer than a request.
+_ENDING_POLL_S = 0.5
 
 
 class Stage:
@@ -228,6 +230,7 @@ class App:
         wait_for(
             lambda: self.ending() == wanted,
             f"{self.name} ends like any other",
+            poll_s=_ENDING_POLL_S,
             otherwise=lambda: "\n".join(difference(wanted, self.ending())),
         )
 

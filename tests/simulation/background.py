@@ -134,6 +134,7 @@ class VirtualBackground(Background):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.loop.ending = True
         try:
             for process in list(self.loop.processes):
                 process.kill()
@@ -141,6 +142,8 @@ class VirtualBackground(Background):
             self.loop.network.end()
             with silence(self.loop):
                 self.loop.undead.clear()
+            if self.loop.frozen:
+                gc.unfreeze()
             collect(self.loop)
         finally:
             self._tokens.close()

@@ -98,6 +98,8 @@ class VirtualLoop(base_events.BaseEventLoop):
         numbers: of tasks and connections: they are their hashes, so that sets of them have the same order in each run.
         processes: that are alive.
         undead: tasks of those that were killed which could not be closed.
+        ending: the simulation is over.
+        frozen: some objects are not looked at by the garbage collector before the end.
         failures: what `call_exception_handler` was told, but for errors of killed processes.
         most_busy_turns: in a row, before it raises Livelock.
     """
@@ -111,6 +113,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.network = Network()
         self.processes: dict[Process, None] = {}
         self.undead: list[asyncio.Task[Any]] = []
+        self.ending = self.frozen = False
         self._generators: dict[int, Process | None] = {}
         self.failures: list[dict[str, Any]] = []
         self.set_task_factory(lambda loop, coroutine, **options: _Task(coroutine, loop=loop, **options))

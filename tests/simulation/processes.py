@@ -109,6 +109,10 @@ class Process:
                 del task
         self._loop.forget(self)
         collect(self._loop)
+        if not self._loop.ending:
+            # What stays is not looked at again before the end: each look would take longer than the one before.
+            gc.freeze()
+            self._loop.frozen = True
 
 
 @contextlib.contextmanager

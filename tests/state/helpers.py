@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -59,7 +60,7 @@ class Disk:
         """Start again from the files as they are in this moment, never closed."""
         self._count += 1
         copy = self._root / str(self._count)
-        shutil.copytree(self.backend.path, copy)
+        _copy(Path(self.backend.path), copy)
         abandoned, self.backend = self.backend, StateFile.open(copy, SMALL)
         abandoned.close()
         assert self.backend.set_aside is None
@@ -68,6 +69,26 @@ class Disk:
         """Throw it away."""
         self.backend.close()
         shutil.rmtree(self._root)
+
+
+def _copy(directory: Path, to: Path) -> None:
+    """Copy a directory as it was in one moment: RocksDB writes and removes files in threads of its own."""
+    before = None
+    while before is None or _files(directory) != before:
+        shutil.rmtree(to, ignore_errors=True)
+        before = _files(directory)
+        with contextlib.suppress(shutil.Error):  # a file that is gone: it is another moment
+            shutil.copytree(directory, to)
+
+
+def _files(directory: Path) -> dict[Path, tuple[int, int]]:
+    """Its files with the size and the time of each."""
+    found = {}
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            now = path.stat()
+            found[path] = (now.st_size, now.st_mtime_ns)
+    return found
 
 
 BACKENDS = {"memory": Memory, "rocksdb": Disk}

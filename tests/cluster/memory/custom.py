@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from tests.cluster.memory.kinds import Kind
@@ -46,7 +45,9 @@ class CustomType:
 
 def whole(value: Any) -> Any:
     """A copy that may be changed."""
-    return copy.deepcopy(value)
+    if isinstance(value, dict):
+        return {key: whole(each) for key, each in value.items()}
+    return [whole(each) for each in value] if isinstance(value, list) else value
 
 
 def pruned(schema: Object, value: Any, unknown: list[str], path: str) -> Any:
@@ -88,7 +89,7 @@ def defaulted(schema: Object, value: Any) -> Any:
                     continue
                 del made[key]
             if key not in made and "default" in below:
-                made[key] = copy.deepcopy(below["default"])
+                made[key] = whole(below["default"])
             if key in made:
                 made[key] = defaulted(below, made[key])
         additional = schema.get("additionalProperties")

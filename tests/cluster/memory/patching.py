@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
+from tests.cluster.memory.custom import whole
 from tests.cluster.memory.failures import ApiFailure, bad_request
 from tests.cluster.memory.schemas import Schema
 
@@ -34,7 +34,7 @@ def json_patched(value: Any, operations: Any) -> Any:
     """
     if not isinstance(operations, list):
         raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
-    made = copy.deepcopy(value)
+    made = whole(value)
     for each in operations:
         try:
             made = _operated(made, each)
@@ -49,7 +49,7 @@ def _operated(value: Any, operation: Any) -> Any:
     op, path = operation["op"], _pointer(operation["path"])
     match op:
         case "add":
-            return _added(value, path, copy.deepcopy(operation["value"]))
+            return _added(value, path, whole(operation["value"]))
         case "remove":
             return _taken(value, path)[0]
         case "replace":
@@ -67,7 +67,7 @@ def _operated(value: Any, operation: Any) -> Any:
             value, moved = _taken(value, _pointer(operation["from"]))
             return _added(value, path, moved)
         case "copy":
-            return _added(value, path, copy.deepcopy(_at(value, _pointer(operation["from"]))))
+            return _added(value, path, whole(_at(value, _pointer(operation["from"]))))
         case "test":
             if _at(value, path) != operation.get("value"):
                 raise ValueError(path)

@@ -1,12 +1,13 @@
 """Validation rules in CEL, as custom resources' schemas have them.
 
 cel-python evaluates them; what Kubernetes adds to the language is added here as far as the project's rules use it. What a
-rule said of a value is remembered: the same values come again and again.
+rule said of a value is remembered, by the fields that it reads: the same ones come again and again.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections import OrderedDict
 from typing import Any
 
@@ -20,6 +21,9 @@ from tests.cluster.memory.store import encode
 __all__ = ("Rule",)
 
 _MOST_REMEMBERED = 4096
+_READ = re.compile(r"\b(?:self|oldSelf)\b((?:\.[A-Za-z_]\w*)*)(\s*\()?")
+Fields = dict[str, "Fields"]
+"""Fields, each with those below it that are read; with none, it is read as a whole."""
 
 
 class _Quantity:
@@ -58,6 +62,25 @@ _FUNCTIONS: dict[str, Any] = {
 _ENVIRONMENT = celpy.Environment()
 
 
+def _fields(text: str) -> Fields:
+    """What a rule reads of its value."""
+    made: Fields = {}
+    for path, called in _READ.findall(text):
+        names = path.split(".")[1:]
+        below = made
+        for name in names[:-1] if called else names:
+            below = below.setdefault(name, {})
+        below[""] = {}
+    return made
+
+
+def _part(value: Any, fields: Fields) -> Any:
+    """The fields of a value that are read."""
+    if "" in fields or not isinstance(value, dict):
+        return value
+    return {name: _part(value[name], below) for name, below in fields.items() if name in value}
+
+
 class Rule:
     """One rule.
 
@@ -73,6 +96,7 @@ class Rule:
         self.reason: str = given.get("reason") or "FieldValueInvalid"
         self.field: str = given.get("fieldPath", "").lstrip(".")
         self.transition = "oldSelf" in self._text
+        self._fields = _fields(self._text)
         self._known: OrderedDict[bytes, bool] = OrderedDict()
 
     @functools.cached_property
@@ -93,6 +117,7 @@ class Rule:
 
     def holds(self, value: Any, before: Any) -> bool:
         """Whether a value keeps it; `before` is None where there was none."""
+        value, before = _part(value, self._fields), _part(before, self._fields)
         key = encode([value, before] if self.transition else value)
         found = self._known.get(key)
         if found is None:
