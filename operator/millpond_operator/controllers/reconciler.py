@@ -137,6 +137,8 @@ class Reconciler:
         waits = rival is not None and not work.status.target_revision
         if waits and app.has_finalizer:  # it never had a worker, nor anything in Kafka
             work.app = await self._set_finalizer(app, raw, wanted=False)
+            if app.deleting:
+                return None
         elif not waits and app.cleans_up_kafka != app.has_finalizer and not app.deleting:
             work.app = await self._set_finalizer(app, raw, wanted=app.cleans_up_kafka)
         if rival is not None:

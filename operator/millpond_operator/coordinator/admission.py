@@ -87,7 +87,7 @@ class Admission:
         Returns:
             Why it is refused, or has to wait; None when it is the application's, or is not known yet.
         """
-        claim, reached, worker = self.claim, heartbeat.kafka_cluster, heartbeat.worker
+        claim, reached, worker = self.claim, heartbeat.kafka_cluster[: refusals.LONGEST_NAME], heartbeat.worker
         if claim is None or heartbeat.ended or (not reached and not heartbeat.topology_hash):
             return None
         if reached and reached == claim.cluster and not claim.refusal:
