@@ -10,7 +10,7 @@ import pytest
 import millpond as mp
 from millpond.errors import OwnershipError
 from millpond.protocol import Refusal, RefusalCode
-from millpond.runtime.start import await_admission
+from millpond.runtime.introduction import await_admission
 from millpond.runtime.waiting import Waiting
 from millpond_operator.coordinator import Coordinator, Engine, KafkaClaim
 from tests.runtime.running import Running
@@ -113,7 +113,7 @@ def admitted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Door], bool]:
     """Wait at a door; whether there was a coordinator."""
 
     def wait(door: Door) -> bool:
-        monkeypatch.setattr("millpond.runtime.start.time.monotonic", lambda: door.now)
+        monkeypatch.setattr("millpond.runtime.introduction.time.monotonic", lambda: door.now)
         return await_admission(door.ask, door, Waiting(), door)  # type: ignore[arg-type]
 
     return wait

@@ -10,10 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,12 +35,12 @@ from .collector import RecordCollector
 from .commit import CommitFailed, CommitPipeline, OffsetSink, Phase, TransactionCommitter, is_fenced
 from .committer import Committer
 from .config import Config, check_config
-from .credentials import CredentialFiles, files_of
 from .failures import CommitFailures
 from .following import Follower
 from .garbage import GarbageCollector
 from .holdings import Holding
 from .intake import Intake
+from .introduction import Introduction
 from .lifelines import COMMON_TOPIC, Line, answers
 from .listeners import WorkerListener, check_listener
 from .metrics import WorkerMetrics
@@ -52,7 +50,7 @@ from .plan import Plan
 from .registrar import TakenOver
 from .rejected_changelog import RecordLimits
 from .restore import ChangelogReader, Restoration
-from .start import announce, await_admission, claim_everything, make_client, tell_trouble
+from .start import announce, claim_everything
 from .states import WorkerState, may_follow
 from .task_manager import TaskManager
 from .waiting import Waiting
@@ -124,12 +122,6 @@ class Worker:
         self._follower: Follower | None = None
         self._client: CoordinatorClient | None = None
         self._heartbeats: Future[None] | None = None
-        self._incarnation = uuid.uuid4().hex
-        self._kafka_cluster = ""  # until the parts are put together, which know it then
-        self._door_s = _DOOR_S
-        self._credentials = CredentialFiles(
-            config.credentials_dir, files_of([config.admin_settings(), config.consumer, config.producer])
-        )
         self.waiting = Waiting()
         self.contact = BrokerContact(
             asking(dict(config.admin_settings())),
@@ -137,6 +129,7 @@ class Worker:
             self.waiting,
             config.bootstrap_servers,
         )
+        self._introduction = Introduction(config, self.metrics.http, self.waiting, self.contact, self._stop)
         self._offset_sink: OffsetSink | None = None
         self._pace = Pace(config)
         self._behind = False
@@ -213,52 +206,24 @@ class Worker:
     def _open(self) -> None:
         self._become(WorkerState.STARTING)
         reader = ChangelogReader(self._restore_progress, self._listener)
-        with self._telling_trouble() as client:
+        with self._introduction.telling_trouble():
             self._assembly = assemble(
                 self.topology, self.config, reader, self._gives_up, self._reports.error, self._fencing, self.waiting,
-                lambda cluster: self._await_admission(cluster, client),
+                self._introduction.await_admission,
             )  # fmt: skip
+        self._introduction.kafka_cluster = lambda: self._assembly.cluster.id
         self._manager = self._assembly.manager
         self._queries.open(self, store_catalog(self.topology, self._assembly.plan, self._assembly.environment))
         self._intake = Intake(self._manager, self._reports.doubt)
         self.metrics.watch(self._manager, self._assembly.state_file, self._assembly.watch)
         self.contact.start()
 
-    @contextmanager
-    def _telling_trouble(self) -> Iterator[CoordinatorClient | None]:
-        """Meanwhile, the coordinator is told what holds up the start; gives what tells it, None without a coordinator."""
-        url = self.config.coordinator_url
-        if url is None:
-            yield None
-            return
-        client = self._made_client(url, None)
-        telling = self.metrics.http.spawn(tell_trouble(client, self.waiting))
-        try:
-            yield client
-        finally:
-            telling.cancel()
-
-    def _await_admission(self, kafka_cluster: str, client: CoordinatorClient | None) -> None:
-        self._kafka_cluster = kafka_cluster
-        if client is not None:
-            spawn = self.metrics.http.spawn
-            there = await_admission(lambda: spawn(client.once()).result(), client, self.waiting, self._stop)
-            self._door_s = _DOOR_S if there else _LONELY_DOOR_S
-
-    def _made_client(self, url: str, plan: Plan | None) -> CoordinatorClient:
-        return make_client(
-            self.config, plan, url, self.metrics.http.url, self._incarnation, self.waiting,
-            lambda: self.contact.brokers,
-            lambda: self._kafka_cluster if plan is None else self._assembly.cluster.id,
-            self._credentials.changed,
-        )  # fmt: skip
-
     def _start(self) -> None:
         """Find out which tasks are this worker's, and take them up."""
         config, manager = self.config, self._manager
         tasks = list(self._assembly.plan.tasks)
         if config.coordinator_url is not None:
-            self._client = self._made_client(config.coordinator_url, self._assembly.plan)
+            self._client = self._introduction.client(config.coordinator_url, self._assembly.plan)
             self._follower = Follower(manager, self._client, config, frozenset(tasks), self.contact)
         mine = self._claimed(tasks)
         self._watch_clients(self._assembly)
@@ -300,7 +265,7 @@ class Worker:
         if self._heartbeats is None:
             assert self._client is not None
             self._heartbeats = self.metrics.http.spawn(self._client.run())
-            self._client.heard.wait(self._door_s)
+            self._client.heard.wait(_LONELY_DOOR_S if self._introduction.alone else _DOOR_S)
         return () if follower.shut_out else mine
 
     def _make_globals(self) -> None:
