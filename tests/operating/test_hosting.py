@@ -12,7 +12,7 @@ import pytest
 from millpond.protocol import Answer, Epoch, Heartbeat, Refusal, RefusalCode, SubtopologySummary, TopologySummary
 from millpond_operator.controllers.assignments import most_tasks
 from millpond_operator.controllers.hosting import Hosting
-from millpond_operator.coordinator import Identity, KafkaClaim, StoreError
+from millpond_operator.coordinator import KafkaClaim, StoreError
 from millpond_operator.kubernetes import Cache, Object, Unavailable, kinds
 from millpond_operator.resources import StreamApp, view_of
 from tests.kubernetes.support import until
@@ -76,9 +76,10 @@ class Hosted:
         self.cache.put(kinds.POD, {"metadata": where | pod})
         self.cache.put(kinds.STREAM_APP, {"metadata": where | {"name": "delays", "uid": self.app.uid}})
 
-    def identity(self, uid: str = "p1") -> Identity | None:
-        """Whom a token speaks for that is bound to its pod."""
-        return self.hosting._identity_of("shop", "delays", "delays-0", uid)
+    def known(self, uid: str = "p1") -> bool:
+        """Whether a token that is bound to its pod is a worker's."""
+        application = self.hosting._application_of("shop", "delays")
+        return application == "delays" and self.hosting._is_worker("shop", "delays", "delays-0", uid)
 
     async def beat(self, partitions: int = 4, **fields: Any) -> Answer | Refusal:
         self.sequence += 1
@@ -189,13 +190,13 @@ def test_application_that_is_not_served_any_more_is_served_again() -> None:
     async def scenario(hosted: Hosted) -> None:
         hosted.has_pods()
         assert isinstance(await hosted.beat(), Answer)
-        assert hosted.identity() is not None
+        assert hosted.known()
         hosted.changes.clear()
         await hosted.hosting.coordinator.remove("delays", "shop/delays")
-        assert hosted.identity() is None
+        assert not hosted.known()
         assert set(hosted.changes) == {KEY}
         await hosted.hosting.serve(hosted.app, pinned="", claim=CLAIM)
-        assert hosted.identity() == Identity("delays-0", "delays", "shop/delays")
+        assert hosted.known()
         assert isinstance(await hosted.beat(), Answer)
 
     served(scenario)
@@ -222,23 +223,23 @@ def test_worker_is_a_pod_of_its_own_statefulset() -> None:
     """Not one of that name that was there before, not one of nobody's, nor of a StatefulSet of somebody else."""
 
     async def scenario(hosted: Hosted) -> None:
-        assert hosted.identity() is None, "the pod is not known"
+        assert not hosted.known(), "the pod is not known"
         hosted.has_pods(owner=None)
-        assert hosted.identity() is None
+        assert not hosted.known()
         hosted.has_pods(owner="another")
-        assert hosted.identity() is None
+        assert not hosted.known()
         hosted.has_pods(set_owner="another")
-        assert hosted.identity() is None
+        assert not hosted.known()
         hosted.replicas = 0
         hosted.has_pods()
-        assert hosted.identity() is None, "it is one too many"
+        assert not hosted.known(), "it is one too many"
         hosted.replicas = 1
         hosted.has_pods()
-        assert hosted.identity("another") is None
-        assert hosted.identity() == Identity("delays-0", "delays", "shop/delays")
+        assert not hosted.known("another")
+        assert hosted.known()
         hosted.has_pods(owner=None)
-        assert hosted.identity() is not None, "its StatefulSet was deleted around it and is made anew"
+        assert hosted.known(), "its StatefulSet was deleted around it and is made anew"
         hosted.has_pods(uid="p2", owner=None)
-        assert hosted.identity("p2") is None
+        assert not hosted.known("p2")
 
     served(scenario)

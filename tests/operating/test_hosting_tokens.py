@@ -17,7 +17,7 @@ from millpond_operator.kubernetes import Unavailable
 from tests.kubernetes.support import until
 from tests.simulation.running import simulate
 
-WORKER = Identity("pay-0", "pay", "shop")
+WORKER = Identity("pay-0", "pay", "shop/pay")
 GOOD = {
     "authenticated": True,
     "audiences": [AUDIENCE],
@@ -66,11 +66,13 @@ class Clocked:
     def __init__(self, timeout_s: float = 0.05) -> None:
         self.now = 1_000.0
         self.reviews = Reviews()
-        self.reviewer = TokenReviewer(self.reviews, self.identity, timedelta(seconds=timeout_s), clock=lambda: self.now)
+        self.reviewer = TokenReviewer(
+            self.reviews, lambda *_: "pay", self.is_worker, timedelta(seconds=timeout_s), clock=lambda: self.now
+        )
 
     @staticmethod
-    def identity(namespace: str, account: str, pod: str, uid: str) -> Identity | None:
-        return WORKER if (namespace, account, pod, uid) == ("shop", "pay", "pay-0", "p1") else None
+    def is_worker(*of: str) -> bool:
+        return of == ("shop", "pay", "pay-0", "p1")
 
     async def at_once(self, of: str) -> Identity | None:
         """What a heartbeat is answered that does not wait for anything."""

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from millpond.protocol import RefusalCode, View
 from millpond_operator.assignment import Options
-from millpond_operator.coordinator import Application, Coordinator, EngineOptions, Identity, KafkaClaim
+from millpond_operator.coordinator import Application, Coordinator, EngineOptions, KafkaClaim
 from millpond_operator.kubernetes import Cache, Client, Object, kinds
 from millpond_operator.resources import StreamApp, owned_by
 
@@ -71,7 +71,7 @@ class Hosting:
         self._hosted: dict[tuple[str, str], _Hosted] = {}
         self._terms: dict[tuple[str, str], int] = {}
         self.coordinator = Coordinator(
-            authenticator=TokenReviewer(reviews or client, self._identity_of),
+            authenticator=TokenReviewer(reviews or client, self._application_of, self._is_worker),
             on_superseded=self._superseded,
             on_change=self._changed,
             shows_metrics=False,  # any pod that may send heartbeats could read everybody's
@@ -210,27 +210,28 @@ class Hosting:
             latest_term=self._leader_epoch + _MOST_TERMS,
         )
 
-    def _identity_of(self, namespace: str, account: str, pod: str, uid: str) -> Identity | None:
-        """Whom a token speaks for that is bound to a pod; None when that is no worker of a StreamApp that is served.
+    def _application_of(self, namespace: str, name: str) -> str | None:
+        hosted = self._hosted.get((namespace, name))
+        if hosted is not None and self._application(hosted.app) is not None:
+            return hosted.application_id
+        if self._cache.get(kinds.STREAM_APP, namespace, name) is not None:
+            self._on_change(namespace, name)  # its workers are not served: a pass serves them, or says why not
+        return None
+
+    def _is_worker(self, namespace: str, name: str, pod: str, uid: str) -> bool:
+        """Whether a pod is a worker of a StreamApp.
 
         Whoever may make pods in a namespace can give them any service account. A worker's pod is the StatefulSet's, as
         the cache has it, or was when it was seen last: a StatefulSet that is deleted around its pods is made anew.
         """
-        hosted = self._hosted.get((namespace, account))
-        if hosted is None or self._application(hosted.app) is None:
-            if self._cache.get(kinds.STREAM_APP, namespace, account) is not None:
-                self._on_change(namespace, account)  # its workers are not served: a pass serves them, or says why not
-            return None
-        found = self._cache.get(kinds.POD, namespace, pod)
-        if found is None or found["metadata"]["uid"] != uid:
-            return None
-        if self._is_workers(hosted.app, found):
+        hosted, found = self._hosted.get((namespace, name)), self._cache.get(kinds.POD, namespace, pod)
+        if hosted is None or found is None or found["metadata"]["uid"] != uid:
+            return False
+        if self._is_owned(hosted.app, found):
             hosted.accepted.add(uid)
-        elif uid not in hosted.accepted:
-            return None
-        return Identity(worker=pod, application=hosted.application_id, namespace=_scope(namespace, account))
+        return uid in hosted.accepted
 
-    def _is_workers(self, app: StreamApp, pod: Object) -> bool:
+    def _is_owned(self, app: StreamApp, pod: Object) -> bool:
         owner = _controller(pod)
         owns = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
         if owner is None or owns is None or owner["uid"] != owns["metadata"]["uid"] or not owned_by(app, owns):

@@ -74,8 +74,9 @@ class TokenReviewer:
 
     Args:
         reviews: to ask with; best a client of its own, whose connections nothing else waits for.
-        identity_of: whom a token speaks for, by the namespace and name of its service account, and by the name and uid
-            of its pod; None for nobody.
+        application_of: the application id of the StreamApp that a service account belongs to, by namespace and name; None
+            when there is none.
+        is_worker: whether a pod is one of that StreamApp's workers, by its name and uid besides.
         timeout: for one review.
         clock: seconds that never go back.
     """
@@ -83,12 +84,14 @@ class TokenReviewer:
     def __init__(
         self,
         reviews: Reviews,
-        identity_of: Callable[[str, str, str, str], Identity | None],
+        application_of: Callable[[str, str], str | None],
+        is_worker: Callable[[str, str, str, str], bool],
         timeout: timedelta = REVIEW_TIMEOUT,
         clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._reviews = reviews
-        self._identity_of = identity_of
+        self._application_of = application_of
+        self._is_worker = is_worker
         self._timeout_s = timeout.total_seconds()
         self._clock = clock
         self._first, self._again = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE_AGAIN)
@@ -185,7 +188,12 @@ class TokenReviewer:
         namespace, _, account = str(user.get("username", "")).removeprefix(_PREFIX).partition(":")
         extra: Mapping[str, list[str]] = user.get("extra") or {}
         pods, uids = (list(extra.get(name) or ()) for name in (_POD_NAME, _POD_UID))
-        return self._identity_of(namespace, account, pods[0], uids[0]) if len(pods) == len(uids) == 1 else None
+        application = self._application_of(namespace, account)
+        if application is None or not len(pods) == len(uids) == 1:
+            return None
+        if not self._is_worker(namespace, account, pods[0], uids[0]):
+            return None
+        return Identity(worker=pods[0], application=application, namespace=f"{namespace}/{account}")
 
 
 def _lasts_s(token: str) -> float:
