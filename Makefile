@@ -66,6 +66,11 @@ bench-assignment: venv ## Time the assignment of 10,000 tasks on 500 workers
 bench-heartbeats: venv ## Measure one coordinator under the heartbeats of 2,000 workers
 	@$(BIN)/python -m bench.heartbeats $(ARGS)
 
+.PHONY: bench-hostile
+bench-hostile: venv ## Measure what a hostile tenant costs the others: late heartbeats, lost leases, memory
+	@$(BIN)/python -m tests.cluster.binaries
+	@$(BIN)/python -m bench.hostile $(ARGS)
+
 .PHONY: bench-failover
 bench-failover: venv ## Compare the pauses of failures and moves with Kafka Streams
 	@$(BIN)/python -m bench.failover $(ARGS)

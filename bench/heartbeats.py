@@ -1,6 +1,6 @@
 """Heartbeats of many workers at one coordinator: `python -m bench.heartbeats`.
 
-One process is the coordinator, as it runs anywhere: over HTTP, with a file store. This one simulates the workers: each
+One process is the coordinator, as it runs anywhere: over HTTPS, with a file store. This one simulates the workers: each
 has a connection of its own with a long poll on it, and does at once what it is told. When everything has settled the
 run measures
 
@@ -9,7 +9,7 @@ run measures
 - how long it takes until all whom it concerns know what follows from the death of one worker: one is told to take its
   tasks over, and when it has reported that, their new owners are told.
 
-    python -m bench.heartbeats workers=2000 tasks=10000 seconds=12
+    python -m bench.heartbeats workers=2000 tasks=10000 seconds=12 tls=yes
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ import json
 import os
 import random
 import resource
+import ssl
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -43,12 +46,41 @@ from millpond.protocol import (
     decode_answer,
     encode,
 )
+from tests.cluster.certificates import Authority
 
 _APP = "bench"
+#: The id of the Kafka cluster that all simulated workers reach.
+KAFKA = "bench"
 _INTERVAL_S = 2.0
 _WAITS_MS = (1_600, 1_900)  # as the worker's client asks for
 _PROBES = 0.05
 RESULT = Path("build/bench-heartbeats.json")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How workers reach a coordinator.
+
+    Attributes:
+        port: where it listens, on this machine.
+        tls: trusts its certificate; None for plain HTTP.
+        hostname: in its certificate.
+    """
+
+    port: int
+    tls: ssl.SSLContext | None = None
+    hostname: str | None = None
+
+    async def open(self, source: str | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect, from an address of this machine."""
+        return await asyncio.open_connection(
+            "127.0.0.1",
+            self.port,
+            limit=2**24,
+            ssl=self.tls,
+            server_hostname=self.hostname if self.tls is not None else None,
+            local_addr=None if source is None else (source, 0),
+        )
 
 
 class Fleet:
@@ -62,17 +94,38 @@ class Fleet:
         counting: whether those are recorded now.
     """
 
-    def __init__(self, port: int, workers: int, tasks: int) -> None:
+    def __init__(
+        self, way: Way, workers: int, tasks: int, *, application: str = _APP, prefix: str = "", probes: float = _PROBES
+    ) -> None:
+        """Args:
+        way: to the coordinator.
+        workers: how many.
+        tasks: how many.
+        application: its id.
+        prefix: of the paths of its namespace.
+        probes: the part of heartbeats that want an answer at once.
+        """
         stores = SubtopologySummary(0, tasks, True, ("counts",), {"input": tasks})
         self.topology = TopologySummary("bench", (stores,))
-        self.port = port
+        self.way = way
+        self.application = application
+        self.prefix = prefix
+        self.probing = probes
         self.owners: dict[str, str] = {}
         self.probes: list[float] = []
         self.lateness: list[float] = []
         self.counting = False
         self.answers = 0
         self.last_news = time.monotonic()
-        self.workers = {f"w{number}": Worker(self, f"w{number}") for number in range(workers)}
+        self.workers = {id: self.worker(id) for id in map(self.name, range(workers))}
+
+    def name(self, number: int) -> str:
+        """The id of a worker."""
+        return f"w{number}"
+
+    def worker(self, id: str) -> Worker:
+        """A new worker."""
+        return Worker(self, id)
 
     async def settled(self, quiet_s: float, timeout_s: float) -> None:
         """Wait until every task runs and nobody has had news for a while."""
@@ -98,25 +151,27 @@ class Worker:
         self.answer: Answer | None = None
         self.learned_at = 0.0
         self._fleet = fleet
-        self._path = f"/v1/applications/{_APP}/workers/{id}/heartbeat"
+        self._path = f"{fleet.prefix}/v1/applications/{fleet.application}/workers/{id}/heartbeat"
+        self.headers = ""
         self._sequence = 0
         self._tasks: dict[str, TaskReport] = {}
         self._found: dict[str, str] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._fleet.port, limit=2**24)
+        reader, writer = await self._fleet.way.open()
         self.running = True
         try:
             while True:
-                await self._turn(reader, writer)
+                await self.turn(reader, writer)
         finally:
             self.running = False
             writer.close()
 
-    async def _turn(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def turn(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Post one heartbeat, and carry out what the answer says."""
         fleet = self._fleet
-        probe = self.answer is not None and random.random() < _PROBES
+        probe = self.answer is not None and random.random() < fleet.probing
         known = self.answer
         wait_ms = 0 if probe else random.randint(*_WAITS_MS)
         began = time.monotonic()
@@ -145,7 +200,7 @@ class Worker:
         known = self.answer
         body = encode(
             Heartbeat(
-                _APP,
+                self._fleet.application,
                 self.id,
                 f"{self.id}-1",
                 self._sequence,
@@ -157,12 +212,14 @@ class Worker:
                 tasks=self._tasks,
                 taken_over=self._found,
                 address=f"http://{self.id}.bench:8080",
-                tags={"zone": f"z{int(self.id[1:]) % 3}"},
+                tags={"zone": f"z{zlib.crc32(self.id.encode()) % 3}"},
+                kafka_cluster=KAFKA,
                 clock_ms=time.time_ns() // 1_000_000,
                 wait_ms=wait_ms,
             )
         )
-        return f"POST {self._path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        head = f"POST {self._path} HTTP/1.1\r\nHost: bench\r\n{self.headers}Content-Length: {len(body)}\r\n\r\n"
+        return head.encode() + body
 
     def _carry_out(self, answer: Answer) -> None:
         """As a worker with an immediate Kafka would."""
@@ -194,17 +251,17 @@ async def _response(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-async def _ask(port: int, method: str, path: str) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def _ask(way: Way, method: str, path: str) -> bytes:
+    reader, writer = await way.open()
     writer.write(f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n\r\n".encode())
     body = await _response(reader)
     writer.close()
     return body
 
 
-async def _metric(port: int, name: str) -> float:
+async def _metric(way: Way, name: str) -> float:
     """A figure of the coordinator's own."""
-    for line in (await _ask(port, "GET", "/metrics")).decode().splitlines():
+    for line in (await _ask(way, "GET", "/metrics")).decode().splitlines():
         if line.startswith(f"millpond_coordinator_{name}{{"):
             return float(line.rpartition(" ")[2])
     raise LookupError(name)
@@ -224,6 +281,9 @@ class Figures(msgspec.Struct):
     """The same by heartbeat, in microseconds."""
     load_average: float
     """Of the machine when this was measured: above its number of cores, times are not the coordinator's."""
+    tls: bool
+    empty_mb: float
+    """Memory of the coordinator before the first worker came."""
     rss_mb: float
     answer_p50_s: float
     answer_p99_s: float
@@ -247,10 +307,11 @@ class Figures(msgspec.Struct):
     """What all of that took of the coordinator's CPU."""
 
 
-async def measure(process: subprocess.Popen[bytes], port: int, workers: int, tasks: int, seconds: float) -> Figures:
+async def measure(process: subprocess.Popen[bytes], way: Way, workers: int, tasks: int, seconds: float) -> Figures:
     """Run the fleet against a coordinator that listens."""
     watched = psutil.Process(process.pid)
-    fleet = Fleet(port, workers, tasks)
+    empty_mb = watched.memory_info().rss / 2**20
+    fleet = Fleet(way, workers, tasks)
     began = time.monotonic()
     running = {id: asyncio.create_task(worker.run()) for id, worker in fleet.workers.items()}
     try:
@@ -269,14 +330,14 @@ async def measure(process: subprocess.Popen[bytes], port: int, workers: int, tas
         orphans = {task for task, owner in fleet.owners.items() if owner == victim.id}
         before = {id: worker.learned_at for id, worker in fleet.workers.items()}
         counters = ("assignments_total", "assignment_seconds_total", "save_seconds_total")
-        totals = [await _metric(port, name) for name in counters]
+        totals = [await _metric(way, name) for name in counters]
         running[victim.id].cancel()
         await asyncio.wait([running[victim.id]])
         cpu, died = _cpu(watched), time.monotonic()
         told_s, owned_s = await _death(fleet, victim, orphans, died)
         await fleet.settled(quiet_s=_INTERVAL_S, timeout_s=60)
         learned = [w.learned_at - died for id, w in fleet.workers.items() if w.learned_at > max(before[id], died)]
-        totals = [await _metric(port, name) - before for name, before in zip(counters, totals, strict=True)]
+        totals = [await _metric(way, name) - before for name, before in zip(counters, totals, strict=True)]
         death_cpu = _cpu(watched) - cpu - share * (time.monotonic() - died)
     finally:
         for task in running.values():
@@ -290,6 +351,8 @@ async def measure(process: subprocess.Popen[bytes], port: int, workers: int, tas
         coordinator_core_share=share,
         cpu_per_heartbeat_us=share / rate * 1e6,
         load_average=load,
+        tls=way.tls is not None,
+        empty_mb=empty_mb,
         rss_mb=watched.memory_info().rss / 2**20,
         answer_p50_s=statistics.median(fleet.probes),
         answer_p99_s=_percentile(fleet.probes, 0.99),
@@ -308,7 +371,7 @@ async def measure(process: subprocess.Popen[bytes], port: int, workers: int, tas
 
 async def _death(fleet: Fleet, victim: Worker, orphans: set[str], died: float) -> tuple[float, float]:
     """Report a death, and wait until its tasks are others'."""
-    await _ask(fleet.port, "POST", f"/v1/applications/{_APP}/workers/{victim.id}/gone")
+    await _ask(fleet.way, "POST", f"/v1/applications/{_APP}/workers/{victim.id}/gone")
     told_s = 0.0
     survivors = [worker for worker in fleet.workers.values() if worker.running]
     while True:
@@ -347,16 +410,23 @@ def coordinator_command(store: Path) -> list[str]:
     ]
 
 
-def run(workers: int, tasks: int, seconds: float) -> Figures:
+def run(workers: int, tasks: int, seconds: float, *, tls: bool = True) -> Figures:
     """Start a coordinator, measure, stop it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory(prefix="millpond-heartbeats-") as directory:
-        process = subprocess.Popen(coordinator_command(Path(directory) / "assignment.json"), stdout=subprocess.PIPE)
+        command, way = coordinator_command(Path(directory) / "assignment.json"), Way(0)
+        if tls:
+            authority = Authority(Path(directory))
+            pem = str(authority.server("coordinator", "coordinator.bench"))
+            command += ["--tls-cert", pem, "--tls-key", pem]
+            way = Way(0, ssl.create_default_context(cafile=str(authority.ca_file)), "coordinator.bench")
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
         try:
             assert process.stdout is not None
             url = json.loads(process.stdout.readline())["url"]
-            return asyncio.run(measure(process, int(url.rpartition(":")[2]), workers, tasks, seconds))
+            way = replace(way, port=int(url.rpartition(":")[2]))
+            return asyncio.run(measure(process, way, workers, tasks, seconds))
         finally:
             process.terminate()
             process.wait(10)
@@ -364,13 +434,17 @@ def run(workers: int, tasks: int, seconds: float) -> Figures:
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print, and keep the figures."""
-    options = {"workers": "2000", "tasks": "10000", "seconds": "10", **from_arguments(arguments)}
-    figures = run(int(options["workers"]), int(options["tasks"]), float(options["seconds"]))
+    options = {"workers": "2000", "tasks": "10000", "seconds": "10", "tls": "yes", **from_arguments(arguments)}
+    figures = run(
+        int(options["workers"]), int(options["tasks"]), float(options["seconds"]), tls=options["tls"] == "yes"
+    )
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
     print(
         f"{figures.workers:,} workers, {figures.tasks:,} tasks, {figures.heartbeats_per_s:,.0f} heartbeats/s\n"
-        f"  coordinator        {figures.coordinator_core_share:.0%} of a core, {figures.rss_mb:.0f} MB, "
+        f"  coordinator        {figures.coordinator_core_share:.0%} of a core, {figures.rss_mb:.0f} MB "
+        f"({figures.empty_mb:.0f} MB without workers, "
+        f"{(figures.rss_mb - figures.empty_mb) * 1024 / figures.workers:.0f} KiB per worker{', TLS' if figures.tls else ''}), "
         f"{figures.cpu_per_heartbeat_us:.0f} us of CPU by heartbeat (load average {figures.load_average:.1f})\n"
         f"  answers            p50 {_ms(figures.answer_p50_s)}, p99 {_ms(figures.answer_p99_s)}\n"
         f"  long polls, late   p50 {_ms(figures.lateness_p50_s)}, p99 {_ms(figures.lateness_p99_s)}\n"

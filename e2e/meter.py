@@ -91,6 +91,13 @@ class Meter:
         except AssertionError as error:
             raise AssertionError(f"{error}; it does not of {', '.join(self._restless())}") from None
 
+    def standing(self, for_s: float) -> list[str]:
+        """Return the tasks of which nothing has come for so long."""
+        now = time.monotonic()
+        with self._lock:
+            known = self._arrivals.tasks
+            return [task for task in _TASKS if task not in known or self._arrivals.longest(task, now, now) > for_s]
+
     def learn(self) -> None:
         """Take the gaps of the last seconds as the usual ones."""
         self.rest(60)

@@ -9,14 +9,17 @@ import pytest
 
 from e2e.cluster import Cluster, Object, eventually
 from e2e.clusters import Place
-from e2e.commands import found, run
+from e2e.commands import ROOT, found, run
 from e2e.images import Images
 from e2e.installation import Installation
 from e2e.kafka import Kafka
 from e2e.pauses import Event
-from e2e.streamapp import condition
+from e2e.streamapp import StreamApp, condition
+from e2e.telling import Telling
+from e2e.traffic import PARTITIONS
 from e2e.verification import Verification
 from tests.support.kafka import topic_names
+from tests.support.telling import is_ready
 
 _OUTAGE_S = 60.0
 _UPGRADE_PAUSE_S = 2.0
@@ -32,7 +35,16 @@ def verification(
         yield verification
 
 
-def test_an_applied_manifest_becomes_a_running_application(verification: Verification, images: Images) -> None:
+@pytest.fixture(scope="module")
+def telling(verification: Verification) -> Iterator[Telling]:
+    """What the application tells of itself all the while, beside what is so."""
+    with Telling(verification.app, verification.meter, 2 * PARTITIONS) as telling:
+        yield telling
+
+
+def test_an_applied_manifest_becomes_a_running_application(
+    verification: Verification, telling: Telling, images: Images
+) -> None:
     """`kubectl apply` of a StreamApp, and its output comes."""
     app = verification.app
     app.apply(verification.spec())
@@ -92,11 +104,24 @@ def test_another_topology_is_refused_unless_it_is_recreated(verification: Verifi
 
 
 def test_deleted_pod_is_recreated(verification: Verification) -> None:
-    """`kubectl delete pod` of a worker: it ends in order, another goes on, and it comes back."""
+    """`kubectl delete pod` of a worker: it ends in order, another goes on, and it comes back; events say so."""
     app = verification.app
     with verification.meter.event("worker pod deleted"):
         _delete_a_pod(verification)
         app.settled(2, 120)
+    assert {"WorkerEnded", "WorkerBack"} <= app.reasons()
+
+
+def test_variable_that_somebody_adds_is_taken_out(verification: Verification) -> None:
+    """`kubectl set env` of the StatefulSet: no worker starts with the variable, and an event says who added it."""
+    app = verification.app
+    with verification.meter.event("variable added by hand"):
+        app.kubectl("set", "env", f"statefulset/{app.name}", "DEBUG=1")
+        eventually(lambda: "DEBUG" not in app.kubectl("set", "env", f"statefulset/{app.name}", "--list"), "it goes", 10)
+        _delete_a_pod(verification)
+        app.settled(2, 120)
+    assert all("DEBUG" not in {each["name"] for each in pod["spec"]["containers"][0]["env"]} for pod in app.pods())
+    assert "ChangeUndone" in app.reasons()
 
 
 def test_killed_worker_restarts(verification: Verification) -> None:
@@ -107,10 +132,10 @@ def test_killed_worker_restarts(verification: Verification) -> None:
         app.settled(2, 120)
 
 
-def test_workers_run_without_the_operator(verification: Verification, operator: Installation) -> None:
+def test_workers_run_without_the_operator(verification: Verification, telling: Telling, operator: Installation) -> None:
     """The operator is gone for a minute and a worker dies meanwhile: its tasks go on before the operator is back."""
     app = verification.app
-    with verification.meter.event("operator away, worker dies"):
+    with verification.meter.event("operator away, worker dies"), telling.unwatched():
         gone = time.monotonic()
         operator.remove()
         try:
@@ -122,8 +147,13 @@ def test_workers_run_without_the_operator(verification: Verification, operator: 
         app.settled(2, 120)
 
 
-def test_a_lost_node_holds_no_tasks(verification: Verification, place: Place, operator: Installation) -> None:
-    """A node falls silent, and the pods there cannot even be deleted: others process its tasks until it is back."""
+def test_a_lost_node_holds_no_tasks(
+    verification: Verification, telling: Telling, place: Place, operator: Installation
+) -> None:
+    """A node falls silent, and the pods there cannot even be deleted: others process its tasks until it is back.
+
+    The application says so from the session timeout on, long before the cluster does.
+    """
     if place.kind is None or (docker := found("docker")) is None:
         pytest.skip("only the nodes of a kind cluster can be frozen")
     app = verification.app
@@ -131,9 +161,13 @@ def test_a_lost_node_holds_no_tasks(verification: Verification, place: Place, op
     if victim is None:
         pytest.skip("every node with a worker is needed for something else")
     node = victim["spec"]["nodeName"]
-    with verification.meter.event("node lost, and back"):
+    with verification.meter.event("node lost, and back"), telling.lost(node):
         run(docker, "pause", node)
         try:
+            app.until(lambda now: condition(now, "Ready").get("status") == "False", "it is not ready", 15)
+            app.until(lambda now: condition(now, "Degraded").get("reason") == "WorkerSilent", "it is degraded", 15)
+            app.until(lambda now: condition(now, "StandbysCaughtUp").get("status") == "False", "it has no standbys", 15)
+            eventually(lambda: {"WorkerLost", "TasksTakenOver"} <= app.reasons(), "events say so", 15)
             app.kubectl("delete", "pod", victim["metadata"]["name"], "--wait=false")
             app.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{node}", "--timeout=120s")
             verification.meter.rest(60)
@@ -153,6 +187,13 @@ def test_suspended_application_resumes_where_it_stopped(verification: Verificati
         eventually(lambda: not app.pods(), "no worker is left", 60)
         app.patch(suspended=False)
         app.settled(2, 120)
+
+
+def test_conditions_told_the_truth_throughout(verification: Verification, telling: Telling) -> None:
+    """None was wrong for longer than five seconds, none flapped, and no passing trouble of a volume was told."""
+    wrong = telling.findings()
+    assert not wrong, f"{len(wrong)} findings:\n" + "\n".join(wrong)
+    assert not {"Unschedulable", "VolumeNotMountable"} & verification.app.reasons()
 
 
 def test_every_record_is_output_once(verification: Verification) -> None:
@@ -187,6 +228,32 @@ def test_a_deleted_application_leaves_nothing_behind(
     assert all("journal" in topic for topic in topic_names(kafka.address, f"{app.name}-"))
     for kind in ("pods", "statefulsets", "persistentvolumeclaims", "poddisruptionbudgets", "streamassignments"):
         eventually(lambda kind=kind: not _left(cluster, app.namespace, kind), f"no {kind} are left", 90)  # type: ignore[misc]
+
+
+def test_applications_are_served_again_when_the_definitions_are_back(
+    verification: Verification, cluster: Cluster, place: Place, operator: Installation, images: Images
+) -> None:
+    """`kubectl delete` and `apply` of the CustomResourceDefinitions: the operator goes on by itself.
+
+    All applications go with them, so this is the last test here, and for a cluster of its own.
+    """
+    if place.kind is None:
+        pytest.skip("in a cluster that others use, their applications would go")
+    definitions = str(ROOT / "crds")
+    cluster.kubectl("delete", "-k", definitions, "--wait=true", timeout_s=180)
+    eventually(lambda: not _served(operator), "the operator says that it does not serve anybody", 60)
+    cluster.kubectl("apply", "--server-side", "-k", definitions)
+    eventually(lambda: _served(operator), "the operator serves again", 60)
+    app = StreamApp(cluster, verification.app.namespace, "again")
+    app.apply({**verification.spec(), "replicas": 1, "standbyReplicas": 0})
+    app.settled(1, 180, images.verifier("v1"))
+    app.kubectl("delete", "sapp", app.name)
+
+
+def _served(operator: Installation) -> bool:
+    """Whether the operator that leads is ready."""
+    leader = operator.leader()
+    return any(is_ready(pod) for pod in operator.pods() if pod["metadata"]["name"] == leader)
 
 
 def _left(cluster: Cluster, namespace: str, kind: str) -> list[Object]:

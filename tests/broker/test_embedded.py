@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from millpond.broker import EmbeddedBroker
 from millpond.errors import BrokerError
@@ -47,6 +48,18 @@ def test_topics_are_not_created_automatically(own_broker):
     client = kafka.admin(own_broker.bootstrap_servers)
     client.list_topics("misspelled", timeout=10)
     assert kafka.topic_names(own_broker.bootstrap_servers, "misspelled") == set()
+
+
+def test_records_of_any_age_are_kept_unless_a_topic_says_otherwise(own_broker):
+    """A replay of years ago is read for longer than the retention would be; a topic's own retention counts all the same."""
+    servers = own_broker.bootstrap_servers
+    kafka.create_topic(servers, "of-any-age")
+    kafka.create_topic(servers, "of-a-day", config={"retention.ms": "86400000"})
+    wanted = [ConfigResource(ResourceType.TOPIC, name) for name in ("of-any-age", "of-a-day")]
+    admin = kafka.admin(servers)  # one that goes ends its requests
+    found = admin.describe_configs(wanted)
+    retention = {resource.name: future.result(10)["retention.ms"].value for resource, future in found.items()}
+    assert retention == {"of-any-age": "-1", "of-a-day": "86400000"}
 
 
 def test_new_broker_reuses_a_given_data_directory(tmp_path, own_brokers):

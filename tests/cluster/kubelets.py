@@ -307,6 +307,7 @@ class Kubelets:
             life.freeze(frozen=True)
         await self._mark(node, up=False)
         for life in there:
+            life.shown_ready = False
             unready = containers.conditions(life.pod.get("status", {}), ready=False, reason="NodeStatusUnknown")
             with contextlib.suppress(ApiFailure):
                 await self.api.request(

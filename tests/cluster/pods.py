@@ -43,6 +43,7 @@ class PodLife:
         pod: as the API server has it.
         worker: the process that runs in it, if one does.
         node: where it is; None before it is anywhere.
+        shown_ready: whether the API server shows it as ready.
     """
 
     def __init__(self, kubelets: Kubelets, pod: Object) -> None:
@@ -50,6 +51,7 @@ class PodLife:
         self.worker: Worker | None = None
         self.node: Node | None = None
         self.frozen = False
+        self.shown_ready = False
         self._kubelets = kubelets
         self._restarts = 0
         self._last: Object = {}
@@ -230,11 +232,11 @@ class PodLife:
         self._started_at = containers.now()
         await self._patch(containers.running(), started=True)
         try:
-            shown = False
+            self.shown_ready = False
             while not self._process.done() and not self._deleting.is_set():
                 ready = self.worker.ready if self.worker is not None else True
-                if ready != shown and self._node_is_up():
-                    shown = ready
+                if ready != self.shown_ready and self._node_is_up():
+                    self.shown_ready = ready
                     await self._patch(containers.running(), started=True, ready=ready)
                 await self._attention.wait()
                 self._attention.clear()

@@ -61,7 +61,7 @@ class Stage:
         self._background.call(self.coordinator.stop())
         assert not self.kubelets.violations()
 
-    async def _whose(self, token):
+    async def _whose(self, token, _peer=""):
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {}}
         body = {**review, "spec": {"token": token, "audiences": ["millpond-coordinator"]}}
         status = (await self.kubelets.api.create(body))["status"]
@@ -156,7 +156,7 @@ def test_pods_run_workers_that_share_the_tasks(stage):
     members = {each.worker: each for each in stage.view().members}
     revision = stage.pod("delays-0")["metadata"]["labels"]["millpond.dev/revision"]
     assert members["delays-0"].revision == revision
-    assert members["delays-0"].address == f"http://delays-0.delays.{stage.namespace}.svc:8080"
+    assert members["delays-0"].address == f"http://delays-0.delays.{stage.namespace}.svc:8081"
 
     def is_bound():
         claim = stage.api.get("PersistentVolumeClaim", stage.namespace, "state-delays-0")

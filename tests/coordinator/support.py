@@ -32,6 +32,12 @@ def topology(partitions: int = 4, *, stateful: bool = True, hash: str = "h1", st
     return TopologySummary(hash, (SubtopologySummary(0, partitions, stateful, stores, {"flights": partitions}),))
 
 
+def passing(partitions: int, hash: str = "h1") -> TopologySummary:
+    """A topology without state, which has as many tasks as its input has partitions."""
+    part = SubtopologySummary(0, partitions, False, (), {"flights": partitions}, follows_inputs=True)
+    return TopologySummary(hash, (part,))
+
+
 def running(*tasks: str, lag: int | None = 0, state: TaskState = TaskState.RUNNING) -> dict[str, TaskReport]:
     return {task: TaskReport(Role.ACTIVE, state, lag) for task in tasks}
 

@@ -15,7 +15,7 @@ import pytest
 from millpond.errors import ConfigError
 from millpond.protocol import Answer, Epoch, Heartbeat, Refusal, RefusalCode, Role, TaskReport, TopologySummary, clock
 from millpond.protocol.client import CoordinatorClient
-from tests.coordinator.support import Reply, Scripted, answer, client, connected, eventually, http, running
+from tests.coordinator.support import Reply, Scripted, answer, client, connected, eventually, http, running, topology
 from tests.simulation.running import simulate
 
 
@@ -59,6 +59,23 @@ def test_heartbeats_carry_the_topology_until_the_first_answer() -> None:
         sequences = [each.sequence for each in server.heartbeats]
         assert sequences == sorted(set(sequences))
         assert last.clock_ms > 0
+
+    run(scenario())
+
+
+def test_new_topology_is_told_until_it_was_answered() -> None:
+    """The answer to a heartbeat of before says nothing of it."""
+
+    async def scenario() -> None:
+        async with Good().serving() as server, connected(client(server.url)) as worker:
+            await eventually(lambda: len(server.heartbeats) > 1, "a heartbeat waits without its topology")
+            worker.adopt(topology(3))
+            worker.report(running("0_2"), {}, {}, Epoch(1, 1), urgent=True)
+            await eventually(lambda: server.heartbeats[-1].topology == topology(3), "it is told")
+            await eventually(lambda: server.heartbeats[-1].topology is None, "it is told no more")
+        told = [each.topology for each in server.heartbeats if each.topology is not None]
+        assert told[0] == topology()
+        assert set(map(str, told[1:])) == {str(topology(3))}
 
     run(scenario())
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from millpond.protocol import Epoch, RefusalCode, SubtopologySummary, TopologySummary
 from millpond_operator.coordinator.topologies import differences
 from tests.coordinator.simulation import Driver, Kafka, Worker, code, fleet, settled
-from tests.coordinator.support import topology
+from tests.coordinator.support import passing, topology
 
 
 def test_another_topology_is_refused_with_what_differs() -> None:
@@ -87,6 +88,69 @@ def test_reports_before_the_topology_is_known_count_later() -> None:
     assert driver.engine.view(None).owners == {}
     driver.engine.heartbeat(workers[0].heartbeat(topology=topology(), epoch=Epoch(), coordinator=""), 0)
     assert driver.engine.view(None).owners == kafka.owners
+
+
+def test_more_partitions_of_an_input_without_state_are_served() -> None:
+    """A worker that starts later knows them first; what the others have stays where it is."""
+    driver, kafka = Driver(), Kafka()
+    old = fleet(kafka, 2, passing(4))
+    settled(driver, old)
+    before = dict(kafka.owners)
+    new = Worker("w2", kafka, passing(6))
+    assert code(driver.beat(new)) is None
+    assert driver.engine.topology == passing(6)
+    assert {str(task): owner for task, owner in driver.engine.owners.items()} == before
+    settled(driver, [*old, new])
+    assert kafka.owners.keys() == {f"0_{partition}" for partition in range(6)}
+    assert all(kafka.history[task] <= {"w0", "w1", "w2"} for task in kafka.owners)
+    assert sum("partitions of inputs" in event for event in driver.engine.events) == 1
+
+
+def test_worker_that_knows_fewer_partitions_is_let_in_as_well() -> None:
+    """It has not looked at the topics since: nothing becomes less by that, for a coordinator that starts again neither."""
+    driver, kafka = Driver(), Kafka()
+    worker, late = Worker("w0", kafka, passing(6)), Worker("w1", kafka, passing(4))
+    settled(driver, [worker])
+    assert code(driver.beat(late)) is None
+    assert driver.engine.topology == passing(6)
+    settled(driver, [worker, late])
+    again = Driver(2, "c2", driver.store, driver.now_ms)
+    settled(again, [late, worker])
+    assert again.engine.topology == passing(6)
+
+
+def test_only_worker_that_starts_may_know_fewer_partitions() -> None:
+    """The topic was made again: nobody has tasks that it does not have."""
+    driver, kafka = Driver(), Kafka()
+    settled(driver, [Worker("w0", kafka, passing(6))])
+    again = Worker("w0", Kafka(), passing(4), start=2)
+    assert code(driver.beat(again)) is None
+    settled(driver, [again])
+    assert driver.engine.view(None).active.keys() == {f"0_{partition}" for partition in range(4)}
+
+
+def test_other_differences_are_refused_whatever_the_hash_says() -> None:
+    """Only the number of tasks may differ, and only where it follows the inputs."""
+    driver, kafka = Driver(), Kafka()
+    driver.beat(Worker("w0", kafka, passing(4)))
+    part = passing(6).subtopologies[0]
+    for other in (
+        msgspec.structs.replace(part, sources={"trains": 6}),
+        msgspec.structs.replace(part, stateful=True),
+        msgspec.structs.replace(part, follows_inputs=False),
+    ):
+        outcome = driver.beat(Worker("w1", kafka, TopologySummary("h1", (other,))))
+        assert code(outcome) is RefusalCode.TOPOLOGY_MISMATCH
+    assert driver.engine.topology == passing(4)
+
+
+def test_input_that_grows_beyond_the_most_tasks_is_refused() -> None:
+    """The assignment of more could not be written down."""
+    driver, kafka = Driver(most_tasks=8), Kafka()
+    driver.beat(Worker("w0", kafka, passing(8)))
+    refusal = driver.beat(Worker("w1", kafka, passing(9)))
+    assert code(refusal) is RefusalCode.TOPOLOGY_MISMATCH
+    assert "9 tasks" in refusal.message
 
 
 def test_topology_that_contradicts_its_hash_is_refused() -> None:

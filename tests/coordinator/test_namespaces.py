@@ -65,7 +65,7 @@ def test_a_worker_whose_url_has_a_namespace_is_served_there() -> None:
 def test_token_of_one_namespace_is_refused_in_another() -> None:
     """Not for heartbeats, not for reading, and its admin is none there."""
 
-    async def identify(token: str | None) -> Identity | None:
+    async def identify(token: str | None, _peer: str = "") -> Identity | None:
         return {"w": Identity("w0", namespace="shop"), "a": Identity(namespace="shop", admin=True)}.get(token or "")
 
     async def scenario() -> None:
@@ -91,7 +91,7 @@ def test_token_of_one_namespace_is_refused_in_another() -> None:
 def test_failed_token_review_is_retried_not_refused() -> None:
     """The worker asks again; it is not told that its token is wrong."""
 
-    async def identify(token: str | None) -> Identity | None:
+    async def identify(token: str | None, _peer: str = "") -> Identity | None:
         raise MillpondError("the API server does not answer.")
 
     async def scenario() -> None:

@@ -657,7 +657,7 @@ def test_an_authenticator_is_any_awaitable_function() -> None:
     """The operator brings its own; what it decides is what holds."""
 
     async def scenario() -> None:
-        async def everybody_is_w0(token: str | None) -> Identity | None:
+        async def everybody_is_w0(token: str | None, peer: str = "") -> Identity | None:
             return Identity(worker="w0")
 
         async with serving(authenticator=everybody_is_w0) as service:

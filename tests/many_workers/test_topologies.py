@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from confluent_kafka.cimpl import NewPartitions
 
 import millpond as mp
 from millpond.runtime.ownership import decode_metadata
@@ -279,3 +280,24 @@ def test_without_a_coordinator_a_topology_may_change(scene):
     scene.produce("b")
     scene.puts_out("count:1", "b")
     scene.belongs_to(Scene.passing)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_new_partitions_of_an_input_without_state_are_read(scene, guarantee):
+    """The worker that starts again knows them first, the other one looks when it is told; no record is passed on twice."""
+    settings = {"processing.guarantee": guarantee}
+    scene.service.start(pinned=scene.hashes[Scene.passing])
+    for name in ("w0", "w1"):
+        scene.start(name, Scene.passing, **settings)
+    kafka.eventually(lambda: all(scene.runs(name) for name in scene.workers), "both have tasks")
+    admin = kafka.admin(scene.servers)  # one that goes ends its requests
+    admin.create_partitions([NewPartitions(scene.source, 3 * TASKS)])[scene.source].result(10)
+    scene.stop("w1")
+    scene.start("w1", Scene.passing, **settings)
+    kafka.eventually(lambda: sum(map(scene.runs, scene.workers)) == 3 * TASKS, "each partition has a task", 60)
+    records = [(f"key-{each}", "new", None, each) for each in range(3 * TASKS)]
+    kafka.produce(scene.servers, scene.source, records)
+    wanted = {key: ["new"] for key, *_ in records}
+    kafka.eventually(lambda: scene.output() == wanted, "each record is passed on once", 60)
+    assert all(scene.workers[name].worker.shut_out is None for name in scene.workers)
+    assert all(scene.runs(name) for name in scene.workers)

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from millpond.protocol import clock
-from millpond_operator.controllers.tokens import AUDIENCE, TokenReviewer
+from millpond_operator.controllers.tokens import TokenReviewer
+from millpond_operator.controllers.unverified import AUDIENCE
 from millpond_operator.coordinator import Identity
 from millpond_operator.kubernetes import Unavailable
 from tests.kubernetes.support import until
 from tests.simulation.running import simulate
 
 WORKER = Identity("pay-0", "pay", "shop/pay")
-GOOD = {
+GOOD: dict[str, Any] = {
     "authenticated": True,
     "audiences": [AUDIENCE],
     "user": {
@@ -32,7 +33,14 @@ GOOD = {
 
 
 def token(lasts_s: float = 3_600, name: str = "") -> str:
-    claims = json.dumps({"exp": int(clock.unix_time() + lasts_s), "name": name}).encode()
+    said = {
+        "aud": [AUDIENCE],
+        "exp": int(clock.unix_time() + lasts_s),
+        "sub": GOOD["user"]["username"],
+        "jti": name,
+        "iss": "api",
+    }
+    claims = json.dumps(said).encode()
     return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.signed"
 
 
@@ -67,7 +75,12 @@ class Clocked:
         self.now = 1_000.0
         self.reviews = Reviews()
         self.reviewer = TokenReviewer(
-            self.reviews, lambda *_: "pay", self.is_worker, timedelta(seconds=timeout_s), clock=lambda: self.now
+            self.reviews,
+            lambda *_: "pay",
+            self.is_worker,
+            timedelta(seconds=timeout_s),
+            clock=lambda: self.now,
+            issuer="api",
         )
 
     @staticmethod
@@ -173,7 +186,7 @@ def test_concurrent_reviews_are_limited_and_their_results_kept() -> None:
         clocked = Clocked(timeout_s=5)
         clocked.reviews.answers.clear()
         tokens = [token(name=str(number)) for number in range(1_000)]
-        heartbeats = [asyncio.create_task(clocked.reviewer(each)) for each in tokens]
+        heartbeats = [asyncio.create_task(clocked.reviewer(each, f"10.0.{n}.1")) for n, each in enumerate(tokens)]
         await until(lambda: clocked.reviews.under_way == 16, "reviews")
         for each in heartbeats:
             each.cancel()

@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry
 import millpond as mp
 from millpond.protocol import Epoch, Member, Role, TaskState, View
 from millpond.queries import Client
+from millpond.queries.access import Access, server_context
 from millpond.queries.directory import fetching
 from millpond.queries.service import QueryService
 from millpond.runtime.catalog import store_catalog
@@ -111,8 +112,10 @@ class Worker:
         self.http = HttpServer("127.0.0.1", 0)
         url = application.coordinator.url
         opened = None if url is None else lambda: fetching(url, APPLICATION)
-        self.service = QueryService(APPLICATION, name, self.registry, opened)
-        self.service.add_to(self.http)
+        tls = server_context(application.access)
+        self.service = QueryService(APPLICATION, name, self.registry, opened, application.access, tls)
+        self.site = self.http.main if tls is None else self.http.site("127.0.0.1", 0, tls, "query.port")
+        self.service.add_to(self.site)
         self._held: dict[mp.TaskId, Held] = {}
         self._next: dict[int, int] = {}
         self._commands: queue.SimpleQueue[tuple[Future, Callable[[], Any]] | None] = queue.SimpleQueue()
@@ -254,7 +257,10 @@ class Coordinator:
 class Application:
     """Workers, their partitions, and the changelog between them."""
 
-    def __init__(self, workers: int = 3, partitions: int = 6, *, alone: bool = False) -> None:
+    def __init__(
+        self, workers: int = 3, partitions: int = 6, *, alone: bool = False, access: Access | None = None
+    ) -> None:
+        self.access = access or Access()
         self.partitions = partitions
         self.committed = dict.fromkeys(range(partitions), 0)
         self._clients: list[Client] = []
@@ -280,7 +286,7 @@ class Application:
 
     def publish(self) -> None:
         """Let the coordinator know what holds."""
-        members = tuple(Member(each.name, each.http.url, alive=each.http.port != 0) for each in self.workers)
+        members = tuple(Member(each.name, each.site.url, alive=each.site.port != 0) for each in self.workers)
         active = {f"0_{partition}": worker.name for partition, worker in self.owners.items()}
         standby = {f"0_{partition}": tuple(each.name for each in found) for partition, found in self.standbys.items()}
         self.coordinator.view = View(
@@ -311,11 +317,11 @@ class Application:
         return partition
 
     def urls(self) -> list[str]:
-        return [url for each in self.workers if (url := each.http.url)]
+        return [url for each in self.workers if (url := each.site.url)]
 
     def client(self, *workers: Worker, **options: Any) -> Client:
         """A client that asks these workers, or all; closed with the application."""
-        urls = [url for each in workers or self.workers if (url := each.http.url)]
+        urls = [url for each in workers or self.workers if (url := each.site.url)]
         self._clients.append(Client(*urls, **options))
         return self._clients[-1]
 

@@ -204,9 +204,9 @@ def test_foreign_service_at_the_address_is_named(start, background):
     """A web server that is no worker."""
     with HttpServer("127.0.0.1", 0) as server:
         application = start(1, 1, alone=True)
-        application.workers[0].http, real = server, application.workers[0].http
+        application.workers[0].site, real = server.main, application.workers[0].site
         client = application.client(timeout=SHORT)
-        application.workers[0].http = real
+        application.workers[0].site = real
         with pytest.raises(QueryFailed, match="not as a millpond worker does"):
             client.store("counts").get("key")
 

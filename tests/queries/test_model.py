@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 import millpond as mp
+from millpond.queries import local
 from tests.queries.application import RETENTION_MS, STORES, WINDOW_MS, Point
 
 KEYS = {
@@ -193,6 +194,34 @@ def test_all_queries_agree_with_a_dictionary(start, chance, alone):
             kinds.add(check(model, clients, chance))
             check(model, clients, chance, committed=False)
     assert kinds == {"get", "range", "prefix", "all", "one", "fetch"}
+
+
+def test_rows_dropped_and_restored_during_a_read_are_read_again(start, monkeypatch):
+    """The partition leaves, comes back, and may be read before and after: what was read in between is not given out."""
+    application = start(2, 1)
+    keys = [f"k{number}" for number in range(5)]
+    for number, key in enumerate(keys):
+        application.put("counts", key, mp.ValueAndTimestamp(number, 1))
+    here, there = application.workers
+    read, moves = local.committed_rows, []
+
+    def read_in_between(*arguments):
+        if moves:
+            return read(*arguments)
+        moves.append(0)
+        here.drop(0)
+        rows = read(*arguments)
+        there.take(0)
+        there.drop(0)
+        here.take(0)
+        return rows
+
+    monkeypatch.setattr(local, "committed_rows", read_in_between)
+    key_serde, value_serde = SERDES["counts"]
+    store = application.client(here).store("counts", key=key_serde, value=value_serde)
+    assert [row.key for row in store.all()] == keys
+    moves.clear()
+    assert store.get("k3") == 3
 
 
 def test_queries_stay_right_while_partitions_move(start, chance, monkeypatch):

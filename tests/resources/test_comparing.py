@@ -16,6 +16,7 @@ from tests.resources.examples import everything, stream_apps
 Path = tuple[str | int, ...]
 
 _LISTS_WITH_MORE = {"containers", "env", "ports", "volumes", "volumeMounts", "ownerReferences"}
+_EXACT = {"labelSelector", "matchLabels", "namespaceSelector", "nodeSelector", "podSelector", "selector"}
 _AMOUNTS = {"requests": "limits"}
 
 
@@ -45,7 +46,8 @@ def served(object: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             for key, inner in value.items():
                 fill(inner, key)
-            value["defaultedByTheServer"] = {"some": ["thing"]}
+            if field not in _EXACT:
+                value["defaultedByTheServer"] = {"some": ["thing"]}
         elif isinstance(value, list):
             for inner in value:
                 fill(inner, "")
@@ -175,6 +177,15 @@ def test_lists_without_keys_are_compared_as_a_whole():
     there = finish(manifest, 1)
     for other in (["b", "a"], ["a"], ["a", "b", "c"], "ab"):
         assert not same(manifest, there | {"spec": {"command": other}})
+
+
+@pytest.mark.parametrize("field", sorted(_EXACT))
+def test_a_selector_is_compared_as_a_whole(field):
+    """One key more, and it selects something else."""
+    manifest = {"metadata": {"name": "a"}, "spec": {field: {"app": "a"}}}
+    there = finish(manifest, 1)
+    assert same(manifest, there)
+    assert not same(manifest, there | {"spec": {field: {"app": "a", "more": "x"}}})
 
 
 def test_values_of_different_types_differ():

@@ -34,7 +34,7 @@ def test_a_worker_runs_the_topology_under_its_pods_name():
     assert first == {"name": "MILLPOND_WORKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     assert revision["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['millpond.dev/revision']"
     environment = variables(template)
-    assert environment["MILLPOND_APPLICATION_SERVER"] == "http://$(MILLPOND_WORKER_ID).delays.shop.svc:8080"
+    assert environment["MILLPOND_APPLICATION_SERVER"] == "http://$(MILLPOND_WORKER_ID).delays.shop.svc:8081"
     url = "https://millpond-coordinator.millpond-system.svc:7070/namespaces/shop/delays"
     assert environment["MILLPOND_COORDINATOR_URL"] == url
 
@@ -59,7 +59,7 @@ def test_fields_become_settings_that_workers_understand():
     assert (config.commit_interval_ms, config.shutdown_timeout_ms) == (90_000, 90_000)
     assert config.coordinator_session_timeout_ms == 500
     assert str(config.state_dir) == "/var/lib/millpond"
-    assert (config.http_host, config.http_port) == ("0.0.0.0", 8080)
+    assert (config.http_host, config.http_port, config.query_port) == ("0.0.0.0", 8080, 8081)
     assert str(config.coordinator_token_file) == "/var/run/millpond/token"
     assert str(config.coordinator_ca_file) == "/var/run/millpond/ca.crt"
 

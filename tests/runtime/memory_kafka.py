@@ -194,6 +194,13 @@ class Producer:
                 callback(None, message)
         return len(reports)
 
+    def acknowledge(self, count: int) -> None:
+        """Report the oldest of what is on its way as delivered, whatever becomes of the rest."""
+        reports, self._reports = self._reports[:count], self._reports[count:]
+        for callback, message in reports:
+            if callback is not None:
+                callback(None, message)
+
     def fail_deliveries(self, code: int) -> None:
         """Report everything that is on its way as refused."""
         reports, self._reports = self._reports, []

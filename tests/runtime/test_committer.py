@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,14 @@ def _position(kafka: Kafka) -> int | None:
     return kafka.committed(IN).offset
 
 
+def _await(condition: Callable[[], bool]) -> None:
+    """Wait for what the thread does that commits."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "the commit does not go on"
+        time.sleep(0.001)
+
+
 def test_state_is_written_after_the_offsets_are_committed(kafka: Kafka, worker: Parts) -> None:
     """Records first, then offsets, then the transaction, and the state file last."""
     worker.commit()
@@ -75,18 +83,66 @@ def test_rows_and_changelog_offset_are_one_write(kafka: Kafka, worker: Parts) ->
     assert offsets == {("counts", 0): (len(kafka.logs[CHANGELOG]), b"")}
 
 
-def test_offsets_wait_until_all_records_are_acknowledged(kafka: Kafka, worker: Parts) -> None:
-    """An offset that is committed before its output could outlive the output."""
+def test_transaction_is_committed_when_all_records_are_acknowledged(kafka: Kafka, worker: Parts) -> None:
+    """The offsets follow the first acknowledged record, and count only when all records have arrived."""
+    worker.producer.delivers = False
+    worker.commit(through=False)
+    worker.committer.advance(time.monotonic())
+    assert "send_offsets w0" not in kafka.journal
+    worker.producer.acknowledge(1)
+    worker.committer.advance(time.monotonic())
+    _await(lambda: "send_offsets w0" in kafka.journal)
+    for _ in range(5):
+        worker.committer.advance(time.monotonic())
+    assert worker.committer.phase is Phase.DELIVERING
+    assert "commit w0" not in kafka.journal
+    assert worker.written == []
+    worker.producer.delivers = True
+    worker.finish()
+    assert _position(kafka) == 3
+
+
+def test_offsets_wait_until_all_records_are_acknowledged(kafka: Kafka, tmp_path: Path) -> None:
+    """At least once: an offset that is committed before its output could outlive the output."""
+    worker = Parts(kafka, topology(), tmp_path, TOPICS, processing_guarantee="at_least_once")
+    worker.own(A, B)
+    assert worker.process() == 3
+    kafka.journal.clear()
     worker.producer.delivers = False
     worker.commit(through=False)
     for _ in range(5):
         worker.committer.advance(time.monotonic())
     assert worker.committer.phase is Phase.DELIVERING
-    assert "send_offsets w0" not in kafka.journal
-    assert worker.written == []
+    assert "commit offsets" not in kafka.journal
     worker.producer.delivers = True
-    worker.finish()
-    assert _position(kafka) == 3
+    worker.committer.advance(time.monotonic())
+    assert kafka.journal[-1] == "commit offsets"
+    worker.close()
+
+
+def test_refused_offsets_fail_the_commit_while_records_are_delivered(worker: Parts) -> None:
+    """A worker whose offsets are refused goes back at once, whatever becomes of its records."""
+    worker.producer.delivers = False
+    worker.producer.failures["send_offsets"] = [error(KafkaError.INVALID_TXN_STATE)]
+    worker.commit(through=False)
+    worker.producer.acknowledge(1)
+    with pytest.raises(CommitFailed):
+        worker.finish()
+    assert worker.committer.phase is Phase.DELIVERING
+
+
+def test_commit_given_up_during_delivery_commits_nothing(kafka: Kafka, worker: Parts) -> None:
+    """The offsets are in the transaction already, which nobody commits any more."""
+    worker.producer.delivers = False
+    worker.commit(through=False)
+    worker.producer.acknowledge(1)
+    worker.committer.advance(time.monotonic())
+    _await(lambda: "send_offsets w0" in kafka.journal)
+    worker.sink.close()
+    worker.sink._thread.join(10)
+    assert not worker.sink._thread.is_alive()
+    assert "commit w0" not in kafka.journal
+    assert _position(kafka) == 0
 
 
 def test_nothing_is_written_when_the_transaction_fails(kafka: Kafka, worker: Parts) -> None:
@@ -124,7 +180,7 @@ def test_rejected_changelog_record_fails_the_commit(kafka: Kafka, worker: Parts)
     worker.producer.fail_deliveries(KafkaError.MSG_SIZE_TOO_LARGE)
     with pytest.raises(KafkaException):
         worker.finish()
-    assert "send_offsets w0" not in kafka.journal
+    assert "commit w0" not in kafka.journal
 
 
 def test_records_processed_during_a_commit_belong_to_the_next(kafka: Kafka, worker: Parts) -> None:
@@ -243,6 +299,7 @@ def _offset_committer() -> tuple[OffsetCommitter, Consumer]:
     consumer: Any = Consumer(Kafka())
     committer = OffsetCommitter(consumer)
     committer.start({IN: (3, OffsetMetadata("w0", 1)), Partition("in", 1): (5, OffsetMetadata("w0", 1))})
+    committer.complete()
     return committer, consumer
 
 
@@ -289,5 +346,8 @@ def test_answer_to_an_earlier_offset_commit_does_not_count() -> None:
     committer, consumer = _offset_committer()
     earlier = _answer(consumer, None, None)
     committer.start({IN: (9, OffsetMetadata("w0", 1))})
+    committer.on_commit(None, earlier)
+    assert not committer.done()
+    committer.complete()
     committer.on_commit(None, earlier)
     assert not committer.done()

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.protocol import Answer, Epoch, Role, TakeOver, TaskReport
+from millpond.protocol import Answer, Epoch, Role, TakeOver, TaskReport, TopologySummary
 from millpond.runtime.following import Follower
 from millpond.runtime.ownership import OffsetMetadata, Partition
+from millpond.runtime.plan import make_plan, summary
 from millpond.runtime.registrar import TakenOver
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
@@ -35,6 +36,7 @@ class _Client:
         self.shut_out = False
         self.connected_at: float | None = time.monotonic()
         self.reports: list[dict[str, TaskReport]] = []
+        self.topologies: list[TopologySummary] = []
         self.found: dict[str, str] = {}
         self._answer: Answer | None = None
         self._revision = 0
@@ -48,6 +50,9 @@ class _Client:
         answer, self._answer = self._answer, None
         return answer
 
+    def adopt(self, topology: TopologySummary) -> None:
+        self.topologies.append(topology)
+
     def report(self, tasks: Any, on_disk: Any, found: dict[str, str], *_: Any, **__: Any) -> None:
         self.reports.append(dict(tasks))
         self.found |= found
@@ -59,12 +64,19 @@ class _Scene:
     def __init__(self, kafka: Kafka, directory: Path) -> None:
         builder = mp.StreamsBuilder()
         builder.stream("in", key=mp.String, value=mp.String).group_by_key().count(store="counts")
-        self.worker = Parts(kafka, builder.build(), directory, {"in": 2}, coordinator_url="http://coordinator:1")
+        self.topology = builder.build()
+        self.worker = Parts(kafka, self.topology, directory, {"in": 2}, coordinator_url="http://coordinator:1")
         self.client = _Client()
         client: Any = self.client
         self.contact = SimpleNamespace(lost=False, silent_s=0.0)
         contact: Any = self.contact
-        self.follower = Follower(self.worker.manager, client, self.worker.config, frozenset({A, B}), contact)
+        self.unknown = 0
+        self.follower = Follower(
+            self.worker.manager, client, self.worker.config, frozenset({A, B}), contact, self._names_unknown
+        )
+
+    def _names_unknown(self) -> None:
+        self.unknown += 1
 
     def turn(self) -> None:
         """One turn of the loop: take in answers of Kafka and of the coordinator."""
@@ -214,3 +226,27 @@ def test_owners_are_not_looked_up_while_no_broker_answers(kafka: Kafka, scene: _
     scene.follower._retry_at = time.monotonic()
     scene.turns()
     assert scene.follower.fenced
+
+
+def test_order_for_a_task_that_is_not_known_yet_is_carried_out_later(kafka: Kafka, tmp_path: Path) -> None:
+    """An input has more partitions: the worker looks for them, tells what it knows now, and claims the new task."""
+    scene = _Scene(kafka, tmp_path)
+    c, in_c = TaskId(0, 2), Partition("in", 2)
+    owners = {str(each): "w0" for each in (A, B, c)}
+    orders = {"tasks": dict.fromkeys(owners, Role.ACTIVE), "take_over": (TakeOver(None, owners),)}
+    scene.client.tell(**orders)
+    scene.turns()
+    assert scene.running() == [A, B]
+    assert scene.unknown > 0
+    assert kafka.committed(in_c).offset is None
+    plan = make_plan(scene.topology, {"in": 3}, "app")
+    scene.worker.manager.adopt(plan)
+    scene.worker.manager.go_back()
+    scene.follower.went_back(plan)
+    assert scene.client.topologies == [summary(plan)]
+    scene.turns()
+    assert scene.running() == [A, B, c]
+    assert kafka.committed(in_c).metadata.owner == "w0"
+    scene.follower.went_back(plan)
+    assert len(scene.client.topologies) == 1, "nothing has changed since"
+    scene.worker.close()

@@ -28,6 +28,7 @@ def _worker(steps: list[str]) -> Any:
     worker._stop = SimpleNamespace(wait=noting("wait for the rival"))
     worker._manager = SimpleNamespace(go_back=noting("look tasks up"))
     worker._follower = None
+    worker._new_plan = None
     worker._close_offset_sink = noting("end the commit")
     worker._start_producer = noting("take the transactional id")
     worker._check_still_mine = noting("check owners")

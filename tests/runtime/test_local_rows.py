@@ -13,6 +13,7 @@ import millpond as mp
 from millpond.errors import TopicError
 from millpond.protocol import Role, TaskState
 from millpond.runtime.ownership import Partition
+from millpond.runtime.topic_facts import TopicFacts
 from millpond.state.formats import partition_prefix
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka, Record
@@ -169,6 +170,20 @@ def test_idle_task_keeps_its_rows_young(kafka: Kafka, start: Start) -> None:
     assert after is not None
     assert after.as_of_ms - before.as_of_ms >= 2 * DAY_MS
     assert worker.offset_on_disk("counts") == 2
+
+
+@pytest.mark.parametrize(("since_ms", "renewed"), [(0, False), (21_000, True)])
+def test_short_delete_retention_renews_the_time_sooner(
+    kafka: Kafka, start: Start, since_ms: int, renewed: bool
+) -> None:
+    """Rows would count as too old within a minute, though a commit has just passed them by."""
+    kafka.facts_of[CHANGELOG.topic] = TopicFacts("id", 80_000)
+    worker = _processed(start)
+    before = worker.state_file.provenance("counts", 0)
+    worker.ahead_ms = since_ms
+    worker.manager.running[0].commit_needed = True
+    worker.commit()
+    assert (worker.state_file.provenance("counts", 0) != before) is renewed
 
 
 def test_copy_that_was_frozen_for_days_is_rebuilt(kafka: Kafka, start: Start) -> None:

@@ -47,7 +47,7 @@ def _check(metadata: OffsetMetadata, *, offset: int | None = None, later: Mappin
     def survey(partitions: Sequence[Partition]) -> Mapping[Partition, CommittedOffset]:
         return {each: CommittedOffset(7, metadata) for each in partitions}
 
-    local: Any = SimpleNamespace(offset=lambda store, partition: offset)
+    local: Any = SimpleNamespace(offset=lambda store, partition: offset, path=Path("/state/app/w0"))
     return check_changelogs(PLAN, {"in": 1}, lambda: later or {"in": 1}, survey, local)
 
 
@@ -70,6 +70,17 @@ def test_changelog_of_local_rows_is_not_made_again() -> None:
     with pytest.raises(TopicError, match="was deleted"):
         _check(OffsetMetadata("w0", 1, topology="other"), offset=12)
     assert _check(OffsetMetadata(), offset=12) == {"in": 1}
+
+
+def test_refusal_for_local_rows_alone_names_the_state_directory() -> None:
+    """A store may have been removed with its changelog, and added again; where the topology had it, that is no way out."""
+    with pytest.raises(
+        TopicError, match=r"delete the rows of the former one, .* '/state/app/w0', and restart the worker"
+    ):
+        _check(OffsetMetadata("w0", 1, topology="other"), offset=12)
+    with pytest.raises(TopicError) as raised:
+        _check(OffsetMetadata("w0", 1, topology=HASH), offset=12)
+    assert "/state" not in str(raised.value)
 
 
 def test_changelog_that_another_worker_made_just_now_is_taken() -> None:

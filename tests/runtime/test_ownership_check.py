@@ -154,7 +154,7 @@ def test_forgotten_offsets_are_not_taken_for_a_take_over(scene: _Scene) -> None:
 def test_look_up_that_began_before_the_lapse_is_checked_again(scene: _Scene) -> None:
     """Its answer may name this worker although others took over since, and would start the task."""
     scene.worker.manager.go_back()
-    scene.follower.went_back()
+    scene.follower.went_back(scene.worker.plan)
     scene.pass_time(SESSION_S + 1)
     scene.answered()
     assert scene.follower.may_write(), "nothing runs that could write"

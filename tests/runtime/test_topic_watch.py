@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.errors import StateCorrupted
 from millpond.protocol import Role
+from millpond.runtime.commit import Phase
 from millpond.runtime.ownership import Partition
 from millpond.runtime.plan import Plan, make_plan, summary
 from millpond.runtime.topic_watch import TopicWatch
@@ -62,13 +62,13 @@ LOGGED = {"app-counts-changelog": 2}
 class Watched:
     """A watch over topics whose answers the test gives."""
 
-    def __init__(self, topology: Any, topics: dict[str, int]) -> None:
+    def __init__(self, topology: Any, topics: dict[str, int], *, more_tasks: bool = False) -> None:
         self._topology = topology
         self.topics = topics
         self.waiting = Waiting()
         self.asked = 0
         self.plan = self.make(topics)
-        self.watch = TopicWatch(self.plan, self.make, self.look, 300.0, self.waiting)
+        self.watch = TopicWatch(self.plan, self.make, self.look, 300.0, self.waiting, more_tasks=more_tasks)
         self.now = 0.0
         assert self.watch.turn(self.now) is None
 
@@ -152,6 +152,53 @@ def test_new_partitions_without_state_are_told_with_the_way_out() -> None:
     assert made.watch.unread == 1
 
 
+def test_new_partitions_without_state_are_tasks_where_a_coordinator_gives_them_out() -> None:
+    """The topology is still the one that others run, who may not have noticed yet."""
+    made = Watched(copied(), {"in": 2, "out": 2}, more_tasks=True)
+    made.topics["in"] = 3
+    new = made.later()
+    assert new is not None
+    assert new.tasks.keys() == {TaskId(0, number) for number in range(3)}
+    assert summary(new).hash == summary(made.plan).hash
+    assert summary(new) != summary(made.plan)
+    assert (made.told(), made.watch.unread) == ("", 0)
+    assert made.later() is None
+
+
+def test_tasks_never_become_fewer_while_they_run() -> None:
+    """A topic that was made again with fewer partitions is a matter for whoever reads it."""
+    made = Watched(copied(), {"in": 3, "out": 2}, more_tasks=True)
+    made.topics["in"] = 2
+    assert made.later() is None
+    assert made.watch._plan is made.plan
+
+
+def test_tasks_that_are_divided_by_internal_topics_stay_as_many() -> None:
+    """The first sub-topology follows its input; the second reads an internal topic, which keeps its partitions."""
+    made = Watched(rekeyed(), {"in": 2, "app-by-value-repartition": 2, **LOGGED}, more_tasks=True)
+    made.topics["in"] = 3
+    new = made.later()
+    assert new is not None
+    assert [task for task in new.tasks if task.subtopology == 1] == [TaskId(1, 0), TaskId(1, 1)]
+    assert TaskId(0, 2) in new.tasks
+    assert new.internal == made.plan.internal
+
+
+def test_topics_are_listed_within_a_second_when_somebody_knows_more() -> None:
+    """The coordinator names a task that there is not: no need to wait for minutes, nor to ask without pause."""
+    made = Watched(copied(), {"in": 2, "out": 2}, more_tasks=True)
+    made.later()
+    made.topics["in"] = 3
+    for _ in range(100):
+        made.watch.hurry()
+        assert made.watch.turn(made.now + 0.5) is None
+    assert made.asked == 1
+    made.watch.hurry()
+    assert made.watch.turn(made.now + 1.1) is None
+    assert made.watch.turn(made.now + 1.1) is not None
+    assert made.asked == 2
+
+
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_new_topic_that_matches_is_read_where_tasks_stay_the_same(partitions: int) -> None:
     """Tasks that have one of its partitions get one more input; the topology is the one that others run."""
@@ -223,25 +270,54 @@ def test_running_task_reads_a_new_topic_from_its_beginning(worker: Parts) -> Non
     assert [value for _, value in kafka.values("app-counts-changelog")][-1] == (2).to_bytes(8, "big").decode()
 
 
-def test_new_input_is_read_whatever_the_commit_before_meets() -> None:
-    """The watch tells of it once only."""
+@dataclass(frozen=True)
+class _Parted:
+    plan: Plan
 
-    @dataclass(frozen=True)
-    class Parted:
-        plan: Plan
 
-    def finish() -> None:
-        raise StateCorrupted("a file of the state is broken.", "counts")
+class _Loop:
+    """A worker's loop with a new plan, and a commit in flight."""
 
-    before, after = (make_plan(matched(), dict.fromkeys(topics, 1), "app") for topics in (["in-1"], ["in-1", "in-2"]))
-    adopted: list[Plan] = []
-    worker: Any = SimpleNamespace(
-        _may_write=lambda: True,
-        _finish=finish,
-        _manager=SimpleNamespace(adopt=adopted.append),
-        _assembly=Parted(before),
-    )
-    with pytest.raises(StateCorrupted):
-        Worker._adopt(worker, after)
-    assert adopted == [after]
-    assert worker._assembly.plan is after
+    def __init__(self) -> None:
+        before, self.new = (
+            make_plan(matched(), dict.fromkeys(topics, 1), "app") for topics in (["in-1"], ["in-1", "in-2"])
+        )
+        self.adopted: list[Plan] = []
+        self.needed = True
+        self.committer = SimpleNamespace(
+            phase=Phase.DELIVERING, next_commit=9.0, needed=lambda: self.needed, advance=lambda _: None
+        )
+        worker: Any = Worker.__new__(Worker)
+        worker._new_plan = self.new
+        worker._assembly = _Parted(before)
+        worker._manager = SimpleNamespace(adopt=self.adopted.append)
+        worker._committer = self.committer
+        worker._pace = SimpleNamespace(slow=False, flushed=lambda _: None)
+        worker._go_back = lambda: Worker._adopt(worker)
+        self.worker = worker
+
+
+def test_new_inputs_are_adopted_once_all_is_committed() -> None:
+    """The loop turns all the while, processes nothing more, and adopts them once."""
+    loop = _Loop()
+    assert loop.worker._awaits_commit()
+    assert loop.committer.next_commit == 0.0
+    loop.worker._advance()
+    loop.committer.phase = Phase.IDLE
+    loop.worker._advance()
+    assert loop.adopted == []
+    loop.needed = False
+    loop.worker._advance()
+    assert loop.adopted == [loop.new]
+    assert loop.worker._assembly.plan is loop.new
+    assert not loop.worker._awaits_commit()
+    loop.worker._advance()
+    assert loop.adopted == [loop.new]
+
+
+def test_new_inputs_are_adopted_when_their_commit_fails() -> None:
+    """The watch tells of them once only: a worker that goes back reads them, whatever made it go back."""
+    loop = _Loop()
+    loop.worker._go_back()
+    assert loop.adopted == [loop.new]
+    assert loop.worker._new_plan is None

@@ -81,6 +81,7 @@ class Parts:
         committer: its commits.
         collector: its output.
         producer: the client below it.
+        plan: what it needs of topics.
         written: what went to the state file, batch by batch: rows and offsets.
         ahead_ms: how far the worker's wall clock is ahead of the test's.
     """
@@ -101,7 +102,7 @@ class Parts:
         self.kafka = kafka
         self.config = Config.of({**given, **{key.replace("_", "."): value for key, value in settings.items()}})
         cluster: Any = kafka
-        plan = make_plan(topology, topics, "app")
+        self.plan = plan = make_plan(topology, topics, "app")
         self.ahead_ms = 0
         environment = replace(
             _environment(topology, self.config, cluster), now_ms=lambda: int(time.time() * 1000) + self.ahead_ms

@@ -12,7 +12,7 @@ import contextvars
 import itertools
 import ssl
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tests.simulation import processes
 from tests.simulation.processes import Process
@@ -41,6 +41,18 @@ class Socket:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+    def dup(self) -> Socket:
+        """Another one for the same port."""
+        return self
+
+    def listen(self, _backlog: int) -> None:
+        """It does from the beginning, and nobody waits."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 class MemoryTransport(asyncio.Transport):

@@ -11,6 +11,7 @@ import aiohttp
 
 from millpond.errors import MillpondError
 from millpond.protocol import clock
+from millpond_operator.controllers.beside import same_loop
 from millpond_operator.controllers.program import operate
 from millpond_operator.controllers.settings import Settings
 from millpond_operator.kubernetes import LeadershipLost
@@ -77,7 +78,7 @@ class SimulatedOperator(Operator):
 
     async def _main(self, stopped: asyncio.Event) -> int:
         try:
-            await operate(Settings.read(environ=self.environment()), stopped)
+            await operate(Settings.read(environ=self.environment()), stopped, same_loop)
         except LeadershipLost as error:
             log.error("%s", error)
             return 1

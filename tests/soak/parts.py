@@ -14,6 +14,9 @@ _FAULT_S = 3.5
 _CHAOS_AROUND_S = 45.0
 """What a chaos run takes before the first fault and after the last."""
 _FULL_FAULTS = 200
+_FULL_ORDEAL_S = 600.0
+_ORDEAL_AROUND_S = 45.0
+"""What the two tenants take until both run."""
 _KILLS = (
     "tests/exactly_once/test_kill_nine.py",
     "tests/exactly_once/test_crash_points.py",
@@ -71,10 +74,16 @@ def _model(_seed: int, left_s: float | None) -> list[str]:
     return [_PYTHON, "-m", "tests.ownership.checker", *([] if left_s is not None else ["--deep"])]
 
 
+def _tenants(seed: int, left_s: float | None) -> list[str]:
+    seconds = _FULL_ORDEAL_S if left_s is None else max(30.0, left_s - _ORDEAL_AROUND_S)
+    return [_PYTHON, "-m", "tests.soak.tenants", "--seconds", f"{seconds:.0f}", "--seed", str(seed)]
+
+
 PARTS = (
-    Part("chaos", 0.35, _chaos, shortest_s=90.0),
+    Part("chaos", 0.3, _chaos, shortest_s=90.0),
     Part("kill -9 and zombies", 0.2, _kills, shortest_s=120.0),
-    Part("operator on a real API server", 0.25, _operators, shortest_s=150.0),
+    Part("operator on a real API server", 0.2, _operators, shortest_s=150.0),
+    Part("two tenants, one of them hostile", 0.1, _tenants, shortest_s=90.0),
     Part("generated cases", 0.15, _fuzz, rounds=3, shortest_s=40.0),
     Part("model of ownership", 0.05, _model, shortest_s=60.0),
 )

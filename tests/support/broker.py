@@ -15,7 +15,7 @@ from millpond.broker import EmbeddedBroker
 
 __all__ = ("Broker", "open_session", "shared_broker")
 
-#: Timestamps of tests are of 1970 or of any day: brokers look every five minutes for what is past its retention.
+#: Topics of tests may have a retention, and timestamps of 1970: brokers look every five minutes for what is past it.
 _PROPERTIES = {"log.retention.check.interval.ms": str(86_400_000)}
 
 

@@ -42,10 +42,12 @@ from millpond_operator.resources import (
     revision_name,
     same,
     stateful_set,
+    strangers,
     template_of,
     was_applied,
 )
 
+from .drift import Drift
 from .observation import Pod
 from .problems import Problem
 from .rollout import Decision
@@ -121,6 +123,9 @@ class Applier:
         self._troubles: dict[tuple[str, str], Problem] = {}
         self._outcomes: dict[tuple[str, str], dict[tuple[str, str], tuple[str, str]]] = {}
         """By application, and by kind and name: manifests of which the API server makes something else, and what."""
+        self._clean: dict[tuple[str, str], str] = {}
+        """The digest of the template of each StatefulSet when it was last seen to be as it was applied."""
+        self.drift = Drift(client, cache, clock)
 
     def go_on_with(self, surroundings: Surroundings) -> None:
         """From the next manifest on, these are the surroundings."""
@@ -128,12 +133,13 @@ class Applier:
 
     def forget(self, namespace: str, name: str) -> None:
         """The application is gone."""
-        for known in (self._refusals, self._troubles, self._outcomes):
+        for known in (self._refusals, self._troubles, self._outcomes, self._clean):
             known.pop((namespace, name), None)
+        self.drift.forget(namespace, name)
 
     def trouble(self, app: StreamApp) -> Problem | None:
         """Why what there is of an application cannot be made what is wanted, as far as was seen when it was tried."""
-        return self._troubles.get((app.namespace, app.name))
+        return self._troubles.get((app.namespace, app.name)) or self.drift.problem(app)
 
     async def claim_names(self, app: StreamApp) -> None:
         """See that what the application needs is not somebody else's, whom to apply it would take it from.
@@ -293,7 +299,7 @@ class Applier:
             for each in self._cache.of_app(kinds.CONTROLLER_REVISION, app.namespace, app.name)
             if owned_by(app, each)
         }
-        if there is not None and owned_by(app, there):
+        if there is not None and owned_by(app, there) and self._is_clean(app, there):
             found.add(there["metadata"].get("labels", {}).get(REVISION, ""))
         return frozenset(found - {""})
 
@@ -309,8 +315,15 @@ class Applier:
         if there is not None:
             if not made_for(app, there):
                 raise NameTaken(kind.kind, name, leaving=_is_leaving(app, there))
-            if same(manifest, there) or self._came_to(app, manifest, there):
+            there = await self.drift.take_out(app, kind, manifest, there)
+            if same(manifest, there):
+                if kind is kinds.STATEFUL_SET:
+                    self._clean[app.namespace, app.name] = digest(_template_in(there))
                 return
+            if self._came_to(app, manifest, there):
+                return
+            if was_applied(manifest, there):
+                self.drift.put_back(app, kind, there)
         answer = await self._written(app, kind, finish(manifest, self._surroundings.leader_epoch), there)
         self._remember(app, manifest, answer)
 
@@ -419,7 +432,20 @@ class Applier:
         running = there["metadata"].get("labels", {}).get(REVISION, "")
         if running in {"", decision.revision} or running != decision.status.current_revision:
             return
+        kept = self._cache.get(kinds.CONTROLLER_REVISION, app.namespace, revision_name(app, running))
+        if kept is not None and owned_by(app, kept):
+            return  # what is in it can never be changed
+        if not self._is_clean(app, there):
+            log.warning(
+                "StatefulSet %s/%s: somebody changed the template of revision %s; it is not kept, and nothing goes back to it.",
+                app.namespace, app.name, running,
+            )  # fmt: skip
+            return
         await self.apply(app, controller_revision(app, _template_in(there), running))
+
+    def _is_clean(self, app: StreamApp, there: Object) -> bool:
+        """Whether the template of a StatefulSet is the operator's own, as far as can be known."""
+        return not strangers(there) or self._clean.get((app.namespace, app.name)) == digest(_template_in(there))
 
 
 def _template_in(stateful_set: Object) -> Object:

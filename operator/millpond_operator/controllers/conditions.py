@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from .observation import Observed
+from .observation import Observed, Tasks
 from .problems import Problem
 from .rollout import Decision
-from .status import Condition, ConditionType, Phase, Status, timestamp
+from .status import Condition, ConditionType, Phase, Status, condition
 
-__all__ = ("Story", "conditions", "first_problem")
+__all__ = ("Story", "conditions", "problems")
 
 _MOVING = frozenset(
     {Phase.PENDING, Phase.ROLLING_OUT, Phase.ROLLING_BACK, Phase.SCALING, Phase.SUSPENDING, Phase.DELETING}
 )
+_MOST_NAMED = 3
 _WHAT = {
     Phase.PENDING: "The workers start",
     Phase.ROLLING_OUT: "Workers restart with the new revision",
@@ -30,6 +30,8 @@ _WHAT = {
 class Story:
     """What the conditions are told from."""
 
+    name: str
+    """Of the application."""
     decision: Decision
     observed: Observed
     replicas: int
@@ -42,10 +44,12 @@ class Story:
     """Whether tasks have stood still for longer than a move takes."""
     lagging: bool = False
     """Whether standbys have been behind for longer than a move takes."""
+    standby_replicas: int = 0
+    """Of each task with state, that the StreamApp wants."""
 
 
 def conditions(story: Story, before: Status, generation: int, now: datetime) -> tuple[Condition, ...]:
-    """The conditions now.
+    """Return the conditions now. One is True only for what is seen, or was seen a moment ago and can be so still.
 
     Args:
         story: what they are told from.
@@ -57,58 +61,51 @@ def conditions(story: Story, before: Status, generation: int, now: datetime) -> 
         (ConditionType.READY, *_ready(story, was_ready=before.is_true(ConditionType.READY))),
         (ConditionType.PROGRESSING, *_progressing(story)),
         (ConditionType.DEGRADED, *_degraded(story)),
-        (ConditionType.STANDBYS_CAUGHT_UP, *_standbys(story)),
+        (ConditionType.STANDBYS_CAUGHT_UP, *_standbys(story, before.condition(ConditionType.STANDBYS_CAUGHT_UP))),
         (ConditionType.SUSPENDED, *_suspended(story)),
         *_outdated(story),
         *_stalled(story),
     ]
-    built = []
-    for type, true, reason, message in told:
-        status = "Unknown" if true is None else str(true)
-        last = before.condition(type)
-        since = last.last_transition_time if last is not None and last.status == status else timestamp(now)
-        built.append(Condition(type.value, status, reason, message, since, generation))
-    return tuple(built)
+    return tuple(
+        condition(type, "Unknown" if true is None else str(true), reason, message, before, generation, now)
+        for type, true, reason, message in told
+    )
 
 
-def first_problem(observed: Observed) -> Problem | None:
-    """The problem to tell first: one that will stay, of the lowest ordinal."""
-    found: list[Problem] = []
+def problems(observed: Observed) -> list[tuple[str, Problem]]:
+    """Return what is wrong, with the name of the pod: what will stay first, then by ordinal."""
+    found: list[tuple[str, Problem]] = []
     for pod in observed.pods:
-        if pod.terminating:
-            continue
         worker = observed.workers.get(pod.name)
-        if pod.problem is not None:
-            found.append(pod.problem)
-        elif worker is not None and worker.refused is not None:
-            found.append(Problem(worker.refused.reason, worker.refused.message, settled=True))
-        elif worker is not None and worker.problem is not None:
-            found.append(worker.problem)
-    return _worst(found)
-
-
-def _worst(found: Iterable[Problem]) -> Problem | None:
-    return min(found, key=lambda each: not each.settled, default=None)
+        if pod.problem is not None and (not pod.terminating or pod.stands):
+            found.append((pod.name, pod.problem))
+        elif pod.terminating or worker is None:
+            continue
+        elif worker.refused is not None:
+            found.append((pod.name, Problem(worker.refused.reason, worker.refused.message, settled=True)))
+        elif worker.problem is not None:
+            found.append((pod.name, worker.problem))
+    return sorted(found, key=lambda each: not each[1].settled)
 
 
 _Told = tuple[bool | None, str, str]
+_ELSEWHERE = "See the condition Degraded."
 
 
 def _ready(story: Story, *, was_ready: bool) -> _Told:
-    decision, tasks = story.decision, story.observed.tasks
-    phase = decision.phase
+    decision, observed, tasks = story.decision, story.observed, story.observed.tasks
+    phase, working = decision.phase, len(observed.working)
     if story.stuck is not None:
-        return False, story.stuck.reason, story.stuck.message
+        return False, story.stuck.reason, _ELSEWHERE
     if phase is Phase.SUSPENDED:
         return False, "Suspended", "The application is suspended: set spec.suspended to false to go on."
     if phase in _MOVING:
         return False, phase.value, _moving(decision)
-    ready = sum(pod.ready for pod in story.observed.pods)
-    if ready < story.replicas:
-        return False, "WorkersNotReady", f"{ready} of {story.replicas} workers are ready."
+    if working < story.replicas:
+        return False, "WorkersNotReady", f"{working} of {story.replicas} workers are ready."
     # A task that moves makes an application that was ready no less so; one that was not has to have them all.
-    if story.standing or (not was_ready and (not tasks.known or tasks.running < tasks.total)):
-        return False, "TasksNotRunning", f"{tasks.running} of {tasks.total} tasks run."
+    if story.standing or (not was_ready and not tasks.all_run):
+        return False, "TasksNotRunning", _running(tasks)
     if decision.status.failed is not None:
         failed = decision.status.failed
         return False, "RolledBack", f"Revision {failed.revision} failed; {decision.revision} runs instead."
@@ -119,10 +116,17 @@ def _ready(story: Story, *, was_ready: bool) -> _Told:
 def _progressing(story: Story) -> _Told:
     decision = story.decision
     if story.stuck is not None:
-        return False, story.stuck.reason, story.stuck.message
+        return False, story.stuck.reason, _ELSEWHERE
+    if _gave_up(decision):
+        return False, "RevisionFailed", _ELSEWHERE
     if decision.phase in _MOVING:
         return True, decision.phase.value, _moving(decision)
-    return False, "Settled", "Nothing is to do."
+    if decision.phase is not Phase.SUSPENDED:
+        if missing := _missing(story):
+            return True, "Recovering", f"Workers are missing: waiting for {missing} to be ready."
+        if story.standing and story.replicas:
+            return True, "Recovering", f"Tasks stand still: {_running(story.observed.tasks)}"
+    return False, "Settled", "No changes pending."
 
 
 def _degraded(story: Story) -> _Told:
@@ -134,13 +138,26 @@ def _degraded(story: Story) -> _Told:
     return False, "AsExpected", ""
 
 
-def _standbys(story: Story) -> _Told:
+def _standbys(story: Story, before: Condition | None) -> _Told:
     tasks = story.observed.tasks
-    if not tasks.standbys_wanted:
+    if not story.standby_replicas:
         return True, "NoneWanted", ""
-    if story.lagging:
-        return False, "Restoring", f"{tasks.caught_up} of {tasks.standbys_wanted} standbys are caught up."
-    return True, "CaughtUp", f"{_count(tasks.standbys_wanted, 'standby')} can take over at once."
+    if story.decision.phase is Phase.SUSPENDED:
+        return False, "Suspended", "No worker runs."
+    if not tasks.known:
+        return None, "TasksUnknown", "No worker has said yet which tasks there are."
+    if not tasks.standbys_wanted:
+        return True, "NoneWanted", "No task has state."
+    if tasks.standbys_placeable < tasks.standbys_wanted:
+        places = (
+            f"{_count(story.replicas, 'worker')} cannot keep {_count(story.standby_replicas, 'standby')} of each task"
+        )
+        return False, "TooFewWorkers", f"{places}: raise spec.replicas."
+    if tasks.caught_up >= tasks.standbys_wanted:
+        return True, "CaughtUp", f"{_count(tasks.standbys_wanted, 'standby')} can take over at once."
+    if before is not None and before.status == "True" and before.reason == "CaughtUp" and not story.lagging:
+        return True, before.reason, before.message
+    return False, "Restoring", f"{tasks.caught_up} of {tasks.standbys_wanted} standbys are caught up."
 
 
 def _suspended(story: Story) -> _Told:
@@ -167,10 +184,29 @@ def _stalled(story: Story) -> list[tuple[ConditionType, bool | None, str, str]]:
     """What only a person can change."""
     failed = story.decision.status.failed
     if story.stuck is not None:
-        return [(ConditionType.STALLED, True, story.stuck.reason, story.stuck.message)]
-    if failed is not None and story.decision.phase not in _MOVING:
-        return [(ConditionType.STALLED, True, failed.reason, failed.message)]
+        return [(ConditionType.STALLED, True, story.stuck.reason, _ELSEWHERE)]
+    if failed is not None and (story.decision.phase not in _MOVING or _gave_up(story.decision)):
+        return [(ConditionType.STALLED, True, failed.reason, _ELSEWHERE)]
     return []
+
+
+def _gave_up(decision: Decision) -> bool:
+    """Whether the revision that failed is the one that stays: there is none to go back to, or nobody wants that."""
+    failed = decision.status.failed
+    return failed is not None and failed.revision == decision.revision
+
+
+def _missing(story: Story) -> str:
+    """The workers that should be ready and are not, by name when there are few."""
+    working = {pod.name for pod in story.observed.working}
+    missing = [name for number in range(story.replicas) if (name := f"{story.name}-{number}") not in working]
+    return ", ".join(missing) if len(missing) <= _MOST_NAMED else _count(len(missing), "worker")
+
+
+def _running(tasks: Tasks) -> str:
+    if not tasks.known:
+        return "No worker has said yet which tasks there are."
+    return f"{tasks.running} of {tasks.total} tasks run."
 
 
 def _moving(decision: Decision) -> str:

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from millpond.protocol import RefusalCode, View
 from millpond_operator.assignment import Options
-from millpond_operator.coordinator import Application, Coordinator, EngineOptions, KafkaClaim
+from millpond_operator.coordinator import Application, Coordinator, EngineOptions, KafkaClaim, Limits
 from millpond_operator.kubernetes import Cache, Client, Object, kinds
 from millpond_operator.resources import StreamApp, owned_by
 
@@ -54,6 +54,8 @@ class Hosting:
         leader_epoch: of this operator: the term of its assignments.
         on_change: called with namespace and name of a StreamApp when something about its workers changed.
         reviews: says whose tokens are; by default the client.
+        issuer: who signs the tokens of this cluster, as far as is known.
+        limits: what one tenant may take.
     """
 
     def __init__(
@@ -63,6 +65,9 @@ class Hosting:
         leader_epoch: int,
         on_change: Callable[[str, str], None],
         reviews: Reviews | None = None,
+        *,
+        issuer: str = "",
+        limits: Limits | None = None,
     ) -> None:
         self._client = client
         self._cache = cache
@@ -71,10 +76,17 @@ class Hosting:
         self._hosted: dict[tuple[str, str], _Hosted] = {}
         self._terms: dict[tuple[str, str], int] = {}
         self.coordinator = Coordinator(
-            authenticator=TokenReviewer(reviews or client, self._application_of, self._is_worker),
+            authenticator=TokenReviewer(
+                reviews or client,
+                self._application_of,
+                self._is_worker,
+                issuer=issuer,
+                refused=lambda why: self.coordinator.metrics.refuse(why),
+            ),
             on_superseded=self._superseded,
             on_change=self._changed,
             shows_metrics=False,  # any pod that may send heartbeats could read everybody's
+            limits=limits or Limits(),
         )
 
     async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:

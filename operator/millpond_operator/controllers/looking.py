@@ -7,12 +7,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 from millpond_operator.kubernetes import ApiError, Cache, Client, Object, kinds
-from millpond_operator.resources import REVISION, StreamApp, owned_by, selector
+from millpond_operator.resources import REVISION, StreamApp, additions, owned_by, selector, with_revision, within
 
 from .hosting import Hosting
-from .observation import Observed, ordinal_of, pods_of, tasks_of, workers_of
+from .losses import Losses
+from .observation import Observed, Pod, ordinal_of, pods_of, tasks_of, workers_of
 from .passes import Key, Pass
-from .problems import Problem, mount_problem
+from .problems import Problem, mount_problem, silence
 from .progress import Progress
 from .rollout import Existing
 from .status import instant
@@ -21,6 +22,8 @@ __all__ = ("Looker",)
 
 log = logging.getLogger(__name__)
 
+_TEMPLATE = "controller-revision-hash"
+"""The label by which the StatefulSet's controller tells from which template it made a pod."""
 #: A pod whose containers take longer to be made has trouble that only events tell of.
 _CREATED_IN = timedelta(seconds=5)
 _ASKED_EVERY = timedelta(minutes=1)
@@ -42,6 +45,7 @@ class Looker:
         self._cache = cache
         self._hosting = hosting
         self._progress = Progress()
+        self._losses = Losses()
 
     def existing(self, work: Pass) -> Existing | None:
         """The StatefulSet; None when it is still to be made."""
@@ -67,7 +71,11 @@ class Looker:
             for pod in self._cache.of_app(kinds.POD, app.namespace, app.name)
             if selector(app).items() <= (pod["metadata"].get("labels") or {}).items() and _is_workers(app, pod)
         ]
-        pods = pods_of(raw)
+        changed = self._of_a_changed_template(work, raw)
+        pods = tuple(
+            replace(pod, revision=f"{pod.revision}, changed by hand") if pod.name in changed else pod
+            for pod in pods_of(raw)
+        )
         creating = {pod.name for pod in pods if pod.creating and not pod.terminating}
         told = await self._ask_why(work, [pod for pod in raw if pod["metadata"]["name"] in creating])
         pods = tuple(replace(pod, problem=pod.problem or told.get(pod.name)) for pod in pods)
@@ -80,9 +88,47 @@ class Looker:
         work.observed = Observed(
             pods,
             self._progress.noted((app.namespace, app.name), workers, work.now, spec.rollout.progress_deadline),
-            tasks_of(view, spec.standby_replicas, spec.acceptable_recovery_lag),
+            tasks_of(view, spec.replicas, spec.standby_replicas, spec.acceptable_recovery_lag),
             informed,
+            {} if view is None else view.owners,
         )
+        self._miss(work)
+
+    def _miss(self, work: Pass) -> None:
+        """See who is gone that should be there."""
+        app, spec, observed = work.app, work.app.spec, work.observed
+        stops = app.deleting or spec.suspended
+        leaving = {name for name in observed.workers if stops or ordinal_of(name) >= spec.replicas}
+        work.events += self._losses.noted((app.namespace, app.name), observed, leaving)
+        silent = {pod.name for pod in observed.pods if pod.name not in leaving and _is_silent(observed, pod)}
+        if silent:
+            pods = (
+                replace(pod, problem=pod.problem or silence(pod.name, pod.node, str(spec.session_timeout)))
+                if pod.name in silent
+                else pod
+                for pod in observed.pods
+            )
+            work.observed = replace(observed, pods=tuple(pods))
+
+    def _of_a_changed_template(self, work: Pass, pods: list[Object]) -> set[str]:
+        """The pods that were made while somebody had changed the template of the revision that they say they are of."""
+        app = work.app
+        there = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
+        if there is None or not owned_by(app, there):
+            return set()
+        metadata, spec, status = there["metadata"], there["spec"], there.get("status", {})
+        made_from = status.get("updateRevision")
+        if not made_from or status.get("observedGeneration", 0) < metadata.get("generation", 0):
+            return set()
+        template = with_revision(work.template, work.revision)
+        if not within(template, spec["template"]) or additions({"spec": {**spec, "template": template}}, there):
+            return set()  # it is another revision's, or is not put back yet
+        of_it = [
+            (pod["metadata"]["name"], labels.get(_TEMPLATE))
+            for pod in pods
+            if (labels := pod["metadata"].get("labels") or {}).get(REVISION) == work.revision
+        ]
+        return {name for name, made in of_it if made not in {None, made_from}}
 
     async def _ask_why(self, work: Pass, pods: list[Object]) -> dict[str, Problem]:
         """Why the containers of pods are not made. Events are slow to list: the longer it takes, the less often."""
@@ -100,17 +146,33 @@ class Looker:
                 events, _ = await self._client.list(
                     kinds.EVENT, work.app.namespace, fields="involvedObject.kind=Pod,reason=FailedMount"
                 )
+                about = {event.get("involvedObject", {}).get("uid") for event in events}
+                found = [await self._mount_problem(pod) for pod in pods if pod["metadata"]["uid"] in about]
             except ApiError as error:
                 log.info("Events in %s cannot be read: %s", work.app.namespace, error)
                 return {}
-            found = {pod["metadata"]["name"]: mount_problem(pod, events) for pod in pods}
             memory.asked_at = work.now
-            memory.told = {name: problem for name, problem in found.items() if problem is not None}
+            memory.told = {name: problem for name, problem in found if problem is not None}
         return memory.told
+
+    async def _mount_problem(self, pod: Object) -> tuple[str, Problem | None]:
+        """Why the volumes of a pod are not mounted, by all of its events: later ones say that they are after all."""
+        metadata = pod["metadata"]
+        events, _ = await self._client.list(
+            kinds.EVENT, metadata["namespace"], fields=f"involvedObject.uid={metadata['uid']}"
+        )
+        return metadata["name"], mount_problem(pod, events)
 
     def forget(self, key: Key) -> None:
         """The application is gone."""
         self._progress.forget(key)
+        self._losses.forget(key)
+
+
+def _is_silent(observed: Observed, pod: Pod) -> bool:
+    """Whether the coordinator heard the worker of a pod before and hears it no more, though its container was ready last."""
+    worker = observed.workers.get(pod.name)
+    return pod.stands and worker is not None and not (worker.alive or worker.draining) and worker.refused is None
 
 
 def _is_workers(app: StreamApp, pod: Object) -> bool:

@@ -34,6 +34,12 @@ class Pod:
     problem: Problem | None = None
     creating: bool = False
     """Its containers were not made yet: why, only events tell."""
+    image: str = ""
+    """That its worker's container runs; "" while none does."""
+    node: str = ""
+    """Where it is."""
+    stands: bool = False
+    """Whether its container is ready as far as its node has said: that of a lost node has said so before."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,8 @@ class Worker:
     problem: Problem | None = None
     credentials_changed: bool = False
     """Whether it runs with credentials that are not those in its files any more."""
+    incarnation: str = ""
+    """Another one for each start of the process."""
 
     @property
     def empty(self) -> bool:
@@ -93,7 +101,14 @@ class Tasks:
     topology: str = ""
     """The hash of the topology."""
     standbys_wanted: int = 0
-    """Copies there should be, as far as there are workers for them."""
+    """Copies that the StreamApp asks for, whoever is there to keep them."""
+    standbys_placeable: int = 0
+    """Those of them that as many workers as the StreamApp asks for can keep."""
+
+    @property
+    def all_run(self) -> bool:
+        """Whether it is known which tasks there are, and all of them process."""
+        return self.known and self.running >= self.total
 
 
 @dataclass(frozen=True)
@@ -105,6 +120,25 @@ class Observed:
     tasks: Tasks = Tasks()
     informed: bool = True
     """Whether the coordinator has been there for long enough that every live worker has reported."""
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """Who owns each task in Kafka, as far as is known."""
+
+    @property
+    def working(self) -> tuple[Pod, ...]:
+        """The pods that are ready and whose workers the coordinator hears, as far as it is informed."""
+        return tuple(pod for pod in self.pods if pod.ready and self.hears(pod))
+
+    @property
+    def reported(self) -> bool:
+        """Whether every worker that is ready has said what it does, or had the time to."""
+        workers = (self.workers.get(pod.name) for pod in self.pods if pod.ready)
+        # One that an earlier coordinator wrote down counts as alive until it is heard, and says then what it runs.
+        return self.informed or all(each is not None and (each.revision or not each.alive) for each in workers)
+
+    def hears(self, pod: Pod) -> bool:
+        """Whether the coordinator hears the worker of a pod, or cannot know yet."""
+        worker = self.workers.get(pod.name)
+        return worker.alive if worker is not None else not self.informed
 
 
 def ordinal_of(name: str) -> int:
@@ -126,6 +160,8 @@ def _pod(raw: Mapping[str, Any]) -> Pod:
         each.get("type") == "PodScheduled" and each.get("status") == "False" for each in status.get("conditions", ())
     )
     name = metadata["name"]
+    running = [each for each in containers if (each.get("state") or {}).get("running") is not None]
+    images = {each["name"]: each.get("image", "") for each in raw.get("spec", {}).get("containers", ())}
     return Pod(
         name=name,
         ordinal=ordinal_of(name),
@@ -140,6 +176,9 @@ def _pod(raw: Mapping[str, Any]) -> Pod:
         and all(
             (each.get("state", {}).get("waiting") or {}).get("reason") == "ContainerCreating" for each in containers
         ),
+        image=next((images.get(each.get("name", ""), "") for each in running), ""),
+        node=raw.get("spec", {}).get("nodeName", ""),
+        stands=bool(running) and all(each.get("ready") for each in running),
     )
 
 
@@ -180,14 +219,16 @@ def _worker(member: Member, owned: Mapping[str, int], planned: Mapping[str, int]
         refused=refused,
         problem=None if trouble is None else problems.of_worker(member.worker, trouble.reason, trouble.message),
         credentials_changed=member.alive and member.credentials_changed,
+        incarnation=member.incarnation,
     )
 
 
-def tasks_of(view: View | None, standby_replicas: int, acceptable_lag: int) -> Tasks:
+def tasks_of(view: View | None, replicas: int, standby_replicas: int, acceptable_lag: int) -> Tasks:
     """The tasks, counted.
 
     Args:
         view: of the coordinator, None when it does not serve the application.
+        replicas: wanted.
         standby_replicas: wanted of each stateful task.
         acceptable_lag: in records.
     """
@@ -208,6 +249,6 @@ def tasks_of(view: View | None, standby_replicas: int, acceptable_lag: int) -> T
             standbys += 1
             report = reports.get(holder, {}).get(task)
             caught_up += report is not None and report.lag is not None and report.lag <= acceptable_lag
-    placeable = sum(member.alive and not member.draining for member in view.members)
-    wanted = stateful * max(min(standby_replicas, placeable - 1), 0)
-    return Tasks(True, total, len(running), standbys, caught_up, view.topology.hash, wanted)
+    wanted = stateful * standby_replicas
+    placeable = stateful * max(min(standby_replicas, replicas - 1), 0)
+    return Tasks(True, total, len(running), standbys, caught_up, view.topology.hash, wanted, placeable)

@@ -49,6 +49,8 @@ class Pass:
     taken: Problem | None = None
     """Its applicationId is another StreamApp's."""
     again: timedelta | None = None
+    events: list[tuple[str, str, str]] = field(default_factory=list)
+    """What was seen and is to be told: type, reason, sentence."""
 
     @property
     def name(self) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
-__all__ = ("Problem", "cleanup_problem", "mount_problem", "of_pod", "of_worker")
+from millpond_operator.kubernetes import shortened
+
+__all__ = ("Problem", "cleanup_problem", "mount_problem", "of_pod", "of_worker", "silence")
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
 _CONTAINER = frozenset({"CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"})
-_LONGEST = 1_000
 
 #: Reasons by the class of the error that ended the worker, with what to do when its sentence does not say so.
 _BY_ERROR = {
@@ -29,8 +31,23 @@ _BY_ERROR = {
 }
 #: The environment's fault rather than the revision's: another revision would fare no better.
 _NOT_THE_REVISIONS = frozenset(
-    {"ApplicationIdTaken", "BrokerUnreachable", "PartitionsUnread", "Unschedulable", "VolumeNotExpandable"}
+    {
+        "ApplicationIdTaken",
+        "BrokerUnreachable",
+        "PartitionsUnread",
+        "Unschedulable",
+        "VolumeNotExpandable",
+        "WorkerSilent",
+    }
 )
+#: What may pass by itself is told once it has lasted so long: a volume is bound at the second try, a restart ends a crash.
+_PASSES_IN = timedelta(seconds=10)
+#: A worker that is silent was waited for already.
+_SILENCE_PASSES_IN = timedelta(seconds=4)
+
+
+_AFTER_MOUNTING = frozenset({"Pulling", "Pulled", "Created", "Started"})
+"""Reasons of events about what a kubelet does once all volumes are mounted."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +58,13 @@ class Problem:
     message: str
     settled: bool = False
     """Whether it will not go away by waiting a little."""
+
+    @property
+    def patience(self) -> timedelta:
+        """How long it has to last before it is told."""
+        if self.settled:
+            return timedelta(0)
+        return _SILENCE_PASSES_IN if self.reason == "WorkerSilent" else _PASSES_IN
 
     @property
     def blames_revision(self) -> bool:
@@ -58,13 +82,21 @@ def of_pod(pod: Mapping[str, Any]) -> Problem | None:
             return found
     for condition in status.get("conditions", ()):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            if condition.get("reason") == "SchedulerError":
+                return Problem(
+                    "Unschedulable",
+                    f"The scheduler cannot bind pod {name} to a node: {shortened(condition.get('message', ''))}. See the pod's "
+                    "events.",
+                )
             return Problem(
                 "Unschedulable",
-                f"Pod {name} fits on no node: {_short(condition.get('message', ''))}. Change spec.resources, spec.pod "
+                f"Pod {name} fits on no node: {shortened(condition.get('message', ''))}. Change spec.resources, spec.pod "
                 "or the cluster.",
             )
     if status.get("phase") == "Failed":
-        return Problem("PodFailed", f"Pod {name} failed: {_short(status.get('message') or status.get('reason', ''))}.")
+        return Problem(
+            "PodFailed", f"Pod {name} failed: {shortened(status.get('message') or status.get('reason', ''))}."
+        )
     return None
 
 
@@ -77,21 +109,44 @@ def of_worker(name: str, reason: str, message: str) -> Problem:
         message: its sentence.
     """
     known, cure = _BY_ERROR.get(reason, ("WorkerWaits", ""))
-    return Problem(known, f"Worker {name} waits: {_short(message)} {cure}".rstrip())
+    return Problem(known, f"Worker {name} waits: {shortened(message)} {cure}".rstrip())
+
+
+def silence(name: str, node: str, session_timeout: str) -> Problem:
+    """Return the problem of a worker that sends no heartbeats although its container runs.
+
+    Args:
+        name: of the worker.
+        node: that its pod is on.
+        session_timeout: of the StreamApp, as it is written there.
+    """
+    return Problem(
+        "WorkerSilent",
+        f"Worker {name} has sent no heartbeat for longer than spec.sessionTimeout ({session_timeout}), and other workers run its "
+        f"tasks: see node {node}, and that the pod reaches the operator.",
+    )
 
 
 def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Problem | None:
-    """Why the volumes of a pod cannot be mounted, by the events about it: nothing else tells."""
+    """Why the volumes of a pod cannot be mounted, by the events about it: nothing else tells.
+
+    Args:
+        pod: whose containers are not made.
+        events: about it, all that there are.
+    """
     name = pod["metadata"]["name"]
+    events = [event for event in events if event.get("involvedObject", {}).get("uid") == pod["metadata"]["uid"]]
+    if any(event.get("reason") in _AFTER_MOUNTING for event in events):
+        return None  # it could not be at first, and then it could
     for event in events:
         message = event.get("message", "")
-        if event.get("reason") != "FailedMount" or event.get("involvedObject", {}).get("uid") != pod["metadata"]["uid"]:
+        if event.get("reason") != "FailedMount":
             continue
         if 'secret "' in message and "not found" in message:
             return _missing("Secret", message, pod)
         if 'configmap "' in message and "not found" in message:
             return _missing("ConfigMap", message, pod)
-        return Problem("VolumeNotMountable", f"A volume of pod {name} cannot be mounted: {_short(message)}.")
+        return Problem("VolumeNotMountable", f"A volume of pod {name} cannot be mounted: {shortened(message)}.")
     return None
 
 
@@ -132,7 +187,7 @@ def _of_container(pod: str, container: Mapping[str, Any], whole: Mapping[str, An
     if reason in _IMAGE:
         return Problem(
             "ImageNotPullable",
-            f"The image '{container.get('image') or _image_of(whole)}' cannot be pulled ({_short(message) or reason}): correct "
+            f"The image '{container.get('image') or _image_of(whole)}' cannot be pulled ({shortened(message) or reason}): correct "
             "spec.image, or name the registry's credentials in spec.imagePullSecrets.",
             settled=reason != "ErrImagePull",
         )
@@ -141,7 +196,7 @@ def _of_container(pod: str, container: Mapping[str, Any], whole: Mapping[str, An
     if reason in _CONTAINER:
         return Problem(
             "ContainerCannotStart",
-            f"The container of pod {pod} cannot start ({_short(message) or reason}): the image has to have millpond on its "
+            f"The container of pod {pod} cannot start ({shortened(message) or reason}): the image has to have millpond on its "
             "PATH; build it from the worker's image.",
             settled=True,
         )
@@ -167,7 +222,7 @@ def _ended(pod: str, who: str, ended: Mapping[str, Any], *, settled: bool) -> Pr
     if told is not None:
         error, sentence = told
         reason, cure = _BY_ERROR.get(error, ("WorkerFailed", ""))
-        return Problem(reason, f"{who} failed: {_short(sentence)} {cure}".rstrip(), settled)
+        return Problem(reason, f"{who} failed: {shortened(sentence)} {cure}".rstrip(), settled)
     if ended.get("reason") == "OOMKilled":
         return Problem(
             "OutOfMemory",
@@ -175,7 +230,7 @@ def _ended(pod: str, who: str, ended: Mapping[str, Any], *, settled: bool) -> Pr
             "spec.config.",
             settled,
         )
-    last = _short((ended.get("message") or "").strip().rpartition("\n")[2]) or ended.get("reason", "")
+    last = shortened((ended.get("message") or "").strip().rpartition("\n")[2]) or ended.get("reason", "")
     how = f"status {ended.get('exitCode')}" if not ended.get("signal") else f"signal {ended['signal']}"
     return Problem("WorkerFailed", f"{who} ended with {how}: {last}. See kubectl logs --previous {pod}.", settled)
 
@@ -208,11 +263,11 @@ def _unconfigurable(pod: str, message: str, whole: Mapping[str, Any]) -> Problem
         if f"in {kind.lower()} " in message.lower():
             return Problem(
                 f"{kind}Missing",
-                f"Pod {pod} waits: {_short(message)}. Add the key, or correct it in the StreamApp.",
+                f"Pod {pod} waits: {shortened(message)}. Add the key, or correct it in the StreamApp.",
             )
     return Problem(
         "ContainerCannotStart",
-        f"The container of pod {pod} cannot be made: {_short(message)}. Correct the StreamApp.",
+        f"The container of pod {pod} cannot be made: {shortened(message)}. Correct the StreamApp.",
         settled=True,
     )
 
@@ -220,8 +275,3 @@ def _unconfigurable(pod: str, message: str, whole: Mapping[str, Any]) -> Problem
 def _image_of(pod: Mapping[str, Any]) -> str:
     containers = pod.get("spec", {}).get("containers", ())
     return str(containers[0].get("image", "")) if containers else ""
-
-
-def _short(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]}…"

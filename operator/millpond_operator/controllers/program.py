@@ -10,16 +10,19 @@ import secrets
 import signal
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from millpond.errors import MillpondError
 from millpond.protocol import clock
+from millpond_operator.coordinator import Limits
 from millpond_operator.kubernetes import Cache, Client, Connection, LeadershipLost, kinds
 from millpond_operator.kubernetes.lease import Lease, LeaseOptions
 from millpond_operator.kubernetes.watching import Watching, WatchOptions
 from millpond_operator.resources import Surroundings
 
 from . import endpoints
+from .beside import Beside, Run, own_thread
 from .hosting import Hosting
 from .liveness import HealthServer, stuck
 from .metrics import OperatorMetrics
@@ -29,6 +32,7 @@ from .reconciler import Reconciler
 from .settings import Settings
 from .tokens import REVIEW_TIMEOUT
 from .trust import Trust
+from .unverified import claims_of
 
 __all__ = ("operate",)
 
@@ -47,12 +51,13 @@ class Stopped(Exception):
     """Somebody asked the process to end."""
 
 
-async def operate(settings: Settings, stopped: asyncio.Event | None = None) -> None:
+async def operate(settings: Settings, stopped: asyncio.Event | None = None, lease_beside: Beside = own_thread) -> None:
     """Run until SIGTERM or SIGINT.
 
     Args:
         settings: how.
         stopped: ends it when it is set, in place of signals.
+        lease_beside: where the lease is renewed.
 
     Raises:
         LeadershipLost: another operator leads now, or may; the process should end and start anew.
@@ -62,7 +67,10 @@ async def operate(settings: Settings, stopped: asyncio.Event | None = None) -> N
     settings = settings.within(connection.namespace)
     metrics = OperatorMetrics()
     timeout = settings.request_timeout
-    async with Client(connection, metrics=metrics, timeout=timeout) as client:
+    async with lease_beside() as run, AsyncExitStack() as stack:
+        client = Client(connection, metrics=metrics, timeout=timeout)
+        await run(client.__aenter__())
+        stack.push_async_callback(lambda: run(client.__aexit__(None, None, None)))
         lease = Lease(
             client,
             settings.namespace,
@@ -71,7 +79,7 @@ async def operate(settings: Settings, stopped: asyncio.Event | None = None) -> N
             options=LeaseOptions(settings.lease_duration, settings.lease_renew_deadline, settings.lease_retry_period),
             on_change=lambda leads: metrics.leads(settings.lease_name, now=leads),
         )
-        operator = _Operator(settings, connection, metrics, lease)
+        operator = _Operator(settings, connection, metrics, lease, run)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_until_stopped(stopped or _signals()), name="signals")
@@ -81,12 +89,15 @@ async def operate(settings: Settings, stopped: asyncio.Event | None = None) -> N
         except* (MillpondError, OSError) as errors:
             raise _first(errors) from errors
         finally:
-            await lease.release()
+            await run(lease.release())
 
 
 class _Operator:
-    def __init__(self, settings: Settings, connection: Connection, metrics: OperatorMetrics, lease: Lease) -> None:
+    def __init__(
+        self, settings: Settings, connection: Connection, metrics: OperatorMetrics, lease: Lease, beside: Run
+    ) -> None:
         self._settings = settings
+        self._beside = beside
         self._connection = connection
         self._metrics = metrics
         self._lease = lease
@@ -105,10 +116,10 @@ class _Operator:
         await self._health.start(settings.http_host or "0.0.0.0", settings.http_port)  # noqa: S104 - probes and scrapes come from anywhere
         log.info("/healthz, /readyz and /metrics are at port %d.", self._health.port)
         try:
-            await self._lease.acquire()
+            await self._beside(self._lease.acquire())
             self._leading_since = clock.monotonic()
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._lease.hold(), name="lease")
+                group.create_task(self._beside(self._lease.hold()), name="lease")
                 group.create_task(self._lead(), name="leading")
         finally:
             await self._health.stop()
@@ -128,6 +139,7 @@ class _Operator:
                 options=WatchOptions(settings.resync_interval, settings.watch_patience),
             )
             self._health.also_alive(watching.trouble)
+            self._health.also_ready(watching.unserved)
             trust = Trust(
                 client,
                 settings.namespace,
@@ -163,6 +175,8 @@ class _Operator:
             self._lease.epoch,
             lambda namespace, name: self._queue.add_after((namespace, name), _COALESCE),
             reviews,
+            issuer=_issuer(self._connection),
+            limits=Limits(connections=self._settings.coordinator_connections),
         )
         self._metrics.add(hosting.coordinator.metrics)
         await hosting.start("0.0.0.0", self._settings.coordinator_port, context)  # noqa: S104 - workers come from anywhere; they show a token
@@ -217,6 +231,12 @@ class _Operator:
         if self._leading_since is not None and not self._synced:
             return "This operator leads, and has not seen everything yet."
         return None
+
+
+def _issuer(connection: Connection) -> str:
+    """Who signed the operator's own token: the same one signs those of workers. "" where it has none."""
+    claims = claims_of(connection.bearer() or "")
+    return "" if claims is None else claims.iss
 
 
 def _hosts(host: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ when there is nothing to change.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -41,12 +42,12 @@ from millpond_operator.resources import (
 
 from .applying import Applier, NameTaken
 from .claims import Claims, Rival
-from .conditions import Story, conditions, first_problem
+from .conditions import Story, conditions, problems
 from .debounce import Debounce
 from .events import EventRecorder
 from .hosting import Hosting
 from .looking import Looker
-from .observation import ordinal_of
+from .observation import Observed, ordinal_of
 from .passes import Key, Memory, Pass
 from .problems import Problem, cleanup_problem
 from .reporting import Reporter, changed
@@ -58,7 +59,7 @@ __all__ = ("Reconciler",)
 log = logging.getLogger(__name__)
 
 #: What lasts no longer than this is a task that moves, and no state worth writing down.
-_SETTLES_IN = timedelta(seconds=5)
+_SETTLES_IN = timedelta(seconds=3)
 #: How often to look whether a name is free that is somebody else's, for now or until a person does something.
 _LEAVES_IN, _FREE_IN = timedelta(seconds=1), timedelta(seconds=5)
 #: How often to see whether volumes can grow after all.
@@ -95,7 +96,7 @@ class Reconciler:
         self._events = EventRecorder(client, instance)
         self._claims = Claims(enqueue)
         self._primed = False
-        self._debounce = Debounce(_SETTLES_IN)
+        self._debounce = Debounce()
         self._clock = clock
         self._looker = Looker(client, cache, hosting)
         self._reporter = Reporter(client, cache, self._events, surroundings.leader_epoch)
@@ -161,7 +162,7 @@ class Reconciler:
             except NameTaken as error:
                 await self._await_name(work, error)
                 return
-            self._lasting(work, f"{work.name} name", condition=False)
+            self._lasting(work, f"{work.name} name", _SETTLES_IN, condition=False)
         if app.spec.suspended and work.status.phase == Phase.SUSPENDED and not app.deleting:
             # When it goes on, those that come back wait for each other, as with any coordinator that has just begun.
             await self._hosting.forget(app.namespace, app.name)
@@ -178,7 +179,7 @@ class Reconciler:
         if decision.again is not None:
             work.come_again(decision.again)
         await self._write_down(work, decision)
-        for event in decision.events:
+        for event in (*work.events, *decision.events):
             await self._events.record(app, *event)
         try:
             self._hosting.admit(app, decision.pinned, claim)  # what it goes by is written down
@@ -190,6 +191,9 @@ class Reconciler:
             work.memory.rejected = _rejected(error)
             await self._reporter.refuse(work, _rejected(error))
             raise
+        finally:
+            for event in self._applier.drift.told(app):
+                await self._events.record(app, *event)
         work.memory.rejected = None
 
     async def _served(self, work: Pass) -> None:
@@ -204,11 +208,11 @@ class Reconciler:
             await self._hosting.serve(work.app, pinned=pinned_by(status), claim=claim)
         except StoreError as error:
             memory.served_since = None
-            if self._lasting(work, f"{work.name} serving", condition=True):
+            if self._lasting(work, f"{work.name} serving", _SETTLES_IN, condition=True):
                 told = changed(status, work, ConditionType.READY, "False", "NotServed", str(error))
                 await self._reporter.save(work, told)
             raise
-        self._lasting(work, f"{work.name} serving", condition=False)
+        self._lasting(work, f"{work.name} serving", _SETTLES_IN, condition=False)
         memory.served_since = memory.served_since or work.now
 
     def _claim(self, work: Pass) -> KafkaClaim:
@@ -320,22 +324,25 @@ class Reconciler:
 
     async def _write_down(self, work: Pass, decision: Decision) -> None:
         """Bring the status up to date: what is about to be done, and what there is."""
-        app, observed = work.app, work.observed
-        problem = self._problem(work, decision)
-        tasks = observed.tasks
-        standing = self._lasting(work, f"{work.name} tasks", condition=not tasks.known or tasks.running < tasks.total)
-        lagging = self._lasting(work, f"{work.name} standbys", condition=tasks.caught_up < tasks.standbys_wanted)
+        app, observed, tasks = work.app, work.observed, work.observed.tasks
+        # Until the workers have reported to a new leader, nobody knows whether their tasks run: they did.
+        stands = observed.reported and not tasks.all_run
+        lags = observed.reported and tasks.caught_up < tasks.standbys_wanted
+        standing = self._lasting(work, f"{work.name} tasks", _SETTLES_IN, condition=stands)
         story = Story(
+            app.name,
             decision,
             observed,
             app.spec.replicas,
-            problem,
+            self._problem(work, decision),
             stuck=work.memory.rejected or work.taken,
             standing=standing,
-            lagging=lagging,
+            lagging=self._lasting(work, f"{work.name} standbys", _SETTLES_IN, condition=lags),
+            standby_replicas=app.spec.standby_replicas,
         )
-        ready = sum(pod.ready for pod in observed.pods)
-        running = tasks.running if standing or decision.phase is Phase.SUSPENDED else tasks.total
+        ready = len(observed.working)
+        holds = work.status.is_true(ConditionType.READY) and not standing and decision.phase is not Phase.SUSPENDED
+        running = tasks.total if holds else tasks.running
         status = msgspec.structs.replace(
             decision.status,
             phase=decision.phase.value,
@@ -343,19 +350,28 @@ class Reconciler:
             ready_replicas=ready,
             workers=f"{ready}/{app.spec.replicas}",
             tasks=f"{running}/{tasks.total}" if tasks.known else "",
-            image=self._image(work, decision),
+            image=_images(observed),
             conditions=conditions(story, work.status, app.generation, work.now),
         )
         await self._reporter.save(work, status)
 
     def _problem(self, work: Pass, decision: Decision) -> Problem | None:
-        problem = work.memory.rejected or work.taken or first_problem(work.observed) or work.memory.stunted
-        if work.app.deleting:
-            problem = self._cleanup_problem(work.app) or problem
+        lasting = self._lasting_problem(work)
         if decision.phase in {Phase.SUSPENDING, Phase.SUSPENDED}:
-            problem = None
-        lasting = self._lasting(work, f"{work.name} problem", condition=problem is not None)
-        return problem if problem is not None and (problem.settled or lasting) else None
+            return None
+        cleanup = self._cleanup_problem(work.app) if work.app.deleting else None
+        return cleanup or work.memory.rejected or work.taken or lasting or work.memory.stunted
+
+    def _lasting_problem(self, work: Pass) -> Problem | None:
+        """The first problem of a worker that will stay, or has lasted for longer than such a one may."""
+        found = problems(work.observed)
+        prefix = f"{work.name} problem "
+        names = {f"{prefix}{pod} {problem.reason}": problem for pod, problem in found}
+        self._debounce.forget(prefix, names)
+        lasting = [
+            problem for what, problem in names.items() if self._lasting(work, what, problem.patience, condition=True)
+        ]
+        return lasting[0] if lasting else None
 
     def _cleanup_problem(self, app: StreamApp) -> Problem | None:
         labels = (selector(app, "cleanup") | {APP_UID: app.uid}).items()
@@ -365,16 +381,11 @@ class Reconciler:
             [pod for pod in pods if labels <= (pod["metadata"].get("labels") or {}).items()],
         )
 
-    def _lasting(self, work: Pass, what: str, *, condition: bool) -> bool:
-        lasting, again = self._debounce.lasting(what, work.now, condition=condition)
+    def _lasting(self, work: Pass, what: str, patience: timedelta, *, condition: bool) -> bool:
+        lasting, again = self._debounce.lasting(what, work.now, patience, condition=condition)
         if again is not None:
             work.come_again(again)
         return lasting
-
-    def _image(self, work: Pass, decision: Decision) -> str:
-        if decision.revision == work.revision:
-            return work.app.spec.image
-        return work.status.image or work.app.spec.image
 
     async def _paused(self, work: Pass) -> None:
         """Somebody wants to be alone with the application: say so, and keep its coordinator going."""
@@ -387,7 +398,7 @@ class Reconciler:
     async def _await_name(self, work: Pass, error: NameTaken) -> None:
         """Nothing tells when a name is free that somebody else has."""
         work.come_again(_LEAVES_IN if error.leaving else _FREE_IN)
-        lasting = self._lasting(work, f"{work.name} name", condition=True)
+        lasting = self._lasting(work, f"{work.name} name", _SETTLES_IN, condition=True)
         if not error.leaving:
             await self._reporter.refuse(work, Problem("NameTaken", str(error), settled=True))
         elif lasting:
@@ -429,11 +440,17 @@ class Reconciler:
 
 
 def _rejected(error: ApiError) -> Problem:
-    return Problem(
-        "Rejected",
-        f"{error} Change the StreamApp, or what in the namespace forbids it (a quota, a policy).",
-        settled=True,
-    )
+    if isinstance(error, Forbidden):
+        cure = "Change what in the namespace forbids it (a quota, a policy, the operator's rights), or the StreamApp."
+    else:
+        cure = "Correct the field of the StreamApp that it is made of."
+    return Problem("Rejected", f"{error} {cure}", settled=True)
+
+
+def _images(observed: Observed) -> str:
+    """The images that workers run, that of the most first."""
+    count = Counter(pod.image for pod in observed.pods if pod.image and not pod.terminating)
+    return ", ".join(sorted(count, key=lambda image: (-count[image], image)))
 
 
 def _taken(app: StreamApp, rival: Rival) -> Problem:

@@ -10,7 +10,7 @@ from millpond_operator.resources import StreamApp, selector
 from .events import EventRecorder
 from .passes import Pass
 from .problems import Problem
-from .status import Condition, ConditionType, Phase, Status, timestamp
+from .status import ConditionType, Phase, Status, condition
 
 __all__ = ("Reporter", "changed")
 
@@ -66,15 +66,16 @@ class Reporter:
         work.status = status
 
     async def refuse(self, work: Pass, problem: Problem) -> None:
-        """The application cannot be made as it is."""
+        """The application cannot be made as it is: Degraded says why, once."""
         status = msgspec.structs.replace(work.status, phase=work.status.phase or Phase.PENDING.value)
-        for type, value in (
-            (ConditionType.READY, "False"),
-            (ConditionType.PROGRESSING, "False"),
-            (ConditionType.DEGRADED, "True"),
-            (ConditionType.STALLED, "True"),
+        elsewhere = "See the condition Degraded."
+        for type, value, message in (
+            (ConditionType.READY, "False", elsewhere),
+            (ConditionType.PROGRESSING, "False", elsewhere),
+            (ConditionType.DEGRADED, "True", problem.message),
+            (ConditionType.STALLED, "True", elsewhere),
         ):
-            status = changed(status, work, type, value, problem.reason, problem.message)
+            status = changed(status, work, type, value, problem.reason, message)
         await self.save(work, status)
 
     async def look_again(self, app: StreamApp) -> None:
@@ -106,12 +107,10 @@ class Reporter:
 
 def changed(before: Status, work: Pass, type: ConditionType, status: str, reason: str, message: str) -> Status:
     """The status with one condition changed."""
-    last = before.condition(type)
-    since = last.last_transition_time if last is not None and last.status == status else timestamp(work.now)
-    condition = Condition(type.value, status, reason, message, since, work.app.generation)
+    made = condition(type, status, reason, message, before, work.app.generation, work.now)
     others = tuple(each for each in before.conditions if each.type != type)
     order = list(ConditionType)
     return msgspec.structs.replace(
         before,
-        conditions=tuple(sorted((*others, condition), key=lambda each: order.index(ConditionType(each.type)))),
+        conditions=tuple(sorted((*others, made), key=lambda each: order.index(ConditionType(each.type)))),
     )

@@ -300,7 +300,9 @@ def _roll(state: _State, revision: str, *, rolling_back: bool) -> Decision:
         rollout = None
         state.settle(rollout=None)
     if not old and rollout is None and existing.revision == revision and state.status.current_revision == revision:
-        scaling = replicas > wanted.replicas or len(inside) < wanted.replicas
+        scaling = existing.replicas != wanted.replicas or bool(going)
+        if state.status.phase == Phase.SCALING:  # until those that came are ready; one that is lost later is not of it
+            scaling = scaling or sum(pod.ready for pod in inside) < wanted.replicas
         phase = Phase.SCALING if scaling else _steady(state)
         return state.decision(phase, revision, replicas, drain=going, again=_SOON if going else None)
     phase = (

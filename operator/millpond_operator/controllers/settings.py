@@ -47,6 +47,9 @@ class Settings:
     )
     coordinator_port: int = _setting(7070, "Where the coordinator listens.")
     coordinator_service_port: int = _setting(7070, "Port of the coordinator's Service, which workers are told.")
+    coordinator_connections: int = _setting(
+        4_000, "How many connections the coordinator takes; each worker has one or two, of 60 KiB each."
+    )
     http_host: str = _setting("", "Where /healthz, /readyz and /metrics are served; by default everywhere.")
     http_port: int = _setting(8081, "And at which port.")
     resync_interval: timedelta = _setting(timedelta(minutes=5), "How often everything is listed, whatever watches say.")
@@ -75,6 +78,7 @@ class Settings:
         for name, low in (
             ("coordinator_port", 0),
             ("coordinator_service_port", 1),
+            ("coordinator_connections", 1),
             ("http_port", 0),
             ("concurrency", 1),
         ):

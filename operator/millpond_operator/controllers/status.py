@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from millpond_operator.kubernetes import shortened
+
 __all__ = (
     "Condition",
     "ConditionType",
@@ -22,9 +24,14 @@ __all__ = (
     "Rollout",
     "Scaling",
     "Status",
+    "condition",
     "instant",
     "timestamp",
 )
+
+
+_LONGEST = 1_000
+"""Of a message: what somebody else wrote in it was cut before, so that the cure at its end stays."""
 
 
 class Phase(StrEnum):
@@ -158,6 +165,25 @@ class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         """Whether the condition of this type is True."""
         found = self.condition(type)
         return found is not None and found.status == "True"
+
+
+def condition(
+    type: ConditionType, status: str, reason: str, message: str, before: Status, generation: int, now: datetime
+) -> Condition:
+    """Return a condition with a message of bounded length, and since when it has had its status.
+
+    Args:
+        type: of the condition.
+        status: True, False or Unknown.
+        reason: one word.
+        message: a sentence or two.
+        before: the status so far.
+        generation: of the StreamApp.
+        now: the time of day.
+    """
+    last = before.condition(type)
+    since = last.last_transition_time if last is not None and last.status == status else timestamp(now)
+    return Condition(type.value, status, reason, shortened(message, _LONGEST), since, generation)
 
 
 def timestamp(now: datetime) -> str:

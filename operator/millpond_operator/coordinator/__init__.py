@@ -11,6 +11,7 @@ from .admission import Refused, Starting
 from .application import Application
 from .auth import Authenticator, Identity, TokenFile
 from .engine import Engine
+from .limits import Limits
 from .options import EngineOptions, KafkaClaim
 from .server import Coordinator
 from .store import AssignmentStore, FileStore, StoreError
@@ -25,6 +26,7 @@ __all__ = (
     "FileStore",
     "Identity",
     "KafkaClaim",
+    "Limits",
     "Refused",
     "Starting",
     "StoreError",

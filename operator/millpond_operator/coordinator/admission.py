@@ -10,7 +10,7 @@ from millpond.protocol import Heartbeat, Refusal, RefusalCode, TopologySummary, 
 from . import refusals
 from .members import Membership
 from .options import MOST_TASKS, KafkaClaim
-from .topologies import differences
+from .topologies import differences, united
 
 __all__ = ("Admission", "Refused", "Starting")
 
@@ -117,6 +117,10 @@ class Admission:
             return refusals.not_the_pinned(heartbeat, self.pinned, ours)
         if ours is not None and heartbeat.topology_hash == ours.hash and (theirs is None or theirs == ours):
             return None
+        both = united(ours, theirs) if ours is not None and theirs is not None else None
+        if both is not None:
+            too_many = self._too_many(both)
+            return refusals.too_many_tasks(heartbeat.worker, _tasks(both), self.most_tasks) if too_many else None
         if ours is None and theirs is None:
             return None  # the answer asks for it
         others = [each.id for each in members.values() if each.alive and each.id != heartbeat.worker]
@@ -125,6 +129,19 @@ class Admission:
         if self._too_many(theirs):
             return refusals.too_many_tasks(heartbeat.worker, _tasks(theirs), self.most_tasks)
         return None
+
+    def agreed(
+        self, heartbeat: Heartbeat, ours: TopologySummary | None, members: Mapping[str, Membership]
+    ) -> TopologySummary | None:
+        """The application's topology now that this heartbeat was let in; None when it does not say what it runs."""
+        theirs = heartbeat.topology
+        if theirs is None or ours is None:
+            return theirs
+        member = members.get(heartbeat.worker)
+        starts = member is None or member.incarnation != heartbeat.incarnation
+        if starts and not any(each.alive and each.id != heartbeat.worker for each in members.values()):
+            return theirs  # nobody has looked at the topics later than a worker that starts
+        return united(ours, theirs) or theirs
 
     def refuses(self, heartbeat: Heartbeat, refusal: Refusal, ours: TopologySummary | None, now_ms: int) -> None:
         """Remember a refusal, if it is one that stands."""

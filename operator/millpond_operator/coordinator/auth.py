@@ -42,11 +42,12 @@ class Identity:
 class Authenticator(Protocol):
     """Turns a token into an identity."""
 
-    async def __call__(self, token: str | None) -> Identity | None:
+    async def __call__(self, token: str | None, peer: str = "") -> Identity | None:
         """Whose token it is.
 
         Args:
             token: what came behind `Authorization: Bearer`; None when nothing came.
+            peer: the address that it came from.
 
         Returns:
             None when it is nobody's.
@@ -72,7 +73,7 @@ class TokenFile:
         self._stamp = self._stamp_of()
         self._identities = self._read()
 
-    async def __call__(self, token: str | None) -> Identity | None:
+    async def __call__(self, token: str | None, peer: str = "") -> Identity | None:
         """Whose token it is; None when it is nobody's."""
         self._read_again()
         if not token:

@@ -35,12 +35,12 @@ from . import refusals
 from .admission import Admission, Refused, Starting
 from .gathering import Gathering
 from .members import Membership, News, Orders, usable_members, without_brokers
-from .options import MOST_TASKS, EngineOptions, KafkaClaim
+from .options import EngineOptions, KafkaClaim
 from .ownership import Ownership
 from .planning import Job, Leaving, Plan, only
 from .record import members_of, placement_of, view_of
 from .sessions import TICK_MS, Sessions
-from .topologies import tasks_of
+from .topologies import change, only_known, tasks_of, united
 
 __all__ = ("TICK_MS", "Engine")
 
@@ -48,6 +48,8 @@ __all__ = ("TICK_MS", "Engine")
 _STALL_TOLD_MS = 1_000
 #: A worker that died and owns nothing is shown for so long.
 _REMEMBERED_MS = 3_600_000
+#: Tasks that workers hold and the topology has not: so many are named in the log.
+_MOST_UNKNOWN = 1_000
 #: So often a plan is made anew because workers came or went while it was made; then it counts with those who are left.
 _MOST_DISCARDS = 2
 
@@ -167,7 +169,8 @@ class Engine:
             self._admission.refuses(heartbeat, refusal, self.topology, now_ms)
             return refusal
         self._admission.left(heartbeat.worker)
-        self._adopt_topology(heartbeat.topology)
+        self._adopt_topology(self._admission.agreed(heartbeat, self.topology, self.members))
+        heartbeat = self._without_unknown(heartbeat)
         if member is None:
             member = self.members[heartbeat.worker] = Membership(heartbeat.worker, heartbeat.incarnation, now_ms)
             self.events.append(f"Worker {member.id} joined.")
@@ -500,19 +503,21 @@ class Engine:
         if topology is None or topology == ours:
             return
         if ours is not None:
-            self.events.append(f"Topology {topology.hash} takes the place of {ours.hash}, which nobody runs any more.")
+            self.events.append(change(ours, topology))
         self._use(topology)
 
     def _use(self, topology: TopologySummary) -> None:
         """From now on, these are the tasks."""
-        first = self.topology is None
-        self.topology = topology
+        ours, self.topology = self.topology, topology
         self._tasks = tasks_of(topology)
         self._names = {task: str(task) for task in self._tasks}
         self._ids = self._ownership.tasks = {text: task for task, text in self._names.items()}
-        if first:  # workers were heard of before, but not what they run
+        if ours is None:  # workers were heard of before, but not what they run
             for member in self.members.values():
                 self._learn(member, member.all_news(), first=True, back=False)
+        elif united(ours, topology) == topology:  # the same with more tasks
+            for member in self.members.values():
+                member.look_again()
         else:
             self._forget_tasks()
         self._membership_changed()
@@ -528,20 +533,21 @@ class Engine:
             member.forget_tasks()
 
     def _learn(self, member: Membership, news: News, *, first: bool, back: bool) -> None:
-        """Take in who owns what, and what a worker holds that there is not."""
+        """Take in who owns what."""
         if self._ownership.learn(member, news, first=first, back=back):
             self._grant_due = self._plan_due = True
             self._changes += 1
-        if news.copies and self._ids:
-            self._note_unknown(member)
 
-    def _note_unknown(self, member: Membership) -> None:
-        unknown = [text for text in member.tasks if text not in self._ids and (member.id, text) not in self._unknown]
-        if unknown and len(self._unknown) < MOST_TASKS:
-            self._unknown.update((member.id, text) for text in unknown)
+    def _without_unknown(self, heartbeat: Heartbeat) -> Heartbeat:
+        """A heartbeat without the tasks that the topology does not have: nobody keeps them, whatever a worker invents."""
+        worker, ids = heartbeat.worker, self._ids
+        unknown = [text for text in heartbeat.tasks if text not in ids and (worker, text) not in self._unknown]
+        if ids and unknown and len(self._unknown) < _MOST_UNKNOWN:
+            self._unknown.update((worker, text) for text in unknown[:_MOST_UNKNOWN])
             self.events.append(
-                f"Worker {member.id} holds {refusals.some(unknown)}, which the topology does not have; it is told to drop them."
+                f"Worker {worker} holds {refusals.some(unknown)}, which the topology does not have; it is told to drop them."
             )
+        return only_known(heartbeat, ids) if ids else heartbeat
 
     def _ended(self, member: Membership, how: str) -> None:
         self._gathering.ended(member.id)

@@ -165,13 +165,17 @@ class Membership:
 
     def all_news(self) -> News:
         """What its last heartbeat said, as if nothing had been known before."""
-        self._copies = self._on_disk = None
+        self.look_again()
         return News(
             claimed=self.claims,
             found={task: owner for task, (owner, _) in self._found.items()},
             placement=True,
             copies=True,
         )
+
+    def look_again(self) -> None:
+        """There are more tasks than before: it may have copies of them."""
+        self._copies = self._on_disk = None
 
     def forget_tasks(self) -> None:
         """Its tasks were those of another topology."""

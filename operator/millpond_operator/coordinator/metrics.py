@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -30,6 +30,8 @@ class CoordinatorMetrics(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)  # of its own: whoever has another one may register it there as well
         self._heartbeats: Counter[tuple[str, str, str]] = Counter()
+        self._refusals: Counter[str] = Counter()
+        self._connections: Sized = ()
 
     def heartbeat(self, namespace: str, application: str, outcome: str) -> None:
         """A heartbeat was answered: `ok`, or the code of its refusal.
@@ -37,6 +39,14 @@ class CoordinatorMetrics(Collector):
         Applications that nobody serves must be named "": their names are the sender's invention.
         """
         self._heartbeats[namespace, application, outcome] += 1
+
+    def refuse(self, reason: str) -> None:
+        """Something was not let in, or had to wait, whoever it was from."""
+        self._refusals[reason] += 1
+
+    def watch(self, connections: Sized) -> None:
+        """Expose how many connections there are."""
+        self._connections = connections
 
     def exposed(self) -> bytes:
         """All of them, as text."""
@@ -51,6 +61,12 @@ class CoordinatorMetrics(Collector):
         )
         for labels, count in self._heartbeats.items():
             heartbeats.add_metric([*_parts(labels[0]), *labels[1:]], count)
+        refusals = CounterMetricFamily(
+            f"{name}refusals", "What was not let in, or had to wait, by reason.", labels=["reason"]
+        )
+        for reason, count in self._refusals.items():
+            refusals.add_metric([reason], count)
+        connections = GaugeMetricFamily(f"{name}connections", "Open connections.", value=len(self._connections))
         members = GaugeMetricFamily(f"{name}members", "Workers, by state.", labels=[*_APPLICATION, "state"])
         tasks = GaugeMetricFamily(
             f"{name}tasks",
@@ -108,7 +124,7 @@ class CoordinatorMetrics(Collector):
             counters["plan_seconds"].add_metric(key, each.plan_seconds)
             counters["save_seconds"].add_metric(key, each.save_seconds)
             counters["save_failures"].add_metric(key, each.save_failures)
-        yield from (heartbeats, members, tasks, *gauges.values(), *counters.values())
+        yield from (heartbeats, refusals, connections, members, tasks, *gauges.values(), *counters.values())
 
 
 def _parts(namespace: str) -> tuple[str, str]:

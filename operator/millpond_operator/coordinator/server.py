@@ -28,9 +28,13 @@ from aiohttp import web
 from millpond.errors import MillpondError
 from millpond.protocol import PROTOCOL_VERSION, Refusal, RefusalCode, clock, decode_heartbeat, encode
 
+from .allowance import Allowance
 from .application import Application
 from .auth import Authenticator, Identity
+from .connections import Connections
 from .engine import Engine
+from .intake import Slow, TooLarge, read_body
+from .limits import MOST_BYTES, Limits, excess, most_bytes
 from .metrics import CoordinatorMetrics
 from .options import EngineOptions
 from .refusals import unsupported
@@ -55,8 +59,12 @@ _STATUS = {
     RefusalCode.NOT_LEADING: 503,
 }
 _JSON, _TEXT, _METRICS = "application/json", "text/plain", "text/plain; version=0.0.4; charset=utf-8"
-#: A heartbeat that names 100,000 tasks weighs less.
-_MOST_BYTES = 16 * 1024 * 1024
+#: So many bytes of a heartbeat cost as much as a request.
+_BYTES_PER_REQUEST = 32 * 1024
+#: So many connections are accepted in one turn of the event loop, since each costs a handshake; more wait in the kernel.
+_ACCEPTED_AT_ONCE, _BACKLOG = 8, 4096
+#: For so long the rest of a body that is refused is read, so that its sender sees why.
+_LINGERING_S = 0.5
 #: An application without a namespace, and one of a namespace.
 _PREFIXES = ("", "/namespaces/{namespace:[^/]+(?:/[^/]+)?}")
 _json = msgspec.json.Encoder()
@@ -91,6 +99,7 @@ class Coordinator:
             far tasks are have changed: once for many changes, and a few times a second at most.
         shows_metrics: whether `/metrics` is served, to everybody who can connect. False where the figures of several
             tenants are in it, and `metrics` is shown elsewhere.
+        limits: what one tenant may take; None where there is one tenant only.
 
     Attributes:
         id: of this start of the coordinator.
@@ -107,6 +116,7 @@ class Coordinator:
         on_superseded: Callable[[str, str], None] | None = None,
         on_change: Callable[[str, str], None] | None = None,
         shows_metrics: bool = True,
+        limits: Limits | None = None,
     ) -> None:
         self.id = id if id is not None else f"{int(clock.unix_time() * 1000):011x}-{secrets.token_hex(3)}"
         self.port = 0
@@ -118,7 +128,12 @@ class Coordinator:
         self._ticking: asyncio.Task[None] | None = None
         self.metrics = CoordinatorMetrics(lambda: sorted(self._applications.items()))
         self._shows_metrics = shows_metrics
+        self._limits = limits
+        self._requests = None if limits is None else Allowance(limits.requests_per_second, limits.requests_burst)
+        self._connections = Connections(limits, self.metrics.refuse)
+        self.metrics.watch(self._connections)
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.AbstractServer | None = None
 
     async def add(
         self,
@@ -170,7 +185,8 @@ class Coordinator:
         Raises:
             OSError: the address cannot be listened on.
         """
-        app = web.Application(client_max_size=_MOST_BYTES)
+        app = web.Application()
+        app.on_response_prepare.append(self._close_strangers)
         add = app.router
         for prefix in _PREFIXES:
             applications = f"{prefix}/v1/applications"
@@ -186,14 +202,25 @@ class Coordinator:
         if self._shows_metrics:
             add.add_get("/metrics", self._exposition)
         add.add_get("/healthz", self._health)
-        # A handler is cancelled when its connection breaks: that is how the end of a process shows first.
+        # A handler is cancelled when its connection breaks: that is how the end of a process shows first. No body is
+        # unpacked: a small one could become a large one.
         self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, keepalive_timeout=75, shutdown_timeout=1
-        )
+            app, access_log=None, handler_cancellation=True, keepalive_timeout=75, shutdown_timeout=1,
+            lingering_time=_LINGERING_S, auto_decompress=False,
+        )  # fmt: skip
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=ssl_context, backlog=4096, reuse_address=True)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        assert self._runner.server is not None
+        self._listening = await asyncio.get_running_loop().create_server(
+            self._connections.guarded(self._runner.server, ssl_context),
+            host,
+            port,
+            backlog=_ACCEPTED_AT_ONCE,
+            reuse_address=True,
+        )
+        for each in self._listening.sockets:
+            with each.dup() as listening:
+                listening.listen(_BACKLOG)
+        self.port = self._listening.sockets[0].getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         self.url = f"{'https' if ssl_context is not None else 'http'}://{shown}:{self.port}"
 
@@ -205,6 +232,9 @@ class Coordinator:
             self._ticking = None
         for namespace, application in list(self._applications):
             await self.remove(application, namespace)
+        self._connections.stop()
+        if self._listening is not None:
+            self._listening.close()
         if self._runner is not None:
             await self._runner.cleanup()
         self._runner, self.port, self.url = None, 0, ""
@@ -235,11 +265,17 @@ class Coordinator:
                 f"This token does not speak for worker '{worker}' of '{application}': use that worker's own.",
             )
         each = self._application(request)
-        raw = await request.read()
+        most = MOST_BYTES if self._limits is None else most_bytes(each.engine.topology)
+        cost = 1 + min(request.content_length or 0, most) / _BYTES_PER_REQUEST
+        await self._admit(request, (namespace, application, worker), cost)
+        raw = await self._body(request, most)
         try:
             heartbeat = decode_heartbeat(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _unreadable(each, worker, raw, error) from error
+        if self._limits is not None and (what := excess(heartbeat)) is not None:
+            self.metrics.refuse("heartbeat_fields")
+            raise _Refused(RefusalCode.BAD_REQUEST, f"A heartbeat of worker '{worker}' is refused: {what}.")
         if heartbeat.worker != worker or heartbeat.application != application:
             raise _Refused(
                 RefusalCode.BAD_REQUEST,
@@ -251,6 +287,45 @@ class Coordinator:
             raise _Refused(outcome.code, outcome.message)
         self.metrics.heartbeat(namespace, application, "ok")
         return web.Response(body=encode(outcome), content_type=_JSON)
+
+    async def _admit(self, request: web.Request, worker: tuple[str, ...], cost: float) -> None:
+        """Let a request of a worker go on, now or when the worker may make another one.
+
+        Raises:
+            _Refused: the worker has too many connections.
+        """
+        if self._requests is None:
+            return
+        if wait_s := self._requests.owe(worker, cost):
+            self.metrics.refuse("delayed")
+            await asyncio.sleep(wait_s)
+        if not self._connections.vouch(request.protocol, worker):
+            raise _Refused(
+                RefusalCode.BAD_REQUEST,
+                f"Worker '{worker[-1]}' has too many connections to this coordinator: close some.",
+                status=429,
+            )
+
+    async def _body(self, request: web.Request, most: int) -> bytes:
+        within = (self._limits or Limits()).body_timeout
+        try:
+            return await read_body(request, most, within)
+        except TooLarge as error:
+            self.metrics.refuse("body_size")
+            raise _Refused(
+                RefusalCode.BAD_REQUEST,
+                f"A heartbeat of this application has {most} bytes at most: report only tasks that its topology has.",
+                status=413,
+            ) from error
+        except Slow as error:
+            self.metrics.refuse("body_time")
+            message = f"A heartbeat did not arrive within {within.total_seconds():g} s: check the worker's network."
+            raise _Refused(RefusalCode.BAD_REQUEST, message, status=408) from error
+
+    async def _close_strangers(self, request: web.Request, response: web.StreamResponse) -> None:
+        """A connection that shows no valid token gets one answer."""
+        if not self._connections.known(request.protocol):
+            response.force_close()
 
     # People and tools.
 
@@ -309,9 +384,6 @@ class Coordinator:
                 return await handler(request)
             except _Refused as refused:
                 refusal, status = refused.refusal, refused.status
-            except web.HTTPRequestEntityTooLarge:
-                refusal = Refusal(RefusalCode.BAD_REQUEST, f"Heartbeats have {_MOST_BYTES} bytes at most.")
-                status = 413
             if request.path.endswith("/heartbeat"):
                 key = _namespace(request), request.match_info["application"]
                 self.metrics.heartbeat(*(key if key in self._applications else ("", "")), refusal.code.value)
@@ -331,8 +403,11 @@ class Coordinator:
             return None
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         try:
-            identity = await self._authenticator(token.strip() if scheme.lower() == "bearer" and token else None)
+            identity = await self._authenticator(
+                token.strip() if scheme.lower() == "bearer" and token else None, request.remote or ""
+            )
         except MillpondError as error:
+            self.metrics.refuse("unreviewed")
             raise web.HTTPServiceUnavailable(text=f"Whose token this is cannot be told now: {error}\n") from error
         if identity is None:
             raise _Refused(
@@ -345,6 +420,10 @@ class Coordinator:
         identity = await self._identity(request)
         if identity is not None and not identity.reaches(_namespace(request)):
             raise _Refused(RefusalCode.FORBIDDEN, "This token is for another namespace.")
+        if identity is not None:
+            await self._admit(
+                request, ("reader", identity.namespace or "", identity.application or "", identity.worker or ""), 1
+            )
         return identity
 
     async def _admin(self, request: web.Request) -> None:

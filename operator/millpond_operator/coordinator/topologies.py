@@ -1,15 +1,17 @@
-"""What tells two topologies apart, in words."""
+"""The tasks of a topology, and what tells two topologies apart, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 
-from millpond.protocol import SubtopologySummary, TopologySummary
+import msgspec
+
+from millpond.protocol import Heartbeat, SubtopologySummary, TopologySummary
 from millpond.topology import TaskId
 from millpond_operator.assignment import Task
 
-__all__ = ("differences", "tasks_of")
+__all__ = ("change", "differences", "only_known", "tasks_of", "united")
 
 #: Further differences say little more than that the topologies have nothing in common.
 _MOST_NAMED = 4
@@ -22,6 +24,47 @@ def tasks_of(topology: TopologySummary) -> dict[TaskId, Task]:
         for each in topology.subtopologies
         for task in (TaskId(each.id, partition) for partition in range(each.partitions))
     }
+
+
+def united(one: TopologySummary, other: TopologySummary) -> TopologySummary | None:
+    """Return the topology of an application whose workers run both; None when these may not run side by side.
+
+    They may where they differ in nothing but the number of tasks of sub-topologies that follow their inputs: workers notice new
+    partitions at different times, and the larger number is the newer one.
+    """
+    if one.hash != other.hash or len(one.subtopologies) != len(other.subtopologies):
+        return None
+    parts = []
+    for each, twin in zip(one.subtopologies, other.subtopologies, strict=True):
+        more = max(each, twin, key=lambda part: part.partitions)
+        if each != twin and not (each.follows_inputs and _counted_as(each, more) == _counted_as(twin, more)):
+            return None
+        parts.append(more)
+    return TopologySummary(one.hash, tuple(parts))
+
+
+def _counted_as(part: SubtopologySummary, other: SubtopologySummary) -> SubtopologySummary:
+    sources = dict.fromkeys(part.sources, other.partitions)
+    return msgspec.structs.replace(part, partitions=other.partitions, sources=sources)
+
+
+def change(ours: TopologySummary, new: TopologySummary) -> str:
+    """Say, in a sentence, what becomes of an application's topology."""
+    if ours.hash == new.hash:
+        return f"The partitions of inputs have changed: {differences(ours, new)}."
+    return f"Topology {new.hash} takes the place of {ours.hash}, which nobody runs any more."
+
+
+def only_known(heartbeat: Heartbeat, ids: Collection[str]) -> Heartbeat:
+    """A heartbeat without tasks whose ids are not among these."""
+    if all(text in ids for each in (heartbeat.tasks, heartbeat.on_disk, heartbeat.taken_over) for text in each):
+        return heartbeat
+    return msgspec.structs.replace(
+        heartbeat,
+        tasks={text: report for text, report in heartbeat.tasks.items() if text in ids},
+        on_disk={text: offset for text, offset in heartbeat.on_disk.items() if text in ids},
+        taken_over={text: owner for text, owner in heartbeat.taken_over.items() if text in ids},
+    )
 
 
 def differences(running: TopologySummary, other: TopologySummary) -> str:

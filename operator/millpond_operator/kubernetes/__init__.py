@@ -15,6 +15,7 @@ from .errors import (
     TooManyRequests,
     Unauthorized,
     Unavailable,
+    shortened,
 )
 from .kinds import Kind
 from .lease import Lease, LeaseOptions
@@ -43,5 +44,6 @@ __all__ = (
     "Unauthorized",
     "Unavailable",
     "key_of",
+    "shortened",
     "version_of",
 )

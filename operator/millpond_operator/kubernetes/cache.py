@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from .client import Object
-from .kinds import Kind
+from .client import FIELD_MANAGER, Object
+from .kinds import NETWORK_POLICY, POD_DISRUPTION_BUDGET, SERVICE, STATEFUL_SET, Kind
 
 __all__ = ("APP_LABEL", "Cache", "Key", "key_of", "version_of")
 
 APP_LABEL = "millpond.dev/app"
+#: Kinds of which it matters what others added to the `spec`.
+_GUARDED = frozenset({STATEFUL_SET, SERVICE, POD_DISRUPTION_BUDGET, NETWORK_POLICY})
 #: Deletions that are remembered per kind. What comes late comes within minutes.
 _MOST_TOMBSTONES = 10_000
 
@@ -71,12 +73,14 @@ class Cache:
         self._kinds: dict[Kind, _Kept] = {}
 
     def put(self, kind: Kind, object: Object) -> bool:
-        """Take in a state of an object, which becomes the cache's: its `metadata.managedFields` are dropped.
+        """Take in a state of an object, which becomes the cache's.
+
+        Of its `metadata.managedFields` only what others own of the `spec` is kept, of the kinds where that matters.
 
         Returns:
             Whether it is news: not what is known already, nor older, nor of an object that was deleted since.
         """
-        return self._put(self._of(kind), object)
+        return self._put(self._of(kind), _trimmed(kind, object))
 
     def gone(self, kind: Kind, which: Object | Key, resource_version: str | int | None = None) -> bool:
         """Take in that an object was deleted.
@@ -159,7 +163,7 @@ class Cache:
         news: list[Object] = []
         for item in items:
             listed.add(key_of(item))
-            if self._put(kept, item):
+            if self._put(kept, _trimmed(kind, item)):
                 news.append(item)
         return news + self.prune(kind, listed, version, namespace)
 
@@ -210,7 +214,6 @@ class Cache:
             return False
         kept.tombstones.pop(key, None)
         meta = object["metadata"]
-        meta.pop("managedFields", None)
         labels: Mapping[str, str] = meta.get("labels") or {}
         app = labels.get(APP_LABEL)
         if before is not None and before.app != app:
@@ -234,6 +237,23 @@ class Cache:
         del kept.entries[key]
         _unindex(kept, key, entry.app)
         return True
+
+
+def _trimmed(kind: Kind, object: Object) -> Object:
+    """The same object with no more of `metadata.managedFields` than is kept."""
+    meta = object["metadata"]
+    entries = meta.pop("managedFields", None)
+    if entries and kind in _GUARDED:
+        others = [
+            each | {"fieldsV1": {"f:spec": each["fieldsV1"]["f:spec"]}}
+            for each in entries
+            if (each.get("manager"), each.get("operation")) != (FIELD_MANAGER, "Apply")
+            and not each.get("subresource")
+            and "f:spec" in (each.get("fieldsV1") or {})
+        ]
+        if others:
+            meta["managedFields"] = others
+    return object
 
 
 def _unindex(kept: _Kept, key: Key, app: str | None) -> None:

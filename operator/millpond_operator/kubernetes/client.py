@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -23,6 +23,7 @@ from yarl import URL
 from millpond.protocol import clock
 
 from .connection import Connection
+from .discovery import document_of, names_in
 from .errors import Expired, NotFound, TooManyRequests, Unauthorized, Unavailable, error_of
 from .kinds import TOKEN_REVIEW, Kind
 
@@ -300,6 +301,24 @@ class Client:
         except NotFound:
             return None
         return answer if "deletionTimestamp" in answer.get("metadata", {}) else None
+
+    async def serves(self, kinds: Iterable[Kind]) -> frozenset[Kind]:
+        """Return those of some kinds that the API server serves now.
+
+        Raises:
+            ApiError: it cannot be asked, not even after a few tries.
+        """
+        by_document: dict[str, list[Kind]] = {}
+        for kind in kinds:
+            by_document.setdefault(document_of(kind), []).append(kind)
+        served: set[Kind] = set()
+        for path, asked in by_document.items():
+            try:
+                names = names_in(await self._read("discover", path))
+            except NotFound:
+                continue
+            served.update(kind for kind in asked if kind.plural in names)
+        return frozenset(served)
 
     async def review_token(self, token: str, audience: str) -> Object:
         """Ask the API server whose a token is.

@@ -19,6 +19,7 @@ __all__ = (
     "Unauthorized",
     "Unavailable",
     "error_of",
+    "shortened",
 )
 
 
@@ -112,8 +113,15 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     422: Invalid,
     429: TooManyRequests,
 }
-_MOST_CHARACTERS = 2048
+_MOST_CHARACTERS = 500
+"""Of what somebody else wrote, in one message of the operator's: an API server's sentence may have an object of 2 KB in it."""
 _status = msgspec.json.Decoder(_Status)
+
+
+def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
+    """Return a text in one line of at most so many characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= most else f"{flat[: most - 1]}…"
 
 
 def error_of(method: str, path: str, status: int, body: bytes, retry_after: str | None = None) -> ApiError:
@@ -129,14 +137,14 @@ def error_of(method: str, path: str, status: int, body: bytes, retry_after: str 
     try:
         said = _status.decode(body)
     except msgspec.MsgspecError:
-        said = _Status(message=body[:_MOST_CHARACTERS].decode("utf-8", "replace").strip())
+        said = _Status(message=body[: 4 * _MOST_CHARACTERS].decode("utf-8", "replace").strip())
     details = said.details or _Details()
     seconds = float(retry_after) if retry_after is not None and retry_after.isdigit() else details.retry_after_seconds
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else ApiError)
     if kind is Conflict and said.reason == "AlreadyExists":
         kind = AlreadyExists
     return kind(
-        f"The API server answered {method} {path} with {status}: {(said.message or said.reason)[:_MOST_CHARACTERS]}",
+        f"The API server answered {method} {path} with {status}: {shortened(said.message or said.reason)}",
         status,
         said.reason,
         seconds or None,

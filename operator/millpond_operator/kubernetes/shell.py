@@ -22,11 +22,13 @@ from millpond.protocol import clock
 from .cache import APP_LABEL
 from .client import Object
 from .connection import Connection
+from .discovery import Discovery
 from .kinds import Kind
 
-__all__ = ("DEAD", "Shell", "WatchError", "Watched")
+__all__ = ("DEAD", "UNSERVED", "Shell", "WatchError", "Watched")
 
 DEAD = "they deliver nothing"
+UNSERVED = "the API server does not serve all kinds"
 _PAGE = 500
 _IDLE_S = 0.2
 _CONNECT_TIMEOUT_S = 10.0
@@ -78,6 +80,7 @@ class Shell:
         self._inactivity = inactivity
         self._begun: dict[str, tuple[float, float]] = {}
         """When the last watch of each path began, and how long it had to wait before."""
+        self._discovery = Discovery(watched.kind for watched in watched)
         self._tasks: Collection[asyncio.Task[Any]] = ()
         self._sessions: list[aiohttp.ClientSession] = []
 
@@ -103,12 +106,20 @@ class Shell:
             )
 
     async def ended(self, dead: asyncio.Event) -> str:
-        """Wait until a task of kopf's ends, which they never should, or until the watches are said to be dead."""
+        """Wait until the watches do not work any more, and return why.
+
+        A task of kopf's ends, which none should; or the watches are said to be dead; or kopf found that a kind is not served,
+        and would not look for it again.
+        """
         waiter = asyncio.create_task(dead.wait(), name="dead-watch")
+        unserved = asyncio.create_task(self._discovery.lacking.wait(), name="unserved-kinds")
         try:
-            done, _ = await asyncio.wait({waiter, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({waiter, unserved, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiter.cancel()
+            unserved.cancel()
+        if unserved in done:
+            return UNSERVED
         for task in done - {waiter}:
             error = None if task.cancelled() else task.exception()
             return f"{task.get_name()}: {error!r}" if error is not None else f"{task.get_name()} ended"
@@ -155,6 +166,7 @@ class Shell:
             await self._pause(request.url.path)
         response = await handler(request)
         if not watches:
+            await self._discovery.heard(response)
             plural = request.url.name
             for watched in self._watched:
                 if watched.kind.plural == plural:

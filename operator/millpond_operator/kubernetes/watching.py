@@ -37,7 +37,7 @@ from .kinds import (
     STREAM_ASSIGNMENT,
     Kind,
 )
-from .shell import DEAD, Shell, Watched, WatchError
+from .shell import DEAD, UNSERVED, Shell, Watched, WatchError
 
 __all__ = ("WATCHED", "WatchError", "WatchOptions", "Watched", "Watching")
 
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 _DEATHS_ARE_TROUBLE = 2
 _LISTS_AGAIN_S = 10.0
+_LOOKS_FOR_KINDS_S = 1.0
 
 
 WATCHED: tuple[Watched, ...] = (
@@ -114,6 +115,7 @@ class Watching:
         self._dead = asyncio.Event()
         self._deaths = 0
         """How often in a row the watches delivered nothing."""
+        self._unserved: tuple[Kind, ...] = ()
         self._to_list: dict[Watched, None] = {}
         self._wake = asyncio.Event()
         self.synced = asyncio.Event()
@@ -126,6 +128,13 @@ class Watching:
         if self._deaths < _DEATHS_ARE_TROUBLE:
             return None
         return f"The watches deliver nothing, although they were begun anew {self._deaths - 1} times."
+
+    def unserved(self) -> str | None:
+        """Return which kinds the API server does not serve, so that nobody watches them; None when it serves all."""
+        if not self._unserved:
+            return None
+        kinds = ", ".join(f"{kind.plural}.{kind.group}" for kind in self._unserved)
+        return f"The API server does not serve {kinds}: apply the CustomResourceDefinitions of crds/ again."
 
     async def run(self) -> None:
         """List everything, then keep up with it until cancelled.
@@ -249,7 +258,7 @@ class Watching:
                 reason = await shell.ended(self._dead)
             finally:
                 await shell.stop(self._options.stop)
-            if clock.monotonic() - began > lives:
+            if await self._kinds_are_back() or reason == UNSERVED or clock.monotonic() - began > lives:
                 restarts = self._deaths = 0
             restarts += 1
             self._deaths = self._deaths + 1 if reason == DEAD else 0
@@ -258,6 +267,29 @@ class Watching:
             self.restarts += 1
             log.warning("The watches ended (%s); they are begun anew.", reason)
             await asyncio.sleep(min(0.2 * 2.0**restarts, 30.0) * random.uniform(0.5, 1.0))
+
+    async def _kinds_are_back(self) -> bool:
+        """Wait until the API server serves all kinds, and return whether it did not at first.
+
+        Definitions of custom resources may be deleted and applied again. kopf looks for kinds once, when it starts.
+        """
+        waited = False
+        while True:
+            try:
+                served = await self._client.serves(watched.kind for watched in self._watched)
+            except ApiError as error:
+                if not waited:
+                    return False  # kopf waits for an API server that is away
+                log.warning("The API server cannot be asked which kinds it serves; it is asked again: %s", error)
+            else:
+                before = self._unserved
+                self._unserved = tuple(watched.kind for watched in self._watched if watched.kind not in served)
+                if not self._unserved:
+                    return waited
+                if self._unserved != before:
+                    log.error("%s Nothing is reconciled until then.", self.unserved())
+            waited = True
+            await asyncio.sleep(_LOOKS_FOR_KINDS_S * random.uniform(0.5, 1.0))
 
     def _scopes(self, kind: Kind) -> Sequence[str | None]:
         return self._namespaces if self._namespaces and kind.namespaced else (None,)

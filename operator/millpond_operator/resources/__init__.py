@@ -10,6 +10,7 @@ What is wanted of one application, and what of it is to be applied:
             await client.apply(kind, finish(manifest, surroundings.leader_epoch))
 """
 
+from .additions import Additions, additions, strangers
 from .assignments import InvalidStreamAssignment, stream_assignment, view_of
 from .children import (
     children,
@@ -35,7 +36,7 @@ from .names import (
     Object,
     Surroundings,
 )
-from .pods import TOKEN_AUDIENCE, pod_template, revision_of
+from .pods import TOKEN_AUDIENCE, pod_template, revision_of, with_revision
 from .spec import StreamAppSpec
 from .streamapp import InvalidStreamApp, StreamApp, parse
 from .workloads import (
@@ -60,6 +61,7 @@ __all__ = (
     "RESTARTED_AT",
     "REVISION",
     "TOKEN_AUDIENCE",
+    "Additions",
     "Duration",
     "InvalidStreamApp",
     "InvalidStreamAssignment",
@@ -67,6 +69,7 @@ __all__ = (
     "StreamApp",
     "StreamAppSpec",
     "Surroundings",
+    "additions",
     "children",
     "claim_growth",
     "claim_of",
@@ -94,9 +97,11 @@ __all__ = (
     "service",
     "service_account",
     "stateful_set",
+    "strangers",
     "stream_assignment",
     "template_of",
     "view_of",
     "was_applied",
+    "with_revision",
     "within",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .environment import HTTP_PORT
+from .environment import HTTP_PORT, QUERY_PORT
 from .metadata import coordinator_config_name, metadata, selector
 from .names import Object, Surroundings
 from .streamapp import StreamApp
@@ -19,7 +19,9 @@ __all__ = (
 OPERATOR_LABELS = {"app.kubernetes.io/name": "millpond-operator"}
 """How the operator's own pods are known."""
 HTTP_ACCESS = "millpond.dev/http-access"
-"""Label of namespaces whose pods may reach all workers over HTTP, such as those that metrics are scraped from."""
+"""Label of namespaces whose pods may reach metrics and health of all workers, such as those that scrape them."""
+QUERY_ACCESS = "millpond.dev/query-access"
+"""Label of pods that may query applications of their own namespace, and of all if their namespace has the label too."""
 
 
 def children(app: StreamApp, surroundings: Surroundings) -> list[Object]:
@@ -63,7 +65,10 @@ def service(app: StreamApp) -> Object:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": selector(app),
-            "ports": [{"name": "http", "port": HTTP_PORT, "protocol": "TCP", "targetPort": "http"}],
+            "ports": [
+                {"name": "http", "port": HTTP_PORT, "protocol": "TCP", "targetPort": "http"},
+                {"name": "query", "port": QUERY_PORT, "protocol": "TCP", "targetPort": "query"},
+            ],
         },
     }
 
@@ -83,7 +88,8 @@ def pod_disruption_budget(app: StreamApp) -> Object:
 
 
 def network_policy(app: StreamApp, surroundings: Surroundings) -> Object:
-    """Workers are reached over HTTP from their own namespace, by the operator, and from namespaces labelled for it.
+    """Queries come from the application's own workers and from pods labelled for it; metrics and health are read from the
+    own namespace, by the operator, and from namespaces labelled for it.
 
     Where workers connect to is not restricted: brokers may be anywhere, and name each other's addresses themselves.
     """
@@ -92,6 +98,9 @@ def network_policy(app: StreamApp, surroundings: Surroundings) -> Object:
         "podSelector": {"matchLabels": dict(OPERATOR_LABELS)},
     }
     invited = {"namespaceSelector": {"matchLabels": {HTTP_ACCESS: "allowed"}}}
+    workers = {"podSelector": {"matchLabels": selector(app)}}
+    client = {"podSelector": {"matchLabels": {QUERY_ACCESS: "allowed"}}}
+    client_elsewhere = client | {"namespaceSelector": {"matchLabels": {QUERY_ACCESS: "allowed"}}}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -103,7 +112,11 @@ def network_policy(app: StreamApp, surroundings: Surroundings) -> Object:
                 {
                     "from": [{"podSelector": {}}, operator, invited],
                     "ports": [{"port": HTTP_PORT, "protocol": "TCP"}],
-                }
+                },
+                {
+                    "from": [workers, client, client_elsewhere],
+                    "ports": [{"port": QUERY_PORT, "protocol": "TCP"}],
+                },
             ],
         },
     }

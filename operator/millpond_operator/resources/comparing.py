@@ -31,6 +31,8 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 """Lists into which others may put more, by the fields that tell their items apart."""
 
 _SETS = frozenset({"finalizers"})
+_EXACT = frozenset({"labelSelector", "matchLabels", "namespaceSelector", "nodeSelector", "podSelector", "selector"})
+"""Objects that one more key makes another of: a Service that selects by it finds no pods."""
 _AMOUNTS = frozenset({"requests", "limits", "capacity", "sizeLimit"})
 """Where the API server writes amounts its own way: ``1024Mi`` as ``1Gi``."""
 
@@ -42,8 +44,8 @@ _SUFFIXES = {
     for suffix, factor in zip(names, (Decimal(1024) ** power, Decimal(1000) ** power), strict=True)
 } | {"m": Decimal("1e-3"), "u": Decimal("1e-6"), "n": Decimal("1e-9")}
 
-_EXACT = Context(prec=100)
-_EXACT.traps[Overflow] = False
+_PRECISE = Context(prec=100)
+_PRECISE.traps[Overflow] = False
 _MOST = Decimal(2**63 - 1)
 """The largest amount of the API server's."""
 
@@ -97,7 +99,7 @@ def amount(text: str | float) -> Decimal:
     try:
         if number.strip("+-")[:1].isalpha():  # NaN and the like
             raise ValueError
-        return _EXACT.multiply(Decimal(number), _SUFFIXES[written[len(number) :]])
+        return _PRECISE.multiply(Decimal(number), _SUFFIXES[written[len(number) :]])
     except (InvalidOperation, KeyError, ValueError):
         raise ValueError(f"'{text}' is no amount: write a number with a unit, such as 500m, 2, or 20Gi") from None
 
@@ -117,9 +119,13 @@ _OWN = frozenset({APPLIED, LEADER_EPOCH})
 def within(desired: Any, observed: Any, field: str = "", *, amounts: bool = False) -> bool:
     """Whether all of `desired` is in `observed`; `field` is the name of the field that both are the value of."""
     if isinstance(desired, Mapping):
-        return isinstance(observed, Mapping) and all(
-            key in observed and within(value, observed[key], key, amounts=amounts or key in _AMOUNTS)
-            for key, value in desired.items()
+        return (
+            isinstance(observed, Mapping)
+            and (field not in _EXACT or observed.keys() <= desired.keys())
+            and all(
+                key in observed and within(value, observed[key], key, amounts=amounts or key in _AMOUNTS)
+                for key, value in desired.items()
+            )
         )
     if isinstance(desired, Sequence) and not isinstance(desired, str):
         return (
@@ -153,4 +159,4 @@ def _equal_amounts(one: str | int, other: str | int) -> bool:
 
 def _rounded(amount: Decimal) -> Decimal:
     """As the API server keeps amounts: rounded up to thousandths, and no more than fits."""
-    return min(amount, _MOST).quantize(Decimal("1e-3"), ROUND_CEILING, _EXACT)
+    return min(amount, _MOST).quantize(Decimal("1e-3"), ROUND_CEILING, _PRECISE)

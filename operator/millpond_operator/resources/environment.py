@@ -14,12 +14,16 @@ __all__ = (
     "COORDINATOR_DIRECTORY",
     "CREDENTIALS_DIRECTORY",
     "HTTP_PORT",
+    "QUERY_PORT",
     "STATE_DIRECTORY",
     "cleanup_environment",
     "worker_environment",
 )
 
 HTTP_PORT = 8080
+"""Metrics and health."""
+QUERY_PORT = 8081
+"""Queries, of clients and of other workers."""
 STATE_DIRECTORY = "/var/lib/millpond"
 COORDINATOR_DIRECTORY = "/var/run/millpond"
 CREDENTIALS_DIRECTORY = "/etc/millpond/credentials"
@@ -39,6 +43,8 @@ _CLIENT = frozenset(
 )
 """What reaches Kafka as the application; the rest makes a worker."""
 
+_CERTIFICATE = "query.ssl.certificate.location"
+
 _RESERVE = timedelta(seconds=10)
 """Of the grace period, for what comes before and after the last commit."""
 
@@ -47,13 +53,15 @@ def worker_environment(app: StreamApp, surroundings: Surroundings) -> list[Objec
     """All variables of a worker, those that others refer to first."""
     grace = timedelta(seconds=app.spec.pod.termination_grace_period_seconds)
     here = f"{app.name}.{app.namespace}.svc"
+    scheme = "https" if _CERTIFICATE in (app.spec.config or {}) else "http"
     return [
         {"name": "MILLPOND_WORKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "MILLPOND_REVISION", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{REVISION}']"}}},
         *_client(app),
         _variable("MILLPOND_HTTP_HOST", "0.0.0.0"),  # noqa: S104 - a pod's address is not known beforehand
         _variable("MILLPOND_HTTP_PORT", str(HTTP_PORT)),
-        {"name": "MILLPOND_APPLICATION_SERVER", "value": f"http://$(MILLPOND_WORKER_ID).{here}:{HTTP_PORT}"},
+        _variable("MILLPOND_QUERY_PORT", str(QUERY_PORT)),
+        {"name": "MILLPOND_APPLICATION_SERVER", "value": f"{scheme}://$(MILLPOND_WORKER_ID).{here}:{QUERY_PORT}"},
         _variable(
             "MILLPOND_COORDINATOR_URL", f"{surroundings.coordinator_url_base}/namespaces/{app.namespace}/{app.name}"
         ),

@@ -11,6 +11,7 @@ from .environment import (
     COORDINATOR_DIRECTORY,
     CREDENTIALS_DIRECTORY,
     HTTP_PORT,
+    QUERY_PORT,
     STATE_DIRECTORY,
     cleanup_environment,
     worker_environment,
@@ -60,7 +61,10 @@ def pod_template(app: StreamApp, surroundings: Surroundings) -> Object:
         metadata["annotations"] = annotations
     container = _container(app, worker_environment(app, surroundings)) | {
         "command": ["millpond", "run", app.spec.topology],
-        "ports": [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],
+        "ports": [
+            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
+            {"name": "query", "containerPort": QUERY_PORT, "protocol": "TCP"},
+        ],
         # Importing an application and opening its state takes its time; from then on the loop has to turn.
         "startupProbe": _probe("/healthz", period=1, timeout=5, failures=300),
         "livenessProbe": _probe("/healthz", period=10, timeout=5, failures=6),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,6 +133,7 @@ class Kinds:
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str], dict[str, Kind]] = {}
         self._by_kind: dict[tuple[str, str], Kind] = {}
+        self._listeners: list[Callable[[Kind], None]] = []
         for kind in BUILT_IN:
             self.add(kind)
 
@@ -140,12 +142,18 @@ class Kinds:
         self._groups.setdefault((kind.group, kind.version), {})[kind.plural] = kind
         self._by_kind[kind.api_version, kind.kind] = kind
 
+    def listen(self, removed: Callable[[Kind], None]) -> None:
+        """Have somebody told of kinds that are not served any more."""
+        self._listeners.append(removed)
+
     def remove(self, kind: Kind) -> None:
         """Serve it no more."""
         self._groups.get((kind.group, kind.version), {}).pop(kind.plural, None)
         self._by_kind.pop((kind.api_version, kind.kind), None)
         if not self._groups.get((kind.group, kind.version), True):
             del self._groups[kind.group, kind.version]
+        for removed in self._listeners:
+            removed(kind)
 
     def at(self, group: str, version: str, plural: str) -> Kind | None:
         """The kind behind a path."""

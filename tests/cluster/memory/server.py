@@ -142,6 +142,7 @@ class MemoryApiServer:
         for role in roles():
             self.resources.create(cluster.kind("ClusterRole"), "", role, Options("kube-apiserver"))
         self._watches = Watches(self.store)
+        self.kinds.listen(self._watches.end_of)
         front = Front(self.store, self.kinds, self.resources, self._watches, self.tokens, self.access)
         self._runner = web.ServerRunner(
             web.Server(front, handler_cancellation=True, access_log=None), shutdown_timeout=0.1

@@ -131,6 +131,8 @@ class _Watch:
         self.fits = fits
         self.lines: list[bytes] = []
         self.news = asyncio.Event()
+        self.over = False
+        """Its kind is not served any more."""
 
     def see(self, change: Change, lines: dict[str, bytes]) -> None:
         entry = change.entry
@@ -180,6 +182,12 @@ class Watches:
         for watches in self._watches.values():
             for watch in watches:
                 watch.news.set()
+
+    def end_of(self, kind: Kind) -> None:
+        """End those of a kind that is not served any more, once they have told what there was."""
+        for watch in self._watches.get(kind, ()):
+            watch.over = True
+            watch.news.set()
 
     def _changed(self, change: Change) -> None:
         watches = self._watches.get(change.kind)
@@ -237,6 +245,8 @@ class Watches:
                     watch.news.clear()
                     yield b"".join(lines)
                     continue
+                if watch.over:
+                    return
                 now = loop.time()
                 if now >= end:
                     return

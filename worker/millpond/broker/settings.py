@@ -28,6 +28,8 @@ def server_properties(host: str, port: int, controller_port: int, data: Path) ->
         "log.dirs": str(data),
         # A misspelled topic should fail, as it does on a real cluster.
         "auto.create.topics.enable": "false",
+        # A replay has the timestamps of its day: by default the broker would delete what is older than a week while it is read.
+        "log.retention.ms": "-1",
         # There is one replica of everything, and each partition of an internal topic costs start-up time and files.
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "4",

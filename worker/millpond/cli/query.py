@@ -38,6 +38,8 @@ _COORDINATOR_TIMEOUT_S = 10.0
 @click.argument("store", required=False)
 @click.argument("key", required=False)
 @click.option("--url", "urls", metavar="URL", multiple=True, help="A worker, as http://host:port; may be repeated.")
+@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="With the token that workers want.")
+@click.option("--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="Certificates of workers to trust.")
 @click.option("--coordinator-url", metavar="URL", help="Instead of --url: ask the coordinator who the workers are.")
 @click.option("--application-id", metavar="NAME", help="With --coordinator-url: the application.")
 @click.option("--coordinator-token-file", type=click.Path(path_type=Path), metavar="FILE", help="With a bearer token.")
@@ -77,7 +79,8 @@ def command(session: Session, /, store: str | None, key: str | None, output: str
     millpond query --url http://localhost:8080 counts --low A --high C -n 10
     millpond query --url http://localhost:8080 delays JFK --from 2013-01-01 --to 2013-01-02
     """  # noqa: D301 - click's mark for lines that are not wrapped
-    transport = Transport(_urls(**{name: given.pop(name) for name in _FINDING}))
+    files = {name: given.pop(name) for name in ("token_file", "ca_file")}
+    transport = Transport(_urls(**{name: given.pop(name) for name in _FINDING}), **files)
     shown = _Json(session.out) if output == "json" else _Tables(session.out)
     try:
         timeout_s = duration_ms("--timeout", given["timeout"]) / 1000

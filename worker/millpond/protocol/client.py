@@ -79,7 +79,7 @@ class CoordinatorClient:
         url: base URL of the coordinator, `http://` or `https://`.
         base: the parts of a heartbeat that do not change: application, worker, incarnation, topology hash, address,
             tags, rack, revision.
-        topology: sent with heartbeats until one of them is answered, and when the coordinator asks for it. None for a
+        topology: sent with heartbeats until one of them is answered, and when the coordinator asks for it; see `adopt`. None for a
             client that only tells `once` in a while that the worker is about to start.
         token_file: a file with the bearer token. It is read for every heartbeat, because such tokens rotate.
         ca_file: certificates that may have signed the coordinator's, PEM; None for those of the system.
@@ -154,6 +154,7 @@ class CoordinatorClient:
         self._leader: tuple[int, str] = (0, "")  # term and start of the coordinator: the greatest seen leads
         self._session_ms = _SESSION_MS
         self._send_topology = True
+        self._told: TopologySummary | None = None
         self._troubles: set[str] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._urgent: asyncio.Event | None = None
@@ -194,6 +195,11 @@ class CoordinatorClient:
                 loop.call_soon_threadsafe(event.set)
             except RuntimeError:  # its loop was closed a moment ago: the worker ends
                 log.debug("an urgent report came after the client's end")
+
+    def adopt(self, topology: TopologySummary) -> None:
+        """The worker's topology has more tasks now; heartbeats carry it until one of them is answered."""
+        with self._lock:
+            self._topology = topology
 
     def news(self) -> Answer | None:
         """The newest answer, once; None until the next one comes.
@@ -292,6 +298,7 @@ class CoordinatorClient:
             if not self._take(outcome):
                 return pauses.after_trouble()
             self.session.answered(sent_at)
+            self._told = heartbeat.topology or self._told
         except _Failure as failure:
             self._failed(failure)
             return pauses.after_trouble()
@@ -314,7 +321,7 @@ class CoordinatorClient:
             return msgspec.structs.replace(
                 self._base,
                 sequence=self._sequence,
-                topology=self._topology if self._send_topology else None,
+                topology=self._topology if self._send_topology or self._told is not self._topology else None,
                 # The term that leads, even if nothing of it has been carried out: an earlier coordinator must learn of it.
                 epoch=max(self._epoch, Epoch(self._leader[0], 0)),
                 known_revision=known.revision if known else 0,

@@ -99,6 +99,8 @@ class SubtopologySummary(msgspec.Struct, frozen=True):
     """Names of its stores."""
     sources: dict[str, int] = {}
     """Real names of its source topics, a pattern as `/pattern/`, each with the number of tasks that read it."""
+    follows_inputs: bool = False
+    """Whether the number of its tasks is that of its inputs' partitions at any time: it has no store and reads no internal topic."""
 
 
 class TopologySummary(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
@@ -286,15 +287,23 @@ class Store(Generic[K, V]):
 class Client:
     """Asks the workers of an application. Safe for several threads; a `Rows` belongs to one."""
 
-    def __init__(self, *urls: str, timeout: timedelta = timedelta(seconds=10)) -> None:
+    def __init__(
+        self,
+        *urls: str,
+        timeout: timedelta = timedelta(seconds=10),
+        token_file: Path | None = None,
+        ca_file: Path | None = None,
+    ) -> None:
         """Args:
         urls: base URLs of one or more workers; any of them answers for all.
         timeout: how long a query waits for an owner, unless it says otherwise.
+        token_file: with the token that workers want, as in their `query.token.file`; read again when it changes.
+        ca_file: certificates (PEM) that may have signed those of workers; those of the system unless given.
 
         Raises:
-            ConfigError: there is no URL, or one is none.
+            ConfigError: there is no URL, one is none, or a file cannot be read.
         """
-        self._transport = Transport(urls)
+        self._transport = Transport(urls, token_file=token_file, ca_file=ca_file)
         self._timeout = timeout
 
     @overload

@@ -29,16 +29,23 @@ class FailureReason(enum.StrEnum):
     """The state is older than the query allows: behind its position, staleness or lag bound."""
     STORE_EXCEPTION = "STORE_EXCEPTION"
     """Reading the store failed."""
+    UNAUTHORIZED = "UNAUTHORIZED"
+    """The request shows no valid token."""
+    BUSY = "BUSY"
+    """The worker answers as many queries as it may, or this answer took longer than it may."""
 
 
 #: What another worker, or a later moment, may do better.
-_PASSING = frozenset({FailureReason.NOT_PRESENT, FailureReason.NOT_ACTIVE, FailureReason.NOT_UP_TO_BOUND})
+_PASSING = frozenset(
+    {FailureReason.NOT_PRESENT, FailureReason.NOT_ACTIVE, FailureReason.NOT_UP_TO_BOUND, FailureReason.BUSY}
+)
 
 _STATUS = {
     FailureReason.BAD_REQUEST: 400,
     FailureReason.UNKNOWN_QUERY_TYPE: 400,
     FailureReason.DOES_NOT_EXIST: 404,
     FailureReason.STORE_EXCEPTION: 500,
+    FailureReason.UNAUTHORIZED: 401,
 }
 
 

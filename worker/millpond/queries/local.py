@@ -3,7 +3,7 @@
 Committed rows of persistent stores are read beside the worker's loop, in pieces, each within `StateFile.shared()`.
 Committed rows of in-memory stores, and everything uncommitted, is read by the loop itself, between two of its turns.
 Whether the partition may be read is looked at before and after each piece, so rows of a task that left meanwhile are
-never given out.
+never given out, even if the task is back: its rows were dropped in between.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from millpond.protocol import Role, TaskState
 from millpond.topology import TaskId
@@ -78,6 +78,15 @@ class LocalState(Protocol):
         """Where the store's committed rows are."""
 
 
+class Readable(NamedTuple):
+    """Partitions that may be read at this moment."""
+
+    head: Head
+    """What can be said of rows that are read from here on."""
+    instances: tuple[Any, ...]
+    """The store's instance in each partition: another one when the task left and came back."""
+
+
 class LocalReader:
     """Reads the stores of this worker."""
 
@@ -105,17 +114,15 @@ class LocalReader:
         info = self.catalog[read.store]
         return self._refusal(read, info, partition, self._held(info, partition))
 
-    def check(self, read: Read) -> Head:
+    def check(self, read: Read) -> Readable:
         """Make sure that all partitions of the request may be read.
-
-        Returns:
-            what can be said of rows that are read from here on.
 
         Raises:
             QueryFailed: one may not.
         """
         info = self.catalog[read.store]
         position: dict[str, int] = {}
+        instances: list[Any] = []
         oldest: float | None = None
         now = time.monotonic()
         for partition in read.partitions:
@@ -125,9 +132,11 @@ class LocalReader:
                 raise failed
             assert held is not None
             position.update(held.positions)
+            instances.append(held.stores.get(info.name))
             if not _is_active(held) and held.caught_up_at is not None:
                 oldest = min(held.caught_up_at, now if oldest is None else oldest)
-        return Head(position=position, staleness_ms=None if oldest is None else int((now - oldest) * 1000))
+        head = Head(position=position, staleness_ms=None if oldest is None else int((now - oldest) * 1000))
+        return Readable(head, tuple(instances))
 
     async def wait(self, read: Read) -> None:
         """Wait until the active tasks are up to the position asked for.
@@ -247,6 +256,7 @@ class LocalScan:
         self._resume = read.resume
         self._left = read.limit
         self._rows: Iterator[Row] | None = None
+        self._instances: tuple[Any, ...] = ()
         self._generation = -1
         self._opened = 0.0
 
@@ -264,7 +274,7 @@ class LocalScan:
             raise
         except Exception as error:
             # A store that is closed, or dropped, under a reader fails in many ways: what matters is that it left.
-            self._reader.check(self._read)
+            self._check()
             text = str(error) or type(error).__name__
             raise QueryFailed(
                 FailureReason.STORE_EXCEPTION,
@@ -316,7 +326,7 @@ class LocalScan:
                 self._opened = time.monotonic()
             assert self._rows is not None
             rows = self._taken(self._rows)
-        self._reader.check(self._read)
+        self._check()
         return rows
 
     def _read_anew(self, generation: int) -> bool:
@@ -347,9 +357,12 @@ class LocalScan:
         return rows
 
     def _check(self) -> None:
-        head = self._reader.check(self._read)
+        head, instances = self._reader.check(self._read)
         if self.head is None:
-            self.head = head
+            self.head, self._instances = head, instances
+        elif any(now is not before for now, before in zip(instances, self._instances, strict=True)):
+            why = f"worker '{self._reader.worker}' let go of store '{self._info.name}' while it was read, and has it again."
+            raise QueryFailed(FailureReason.NOT_PRESENT, why, self._read.partitions)
 
     def _taken(self, found: Iterator[Row]) -> list[Row]:
         rows: list[Row] = []

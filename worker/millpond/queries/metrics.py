@@ -16,9 +16,15 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class Outcome:
-    """How a query ended; what does not raise says so here."""
+    """How a query ended; what does not raise says so here.
+
+    Attributes:
+        failed: why, if it failed after its answer had begun.
+        begun: whether a part of the answer was sent.
+    """
 
     def __init__(self) -> None:
+        self.begun = False
         self.failed: QueryFailed | None = None
 
 

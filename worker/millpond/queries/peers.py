@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from .access import Tokens
 from .failures import FailureReason, QueryFailed
 from .local import LocalReader, LocalScan
 from .messages import End, Head, Read, Row, decode_read, encode_frame, encode_read, frames
@@ -54,7 +56,9 @@ class RemoteScan:
         end: what can be said of all rows, when `done`.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, worker: str, address: str, read: Read) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, worker: str, address: str, read: Read, tokens: Tokens | None = None
+    ) -> None:
         self.head: Head | None = None
         self.done = False
         self.end = End()
@@ -62,6 +66,7 @@ class RemoteScan:
         self._worker = worker
         self._address = address
         self._read = read
+        self._tokens = tokens
         self._answer: aiohttp.ClientResponse | None = None
         self._frames: AsyncIterator[list[Row] | Head | End] | None = None
 
@@ -89,10 +94,12 @@ class RemoteScan:
             raise self._lost(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
 
     async def _asked(self) -> aiohttp.ClientResponse:
+        headers = {"Content-Type": _CONTENT_TYPE}
+        if self._tokens is not None:
+            headers["Authorization"] = f"Bearer {self._tokens.own}"
         answer = await self._session.post(
-            self._address + PATH, data=encode_read(self._read), headers={"Content-Type": _CONTENT_TYPE},
-            allow_redirects=False,
-        )  # fmt: skip
+            self._address + PATH, data=encode_read(self._read), headers=headers, allow_redirects=False
+        )
         self._answer = answer
         if answer.status != 200 or answer.content_type != _CONTENT_TYPE:
             self.close()
@@ -126,26 +133,32 @@ class RemoteScan:
 class Peers:
     """Connections to other workers. Nothing of a client's request goes there but what a `Read` says."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
+    def __init__(self, session: aiohttp.ClientSession, tokens: Tokens | None = None) -> None:
         self._session = session
+        self._tokens = tokens
 
     @classmethod
     @asynccontextmanager
-    async def open(cls) -> AsyncIterator[Peers]:
-        """While the block runs."""
+    async def open(cls, tls: ssl.SSLContext | None = None, tokens: Tokens | None = None) -> AsyncIterator[Peers]:
+        """Have them while the block runs.
+
+        Args:
+            tls: for workers with HTTPS; None to trust whom the system trusts.
+            tokens: what this worker shows to others; None for nothing.
+        """
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
         # No limit: answers that wait for each other's connections would wait for ever.
-        connector = aiohttp.TCPConnector(limit=0)
+        connector = aiohttp.TCPConnector(limit=0, ssl=True if tls is None else tls)
         async with aiohttp.ClientSession(
             connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
-            yield cls(session)
+            yield cls(session, tokens)
 
     def scan(self, worker: str, address: str, read: Read) -> RemoteScan:
         """Rows that a worker holds."""
-        return RemoteScan(self._session, worker, address, read)
+        return RemoteScan(self._session, worker, address, read, self._tokens)
 
 
 async def answer_peer(reader: LocalReader, request: web.Request) -> web.StreamResponse:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
@@ -19,6 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from millpond.state.formats import next_prefix
 
+from .access import Access, Gate, client_context, keep_certificates
 from .catalog import StoreCatalog, StoreInfo, StoreKind
 from .directory import CoordinatorView, Directory
 from .failures import FailureReason, QueryFailed, status_of
@@ -41,6 +43,8 @@ _THREADS = 2
 #: A reader that takes nothing for so long is given up.
 _LONGEST_WRITE_S = 60.0
 _NO_NAMES: frozenset[str] = frozenset()
+_EVERYBODY = Access()
+_PEER = "peer"
 
 Respond = Callable[["web.Request", Outcome], Awaitable["web.StreamResponse"]]
 
@@ -71,13 +75,22 @@ class QueryService:
         worker: str,
         registry: CollectorRegistry,
         coordinator: Callable[[], AbstractAsyncContextManager[CoordinatorView]] | None = None,
+        access: Access = _EVERYBODY,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Args:
         application: its id.
         worker: this worker's name.
         registry: takes the metrics.
         coordinator: opens the connection to the coordinator (`directory.fetching`); None where there is none.
+        access: who may ask, and how much.
+        tls: of the server that the routes are added to, whose certificate is read again when it changes.
+
+        Raises:
+            ConfigError: the token file cannot be read.
         """
+        self._gate = Gate(access)
+        self._tls = tls
         self._application = application
         self._worker = worker
         self._coordinator = coordinator
@@ -105,7 +118,7 @@ class QueryService:
             ("/v1/metadata/{store}/{key:.*}", "metadata", self._metadata_of_key),
         ):
             http.route("GET", path, self._answering(kind, respond))
-        http.route("POST", PATH, self._answering("peer", self._peer))
+        http.route("POST", PATH, self._answering(_PEER, self._peer))
 
     def open(self, state: LocalState, catalog: StoreCatalog) -> None:
         """Answer from here on. Safe from any thread."""
@@ -114,7 +127,10 @@ class QueryService:
     @asynccontextmanager
     async def _resources(self) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            self._peers = await stack.enter_async_context(Peers.open())
+            context = client_context(self._gate.access.ca_file)
+            self._peers = await stack.enter_async_context(Peers.open(context, self._gate.tokens))
+            keeping = asyncio.create_task(keep_certificates(self._gate.access, self._tls, context))
+            stack.callback(keeping.cancel)
             if self._coordinator is not None:
                 self._directory = Directory(await stack.enter_async_context(self._coordinator()))
             # Its threads start with the first query that needs them.
@@ -136,9 +152,22 @@ class QueryService:
 
     def _answering(self, kind: str, respond: Respond) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def answer(request: web.Request) -> web.StreamResponse:
+            gate = self._gate
             try:
                 with self._metrics.observed(kind) as outcome:
-                    return await respond(request, outcome)
+                    gate.check(request)
+                    try:
+                        with gate.place(peer=kind == _PEER):
+                            async with gate.deadline():
+                                return await respond(request, outcome)
+                    except TimeoutError as error:
+                        if (outcome.begun or kind == _PEER) and request.transport is not None:
+                            request.transport.abort()
+                        raise QueryFailed(
+                            FailureReason.BUSY,
+                            f"the answer took longer than {gate.access.longest_s:g} s: ask for less, or raise "
+                            "'query.max.duration.ms'.",
+                        ) from error
             except QueryFailed as failed:
                 return _json({"error": failed.failure}, status_of(failed.reason))
 
@@ -252,6 +281,7 @@ class QueryService:
                     async for batch in batches:
                         text = await loop.run_in_executor(self._executor, lines, batch)
                         if not response.prepared:
+                            outcome.begun = True
                             await response.prepare(request)
                         await asyncio.wait_for(response.write(text), _LONGEST_WRITE_S)
                         count += len(batch)

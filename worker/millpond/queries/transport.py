@@ -6,13 +6,15 @@ import http.client
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from millpond.errors import ConfigError
 
+from .access import Tokens, client_context
 from .failures import Failure, FailureReason, QueryFailed
 
 __all__ = ("Transport",)
@@ -27,6 +29,12 @@ _Connection = http.client.HTTPConnection
 _TROUBLES = (OSError, http.client.HTTPException)
 
 
+class _Address(NamedTuple):
+    host: str
+    port: int
+    secure: bool
+
+
 class _Error(msgspec.Struct, frozen=True):
     """The body of a refusal."""
 
@@ -39,22 +47,28 @@ _errors = msgspec.json.Decoder(_Error)
 class Transport:
     """Asks one worker after the other until one answers. Safe for several threads."""
 
-    def __init__(self, urls: tuple[str, ...]) -> None:
+    def __init__(self, urls: tuple[str, ...], *, token_file: Path | None = None, ca_file: Path | None = None) -> None:
         """Args:
         urls: base URLs of workers.
+        token_file: its first token is shown to workers; it is read again when it changes.
+        ca_file: certificates to trust, in PEM; the system's unless given.
 
         Raises:
-            ConfigError: there is none, or one is no URL.
+            ConfigError: there is none, one is no URL, or a file cannot be read.
         """
         if not urls:
             raise ConfigError("a query client needs the URL of at least one worker, such as http://localhost:8080.")
-        self._addresses: list[tuple[str, int]] = []
+        self._addresses: list[_Address] = []
         for url in urls:
             parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
-            if parts.scheme != "http" or not parts.hostname:
+            if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ConfigError(f"'{url}' is no URL of a worker: it should look like http://localhost:8080.")
-            self._addresses.append((parts.hostname, parts.port or 80))
-        self._kept: dict[tuple[str, int], list[_Connection]] = {address: [] for address in self._addresses}
+            secure = parts.scheme == "https"
+            self._addresses.append(_Address(parts.hostname, parts.port or (443 if secure else 80), secure))
+        self._tokens = None if token_file is None else Tokens(token_file)
+        secured = any(address.secure for address in self._addresses)
+        self._tls = client_context(ca_file) if secured or ca_file is not None else None
+        self._kept: dict[_Address, list[_Connection]] = {address: [] for address in self._addresses}
         self._lock = threading.Lock()
 
     def one(self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float) -> Any:
@@ -104,7 +118,7 @@ class Transport:
 
     def _asked(
         self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float
-    ) -> tuple[tuple[str, int], _Connection, http.client.HTTPResponse]:
+    ) -> tuple[_Address, _Connection, http.client.HTTPResponse]:
         path = "/v1/" + "/".join(quote(each, safe="") for each in segments)
         if query:
             path += "?" + urlencode(query)
@@ -134,24 +148,22 @@ class Transport:
             pause = min(pause * 2, _LONGEST_PAUSE_S)
         if refused is not None:
             raise refused
-        tried = ", ".join(f"{host}:{port}" for host, port in self._addresses)
+        tried = ", ".join(f"{each.host}:{each.port}" for each in self._addresses)
         raise QueryFailed(
             FailureReason.NOT_PRESENT,
             f"no worker answers at {tried} ({trouble}): are they running, and is 'http.host' an address others reach?",
         ) from trouble
 
-    def _sent(
-        self, address: tuple[str, int], path: str, timeout_s: float
-    ) -> tuple[_Connection, http.client.HTTPResponse]:
+    def _sent(self, address: _Address, path: str, timeout_s: float) -> tuple[_Connection, http.client.HTTPResponse]:
         while True:
             with self._lock:
                 kept = self._kept[address].pop() if self._kept[address] else None
-            connection = kept or _Connection(*address)
+            connection = kept or self._opened(address)
             connection.timeout = timeout_s
             if connection.sock is not None:
                 connection.sock.settimeout(timeout_s)
             try:
-                connection.request("GET", path, headers={"Accept": "application/json, application/x-ndjson"})
+                connection.request("GET", path, headers=self._headers())
                 return connection, connection.getresponse()
             except _TROUBLES as error:
                 connection.close()
@@ -159,9 +171,18 @@ class Transport:
                     raise
                 # The worker closed a connection that was not used for a while: with a new one it may well answer.
 
-    def _refused(
-        self, address: tuple[str, int], connection: _Connection, answer: http.client.HTTPResponse
-    ) -> QueryFailed:
+    def _opened(self, address: _Address) -> _Connection:
+        if not address.secure:
+            return _Connection(address.host, address.port)
+        return http.client.HTTPSConnection(address.host, address.port, context=self._tls)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json, application/x-ndjson"}
+        if self._tokens is not None:
+            headers["Authorization"] = f"Bearer {self._tokens.own}"
+        return headers
+
+    def _refused(self, address: _Address, connection: _Connection, answer: http.client.HTTPResponse) -> QueryFailed:
         try:
             body = answer.read()
             self._keep(address, connection)
@@ -170,13 +191,13 @@ class Transport:
             connection.close()
             return _cut(address, error)
         except msgspec.DecodeError:
-            where = f"{address[0]}:{address[1]}"
+            where = f"{address.host}:{address.port}"
             return QueryFailed(
                 FailureReason.NOT_PRESENT,
                 f"what listens at {where} answers with status {answer.status}, and not as a millpond worker does.",
             )
 
-    def _keep(self, address: tuple[str, int], connection: _Connection) -> None:
+    def _keep(self, address: _Address, connection: _Connection) -> None:
         with self._lock:
             kept = self._kept[address]
             if connection.sock is not None and len(kept) < _MOST_KEPT:
@@ -194,7 +215,7 @@ class Transport:
             connection.close()
 
 
-def _cut(address: tuple[str, int], error: Exception) -> QueryFailed:
+def _cut(address: _Address, error: Exception) -> QueryFailed:
     return QueryFailed(
-        FailureReason.NOT_PRESENT, f"the answer of {address[0]}:{address[1]} was cut off ({error}): ask again."
+        FailureReason.NOT_PRESENT, f"the answer of {address.host}:{address.port} was cut off ({error}): ask again."
     )

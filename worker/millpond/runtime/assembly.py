@@ -148,7 +148,14 @@ def assemble(
         plan, config, environment, stores, global_stores, consumer, copier, cluster, offsets, errands, reader, fencing
     )
     interval_s = int(config.admin_settings().get("metadata.max.age.ms", _METADATA_MAX_AGE_MS)) / 1000
-    watch = TopicWatch(plan, planned, lambda: errands.run(cluster.look), interval_s, waiting)
+    watch = TopicWatch(
+        plan,
+        planned,
+        lambda: errands.run(cluster.look),
+        interval_s,
+        waiting,
+        more_tasks=config.coordinator_url is not None,  # which says who runs them
+    )
     return Assembly(cluster, plan, environment, state_file, consumer, copier, offset_committer, manager, watch)
 
 

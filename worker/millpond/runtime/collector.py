@@ -134,6 +134,11 @@ class RecordCollector:
 
         return delivered
 
+    @property
+    def unacknowledged(self) -> int:
+        """How many records the broker has not acknowledged yet, as of the last look at reports."""
+        return len(self.producer)
+
     def hasten(self) -> None:
         """Have the client send what it holds back for fuller batches. Takes about a millisecond."""
         self.producer.flush(_HASTEN_S)
@@ -149,7 +154,7 @@ class RecordCollector:
         if self._delivery_error is not None:
             error, self._delivery_error = self._delivery_error, None
             raise KafkaException(error)
-        return len(self.producer) == 0
+        return self.unacknowledged == 0
 
 
 def timestamped(row: Outgoing) -> Outgoing:

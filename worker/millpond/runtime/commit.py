@@ -1,8 +1,10 @@
 """One commit at a time, beside the processing (design.md, "State is staged, then committed").
 
 A commit goes through the phases of `Phase`: its records are handed to the producer and acknowledged, then its
-offsets are committed (in the transaction, by a thread, since the client blocks), and only then does the worker
-write its rows to the state file. Meanwhile processing goes on; its output waits for the next transaction.
+offsets are committed, and only then does the worker write its rows to the state file. In a transaction the offsets are
+sent while the last records are being delivered, and count only once the transaction is committed, after both
+(docs/decisions/0030-offsets-beside-deliveries.md). A thread does that, since the client blocks. Meanwhile processing goes on;
+its output waits for the next transaction.
 """
 
 from __future__ import annotations
@@ -89,10 +91,13 @@ class OffsetSink(Protocol):
     """Commits offsets without blocking the caller."""
 
     def start(self, offsets: Offsets) -> None:
-        """Begin; nothing else is in flight."""
+        """Begin, while records of the commit are on their way; nothing else is in flight. Commits nothing yet."""
+
+    def complete(self) -> None:
+        """All records are delivered: commit."""
 
     def done(self) -> bool:
-        """Whether it is through.
+        """Whether the offsets are committed.
 
         Raises:
             CommitFailed: it failed, or its outcome is unknown.
@@ -128,9 +133,9 @@ def portions(offsets: list[TopicPartition]) -> list[list[TopicPartition]]:
 
 
 class TransactionCommitter:
-    """Exactly once: offsets go into the producer's transaction, which a thread then commits.
+    """Exactly once: a thread sends offsets to the producer's transaction, and commits it when the records are delivered.
 
-    The client's calls can be resumed after a timeout, so they are repeated until the broker answers; the broker itself
+    The first failure ends it: the worker goes on with another producer. The client's calls can be resumed after a timeout, so they are repeated until the broker answers; the broker itself
     ends a transaction that takes longer than `transaction.timeout.ms`.
     """
 
@@ -139,15 +144,22 @@ class TransactionCommitter:
         self._group = consumer.consumer_group_metadata()
         self._on_done = on_done
         self._jobs: SimpleQueue[list[TopicPartition] | None] = SimpleQueue()
+        #: True when the records of the job are delivered, False when nobody waits for its end any more.
+        self._deliveries: SimpleQueue[bool] = SimpleQueue()
         self._answers: SimpleQueue[CommitFailed | None] = SimpleQueue()
         self._closing = False
         self._called_at: float | None = None
         self._repeated = False
-        threading.Thread(target=self._work, name="millpond-commit", daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name="millpond-commit", daemon=True)
+        self._thread.start()
 
     def start(self, offsets: Offsets) -> None:
-        """Send offsets and commit, in the thread."""
+        """Send the offsets, in the thread."""
         self._jobs.put(topic_partitions(offsets))
+
+    def complete(self) -> None:
+        """Commit the transaction, in the thread."""
+        self._deliveries.put(True)
 
     def done(self) -> bool:
         """Whether the transaction is committed."""
@@ -179,8 +191,9 @@ class TransactionCommitter:
         return error
 
     def close(self) -> None:
-        """End the thread once its call returns."""
+        """End the thread once its call returns; what is not complete is not committed."""
         self._closing = True
+        self._deliveries.put(False)
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -192,6 +205,8 @@ class TransactionCommitter:
                             part, self._group, _CALL_TIMEOUT_S
                         )
                     )
+                if not self._deliveries.get():
+                    return
                 self._repeat(lambda: self._producer.commit_transaction(_CALL_TIMEOUT_S))
                 answer = None
                 if self._repeated:
@@ -204,6 +219,8 @@ class TransactionCommitter:
                 answer = CommitFailed(repr(error))
             self._answers.put(answer)
             self._on_done()
+            if answer is not None:
+                return
 
     def _repeat(self, call: Callable[[], None]) -> None:
         while True:
@@ -227,13 +244,18 @@ class OffsetCommitter:
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
+        self._started: list[TopicPartition] = []
         self._wanted: list[TopicPartition] = []
         self._answer: KafkaError | bool | None = None
 
     def start(self, offsets: Offsets) -> None:
-        """Commit asynchronously."""
-        self._wanted = topic_partitions(offsets)
+        """Remember the offsets: without a transaction they count as soon as they are sent."""
+        self._started, self._wanted = topic_partitions(offsets), []
         self._answer = None
+
+    def complete(self) -> None:
+        """Commit asynchronously."""
+        self._wanted = self._started
         self._consumer.commit(offsets=self._wanted, asynchronous=True)
 
     def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
@@ -298,12 +320,15 @@ class CommitPipeline:
         self._collector = collector
         self._offsets = offsets
         self._commit: Commit | None = None
+        self._on_their_way = 0
+        self._started = False
         self.phase = Phase.IDLE
 
     def begin(self, commit: Commit) -> None:
         """Start a commit whose records are with the producer already. Nothing may be in flight."""
         self._commit = commit
         self.phase = Phase.DELIVERING
+        self._on_their_way, self._started = self._collector.unacknowledged, False
         self._collector.hasten()
 
     def advance(self) -> Commit | None:
@@ -312,11 +337,19 @@ class CommitPipeline:
         Raises:
             CommitFailed, KafkaException, BrokerError: it failed; the worker reinitialises its tasks.
         """
-        if self.phase is Phase.DELIVERING and self._commit is not None and self._collector.delivered():
-            self._offsets.start(self._commit.offsets)
-            self.phase = Phase.COMMITTING
-        if self.phase is Phase.COMMITTING and self._offsets.done():
-            commit, self._commit = self._commit, None
+        if self.phase is Phase.DELIVERING and self._commit is not None:
+            delivered = self._collector.delivered()
+            # The first acknowledgement says that the transaction has begun at the broker: offsets that come while it still
+            # ends the one before are turned away, and tried again later and later.
+            if not self._started and (delivered or self._collector.unacknowledged < self._on_their_way):
+                self._offsets.start(self._commit.offsets)
+                self._started = True
+            if delivered:
+                self._offsets.complete()
+                self.phase = Phase.COMMITTING
+        # While records are being delivered, too: the offsets may be refused meanwhile.
+        if self._started and self._offsets.done():
+            commit, self._commit, self._started = self._commit, None, False
             self._collector.in_transaction = False
             self.phase = Phase.IDLE
             return commit

@@ -14,6 +14,7 @@ from .listeners import CommitStats, WorkerListener
 from .metrics import WorkerMetrics
 from .restore import Restoration
 from .task import CommitRows
+from .trust import longest_unwritten_ms
 
 __all__ = ("Committer",)
 
@@ -25,7 +26,7 @@ _MEASURE_EVERY = 2_000
 #: Brokers forget offsets, and whose they are, when nothing was committed for days (`offsets.retention.minutes`), however
 #: alive the worker is: it is no member of the group. So idle tasks are committed as well, this often.
 _REFRESH_S = 600.0
-#: How old the time beside an unchanged store on disk may become, in milliseconds.
+#: How old the time beside an unchanged store on disk may become, in milliseconds, however long deletions are kept.
 _STAMP_MS = 60_000
 
 
@@ -125,7 +126,9 @@ class Committer:
         return self._full
 
     def _over_limits(self) -> bool:
-        """Whether staged state asks for a commit now. Flushes the record caches when they are over their limit."""
+        """Whether staged state asks for a commit now. Flushes the record caches when they are over their limit, unless that
+        may take too long for a transaction.
+        """
         if self._since_measured < _MEASURE_EVERY and not self._full:
             return False
         self._since_measured = 0
@@ -135,6 +138,8 @@ class Committer:
         if 0 <= limit < sum(store.staged_bytes() for store in stores):
             return True
         if sum(store.dirty_bytes() for store in stores if store.caching) > self._cache_bytes:
+            if self.flushes_first:
+                return True  # a commit flushes all tasks before it opens a transaction
             for task in self._manager.running:
                 self._send_changes(task.flush())
         return False
@@ -237,7 +242,8 @@ class Committer:
         known = backend.provenance(*key)
         if source.bounded and source.source in commit.offsets:
             return bool(backend.offset(*key) != commit.offsets[source.source][0])
-        return known is not None and commit.started_ms - known.as_of_ms > _STAMP_MS
+        most_ms = min(_STAMP_MS, longest_unwritten_ms(source.facts))
+        return known is not None and commit.started_ms - known.as_of_ms > most_ms
 
     def finish(self, deadline: float, wait_s: float) -> bool:
         """Wait for the commit in flight until the deadline (monotonic seconds); whether none is left."""

@@ -107,9 +107,8 @@ class Config:
         "Names the application: its consumer group, and the prefix of its internal topics and transactional ids.",
     )  # fmt: skip
     bootstrap_servers: str = _setting(
-        "bootstrap.servers", as_text, "",
-        "Brokers to begin with, as `host:port,host:port`.",
-    )  # fmt: skip
+        "bootstrap.servers", as_text, "", "Brokers to begin with, as `host:port,host:port`."
+    )
     worker_id: str = _setting(
         "worker.id", as_worker, "w0",
         "Names this worker within the application. It must be its own for each worker that runs at the same time, and "
@@ -140,9 +139,8 @@ class Config:
         "Where to begin in a topic the application has not read before, unless its source says so itself.",
     )  # fmt: skip
     poll_ms: int = _setting(
-        "poll.ms", as_duration_ms(0, 2**31 - 1), 100,
-        "The longest wait for records when there are none.",
-    )  # fmt: skip
+        "poll.ms", as_duration_ms(0, 2**31 - 1), 100, "The longest wait for records when there are none."
+    )
     buffered_records_per_partition: int = _setting(
         "buffered.records.per.partition", as_count(1), 1_000,
         "Records read ahead of processing, per partition; beyond it, fetching the partition stops for a while.",
@@ -162,9 +160,8 @@ class Config:
         "brokers. Where no worker has any, tasks stay where they are.",
     )  # fmt: skip
     shutdown_timeout_ms: int = _setting(
-        "shutdown.timeout.ms", as_duration_ms(0), 30_000,
-        "How long a stopping worker may take for its last commit.",
-    )  # fmt: skip
+        "shutdown.timeout.ms", as_duration_ms(0), 30_000, "How long a stopping worker may take for its last commit."
+    )
     statestore_cache_max_bytes: int = _setting(
         "statestore.cache.max.bytes", as_bytes(0), 10 * 1024**2,
         "Memory for record caches. A larger one sends on fewer updates of the same key; the last one is the same.",
@@ -204,9 +201,8 @@ class Config:
         "`package.module:NAME`.",
     )  # fmt: skip
     default_value_serde: Any = _setting(
-        "default.value.serde", as_serde(_SERDES), None,
-        "Serde of values where the topology names none.",
-    )  # fmt: skip
+        "default.value.serde", as_serde(_SERDES), None, "Serde of values where the topology names none."
+    )
     default_timestamp_extractor: Any = _setting(
         "default.timestamp.extractor", as_object(_EXTRACTORS, "a timestamp extractor"), None,
         "Where a record's event time comes from unless its source says so: a name or an import path.",
@@ -229,9 +225,8 @@ class Config:
         "Topic for records the handlers give up on (KIP-1034). It must exist.",
     )  # fmt: skip
     topology_optimization: str = _setting(
-        "topology.optimization", as_choice("none"), "none",
-        "Only `none`: topologies run as they are written.",
-    )  # fmt: skip
+        "topology.optimization", as_choice("none"), "none", "Only `none`: topologies run as they are written."
+    )
     http_host: str = _setting(
         "http.host", as_text, "127.0.0.1",
         "Address on which metrics, health and queries are served; `0.0.0.0` for every interface. Where workers are on "
@@ -246,6 +241,30 @@ class Config:
         "Where other workers reach this one's HTTP interface for queries: `10.0.0.7:8080`, or `http://10.0.0.7:8080`.",
         shown="from http.host and http.port",
     )  # fmt: skip
+    query_port: int = _setting(
+        "query.port", as_count(0, 65_535, besides=(-1,)), -1,
+        "Port of queries, on `http.host`; 0 takes a free one, and -1 answers them on `http.port`, too.",
+    )  # fmt: skip
+    query_token_file: Path | None = _setting(
+        "query.token.file", as_path, None,
+        "File of tokens, one per line. Queries show any of them, workers the first one; without it, nobody has to.",
+    )  # fmt: skip
+    query_ssl_certificate_location: Path | None = _setting(
+        "query.ssl.certificate.location", as_path, None, "Certificate chain (PEM) to answer queries with over TLS."
+    )
+    query_ssl_key_location: Path | None = _setting(
+        "query.ssl.key.location", as_path, None, "Its private key (PEM), unless that is in the same file."
+    )
+    query_ssl_ca_location: Path | None = _setting(
+        "query.ssl.ca.location", as_path, None,
+        "Certificates (PEM) that may have signed those of other workers; those of the system when not given.",
+    )  # fmt: skip
+    query_max_concurrent: int = _setting(
+        "query.max.concurrent", as_count(1, 10_000), 64, "Queries answered at the same time; more are refused with 503."
+    )
+    query_max_duration_ms: int = _setting(
+        "query.max.duration.ms", as_duration_ms(100), 600_000, "How long the answer to one query may take, to its end."
+    )
     coordinator_url: str | None = _setting(
         "coordinator.url", as_url, None,
         "The coordinator that says which worker runs which task. Without one, this worker runs every task.",
@@ -289,9 +308,8 @@ class Config:
         "its like to point at.",
     )  # fmt: skip
     revision: str = _setting(
-        "revision", as_text, "",
-        "What this worker runs, as whoever started it calls that; the coordinator shows it.",
-    )  # fmt: skip
+        "revision", as_text, "", "What this worker runs, as whoever started it calls that; the coordinator shows it."
+    )
     log_summary_interval_ms: int = _setting(
         "log.summary.interval.ms", as_duration_ms(1, besides=(-1,)), 120_000,
         "How often one line sums up what was processed; -1 for never.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from millpond.errors import OwnershipError
@@ -31,6 +31,7 @@ from .broker_contact import BrokerContact
 from .config import Config
 from .ownership import Claim, belongs_to, claim_of
 from .ownership_check import OwnershipCheck
+from .plan import Plan, summary
 from .registrar import LookedUp, TakenOver
 from .task_manager import TaskManager
 
@@ -48,6 +49,8 @@ _REPORT_S = 0.5
 _LOOK_S = 0.05
 _CLEAN_UP_S = 30.0
 _RETRY_S = 0.2
+#: A task that the topology does not have is looked for again this much later.
+_UNKNOWN_S = 5.0
 #: A turn of the loop that comes so late means that the process was frozen: what its copies lack is not known yet.
 _FROZEN_S = 1.5
 _UNSURE_S = 1.0
@@ -62,6 +65,7 @@ class Follower:
         config: the worker's.
         tasks: all tasks of the application.
         contact: knows whether brokers answer. While they do not, no owner is looked up: that would end the worker.
+        on_unknown: called when the coordinator names a task that is not among them: an input may have more partitions.
     """
 
     def __init__(
@@ -69,13 +73,16 @@ class Follower:
         manager: TaskManager,
         client: CoordinatorClient,
         config: Config,
-        tasks: frozenset[TaskId],
+        tasks: Collection[TaskId],
         contact: BrokerContact,
+        on_unknown: Callable[[], None] = lambda: None,
     ) -> None:
         self._manager = manager
         self._client = client
         self._config = config
-        self._all = tasks
+        self._all = frozenset(tasks)
+        self._on_unknown = on_unknown
+        self._unknown: set[str] = set()
         self._answer: Answer | None = None
         #: Take-overs that were begun and whose result the coordinator may not know yet, by previous owner.
         self._ordered: dict[str | None, Mapping[str, str]] = {}
@@ -272,7 +279,11 @@ class Follower:
             if task in self._all:
                 found[task] = value
             else:
-                log.warning("the coordinator speaks of task %s, which this topology does not have; ignored", text)
+                if text not in self._unknown:
+                    self._unknown.add(text)
+                    log.warning("task %s is not in this worker's topology, and the coordinator names it: looking", text)
+                self._on_unknown()
+                self._retry_at = self._retry_at or time.monotonic() + _UNKNOWN_S
         return found
 
     def _carry_out(self, orders: tuple[TakeOver, ...]) -> None:
@@ -330,8 +341,18 @@ class Follower:
             under = (self._answer.coordinator, self._answer.revision)
             self._handed_over |= dict.fromkeys(tasks, under)
 
-    def went_back(self) -> None:
-        """What was being looked into beside the tasks is looked into again when there is reason to."""
+    def went_back(self, plan: Plan) -> None:
+        """What was being looked into beside the tasks is looked into again when there is reason to.
+
+        Args:
+            plan: what the worker goes on with; the coordinator is told when it has more tasks than before.
+        """
+        if plan.tasks.keys() != self._all:
+            self._all = frozenset(plan.tasks)
+            self._unknown.clear()
+            self._ordered.clear()  # of an order, only the tasks that were known are taken over
+            self._client.adopt(summary(plan))
+            self._manager.changed = True
         self._checking = self._adopting = 0
         self._unchecked.clear()
         if self._ownership_check is not None:

@@ -39,7 +39,8 @@ class Introduction:
 
     Args:
         config: the worker's.
-        http: has the worker's address, and the event loop for heartbeats.
+        http: has the event loop for heartbeats.
+        address: where other workers reach this one, None where they do not.
         waiting: knows what the worker waits for.
         contact: knows whether Kafka answers it.
         stop: set when the worker is to end.
@@ -51,13 +52,20 @@ class Introduction:
     """
 
     def __init__(
-        self, config: Config, http: HttpServer, waiting: Waiting, contact: BrokerContact, stop: threading.Event
+        self,
+        config: Config,
+        http: HttpServer,
+        address: Callable[[], str | None],
+        waiting: Waiting,
+        contact: BrokerContact,
+        stop: threading.Event,
     ) -> None:
         self.incarnation = uuid.uuid4().hex
         self.kafka_cluster: Callable[[], str] = lambda: ""
         self.alone = False
         self._config = config
         self._http = http
+        self._address = address
         self._waiting = waiting
         self._contact = contact
         self._stop = stop
@@ -87,7 +95,7 @@ class Introduction:
             sequence=0,
             topology_hash=topology.hash if topology is not None else "",
             revision=config.revision,
-            address=config.application_server or self._http.url,
+            address=config.application_server or self._address(),
             tags=dict(config.tags),
             rack=None if rack is None else str(rack),
         )

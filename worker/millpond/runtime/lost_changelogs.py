@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from millpond.errors import TopicError
@@ -26,7 +27,13 @@ Survey = Callable[[Sequence[Partition]], Mapping[Partition, CommittedOffset]]
 
 
 class LocalOffsets(Protocol):
-    """What the worker has on disk."""
+    """What the worker has on disk.
+
+    Attributes:
+        path: where that is.
+    """
+
+    path: Path
 
     def offset(self, store: str, partition: int) -> int | None:
         """The changelog offset that a store partition reaches; None when there is none."""
@@ -62,18 +69,18 @@ def check_changelogs(
         task: plan.inputs_of(task) for task in plan.tasks if task.subtopology in {part for part, _ in missing.values()}
     }
     committed = survey([each for own in inputs.values() for each in own])
-    had = []
+    had: dict[str, bool] = {}  # whether its rows on disk are all that tells
     for topic, (part, store) in missing.items():
         tasks = [task for task in inputs if task.subtopology == part]
         metadata = [committed[each].metadata for task in tasks for each in inputs[task]]
         by_this_topology = any(each.topology == hash for each in metadata)
         on_disk = any(local.offset(store, task.partition) is not None for task in tasks)
         if by_this_topology or (on_disk and any(each.owner is not None for each in metadata)):
-            had.append(topic)
+            had[topic] = not by_this_topology
     if had:
         existing = _await_spread(had, topics)
         if gone := sorted(topic for topic in had if topic not in existing):
-            raise TopicError(_lost(gone))
+            raise TopicError(_lost(gone) + (_added_again(local.path) if all(had[topic] for topic in gone) else ""))
     return existing
 
 
@@ -106,4 +113,11 @@ def _lost(gone: Sequence[str]) -> str:
         f"{'they' if several else 'it'} would begin empty. Nothing is dropped. Restore "
         f"{'the topics with their' if several else 'the topic with its'} content, or run 'millpond reset' to process the "
         f"inputs from the beginning."
+    )
+
+
+def _added_again(path: Path) -> str:
+    return (
+        f" If the topology had lost the store and its deleted changelog, and now has the store again, delete the rows of the "
+        f"former one, which are in the state directory '{path}', and restart the worker."
     )

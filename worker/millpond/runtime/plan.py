@@ -191,11 +191,13 @@ def summary(plan: Plan) -> TopologySummary:
     """What the coordinator has to know. The hash covers what workers of one application must agree on: tasks and state.
 
     What happens inside a sub-topology may differ between two versions of an application that run side by side. So may the
-    topics that match a pattern, and the partitions of a topic up to the number of tasks: workers notice at different times.
+    topics that match a pattern, the partitions of a topic up to the number of tasks, and the number of tasks where it follows
+    the inputs: workers notice at different times.
     """
     parts = tuple(_summarised(each, plan) for each in plan.subtopologies)
+    fixed = [_without_counts(each) if each.follows_inputs else each for each in parts]
     logged = [[each.id, sorted(plan.changelogs[each.id].items())] for each in plan.subtopologies]
-    raw = msgspec.json.encode([parts, logged], order="sorted")
+    raw = msgspec.json.encode([fixed, logged], order="sorted")
     return TopologySummary(hashlib.sha256(raw).hexdigest()[:16], parts)
 
 
@@ -210,7 +212,12 @@ def _summarised(subtopology: Subtopology, plan: Plan) -> SubtopologySummary:
         stateful=bool(plan.changelogs[subtopology.id]),
         stores=tuple(store.name for store in subtopology.stores),
         sources=dict.fromkeys(sorted((named - matched) | patterns), count),
+        follows_inputs=not subtopology.stores and named.isdisjoint(plan.repartition),
     )
+
+
+def _without_counts(part: SubtopologySummary) -> SubtopologySummary:
+    return msgspec.structs.replace(part, partitions=0, sources=dict.fromkeys(part.sources, 0))
 
 
 def _source_partitions(

@@ -619,7 +619,7 @@ class TaskManager:
         self._count()
 
     def adopt(self, plan: Plan) -> None:
-        """Take a plan whose tasks are the same and have more inputs. Go back then: tasks are made anew, with these."""
+        """Take a plan with more inputs, or with more tasks. Go back then: tasks are made anew, with all their inputs."""
         self._plan = plan
         self._subtopologies = {each.id: each for each in plan.subtopologies}
         self.stores.adopt(plan)

@@ -1,7 +1,8 @@
 """Notices, while the worker runs, what changes about its inputs: new partitions, and new topics that match a pattern.
 
 Topics are listed beside the loop, as often as Kafka's clients refresh their metadata. What changes neither tasks nor state is
-read from then on (docs/decisions/0028-inputs-that-change.md). All else stays unread, and is told: in the log, as a trouble in
+read from then on (docs/decisions/0028-inputs-that-change.md), and with a coordinator so are the partitions of an input whose
+sub-topology has no state (docs/decisions/0031-tasks-that-follow-their-inputs.md). All else stays unread, and is told: in the log, as a trouble in
 heartbeats and so in the conditions of a StreamApp, and as the metric `millpond_worker_unread_partitions`.
 """
 
@@ -20,6 +21,9 @@ __all__ = ("TopicWatch",)
 
 log = logging.getLogger(__name__)
 
+#: Two lists of topics are this far apart, in seconds, however much one hurries.
+_HURRY_S = 1.0
+
 
 class TopicWatch:
     """Compares the topics that exist with the plan. Belongs to the worker's loop.
@@ -30,6 +34,7 @@ class TopicWatch:
         look: lists all topics with their partition counts, in another thread; None when no broker answers.
         interval_s: how often.
         waiting: told of partitions that are not read.
+        more_tasks: whether tasks may be added while the worker runs, where their number follows the inputs.
 
     Attributes:
         unread: how many partitions of inputs are not read.
@@ -42,17 +47,26 @@ class TopicWatch:
         look: Callable[[], Future[dict[str, int] | None]],
         interval_s: float,
         waiting: Waiting,
+        *,
+        more_tasks: bool = False,
     ) -> None:
         self._plan = plan
         self._make = make
         self._look = look
         self._interval_s = interval_s
         self._waiting = waiting
+        self._more_tasks = more_tasks
         self._next: float | None = None
+        self._asked_at = 0.0
         self._asked: Future[dict[str, int] | None] | None = None
         self._told: dict[str, str] = {}
         self.unread = 0
         self._tell({each.topic: _divided(each) for each in plan.unread}, plan.unread)
+
+    def hurry(self) -> None:
+        """Ask within a second: somebody knows more partitions."""
+        if self._next is not None:
+            self._next = min(self._next, self._asked_at + _HURRY_S)
 
     def turn(self, now: float) -> Plan | None:
         """Ask when it is time, and look at the answer. Costs nothing in between.
@@ -61,12 +75,13 @@ class TopicWatch:
             now: monotonic seconds.
 
         Returns:
-            a plan with more inputs for the same tasks, which the worker is to read from now on; None when there is none.
+            a plan with more inputs for the same tasks, or more tasks, which the worker is to adopt; None when there is none.
         """
         if self._asked is None:
             if self._next is None or now >= self._next:
                 if self._next is not None:
                     self._asked = self._look()
+                self._asked_at = now
                 self._next = now + self._interval_s
             return None
         if not self._asked.done():
@@ -88,7 +103,7 @@ class TopicWatch:
             # Topics that are joined need equal partition counts, say, and have them no more.
             self._tell({each.topic: f"{_more(each)} {error}" for each in grown}, grown)
             return None
-        if summary(new) == summary(plan) and new.internal == plan.internal:
+        if self._may_adopt(new):
             tasks = {topic for topics in new.tasks.values() for topic in topics}
             elsewhere = tuple(each for each in grown if each.topic not in tasks)
             self._tell(
@@ -108,6 +123,13 @@ class TopicWatch:
         unread = (*grown, *added_topics)
         self._tell({each.topic: _undivided(each) for each in unread}, unread)
         return None
+
+    def _may_adopt(self, new: Plan) -> bool:
+        """Whether running tasks stay what they are, and new ones, if any, may be added."""
+        plan = self._plan
+        if summary(new).hash != summary(plan).hash or new.internal != plan.internal:
+            return False
+        return new.tasks.keys() == plan.tasks.keys() or (self._more_tasks and new.tasks.keys() > plan.tasks.keys())
 
     def _tell(self, sentences: Mapping[str, str], unread: tuple[Unread, ...]) -> None:
         self.unread = sum(each.found - each.read for each in unread)

@@ -106,7 +106,7 @@ def oldest_ms(as_of_ms: int, facts: TopicFacts) -> float:
 
 
 def longest_unwritten_ms(facts: TopicFacts) -> int:
-    """How far the time on disk of a copy may lag behind while nothing else is written, in milliseconds."""
+    """How far the time on disk may lag behind while nothing else is written, in milliseconds."""
     retention = facts.delete_retention_ms
     return _LONGEST_UNWRITTEN_MS if retention is None else min(_LONGEST_UNWRITTEN_MS, retention // 4)
 

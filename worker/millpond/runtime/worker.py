@@ -20,14 +20,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCorrupted
 from millpond.protocol import Role
-from millpond.queries.service import QueryService
 from millpond.topology import TaskId, Topology
 from millpond.topology.topology import check_topology
 
 from .assembly import Assembly, assemble
 from .broker_contact import BrokerContact, asking
 from .careful import CAREFUL_RECORDS, CarefulCollector, Refusals, refuses
-from .catalog import coordinator_view, store_catalog
+from .catalog import store_catalog
 from .claims import initialised
 from .client_reports import ClientReports
 from .clients import largest_record, make_producer
@@ -47,6 +46,7 @@ from .metrics import WorkerMetrics
 from .ownership import Partition
 from .pace import POLL_RECORDS, Pace
 from .plan import Plan
+from .query_server import query_interface
 from .registrar import TakenOver
 from .rejected_changelog import RecordLimits
 from .restore import ChangelogReader, Restoration
@@ -108,11 +108,7 @@ class Worker:
         self._stop = threading.Event()
         self.state = WorkerState.CREATED
         self.metrics = WorkerMetrics(config)
-        self._queries = QueryService(
-            config.application_id, config.worker_id, self.metrics.registry, coordinator_view(config)
-        )
-        if config.http_port >= 0:
-            self._queries.add_to(self.metrics.http)
+        self._queries, self._query_site = query_interface(config, self.metrics.http, self.metrics.registry)
         self._garbage = GarbageCollector()
         self._assembly: Assembly
         self._manager: TaskManager
@@ -129,11 +125,14 @@ class Worker:
             self.waiting,
             config.bootstrap_servers,
         )
-        self._introduction = Introduction(config, self.metrics.http, self.waiting, self.contact, self._stop)
+        self._introduction = Introduction(
+            config, self.metrics.http, lambda: self._query_site.url, self.waiting, self.contact, self._stop
+        )
         self._offset_sink: OffsetSink | None = None
         self._pace = Pace(config)
         self._behind = False
         self._refusals = Refusals()
+        self._new_plan: Plan | None = None
         self._failures = CommitFailures()
         self._reports = ClientReports()
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -224,7 +223,7 @@ class Worker:
         tasks = list(self._assembly.plan.tasks)
         if config.coordinator_url is not None:
             self._client = self._introduction.client(config.coordinator_url, self._assembly.plan)
-            self._follower = Follower(manager, self._client, config, frozenset(tasks), self.contact)
+            self._follower = Follower(manager, self._client, config, tasks, self.contact, self._assembly.watch.hurry)
         mine = self._claimed(tasks)
         self._watch_clients(self._assembly)
         self._become(WorkerState.RESTORING)
@@ -357,9 +356,7 @@ class Worker:
         self.last_turn = now = time.monotonic()
         if self._reports.pending:
             self._replace_clients(self._reports.look_into(self._assembly.cluster, self._assembly.plan))
-        plan = self._assembly.watch.turn(now)
-        if plan is not None:
-            self._adopt(plan)
+        self._new_plan = self._assembly.watch.turn(now) or self._new_plan
         manager = self._manager
         messages = self._poll(now)
         if messages:
@@ -387,8 +384,11 @@ class Worker:
         self._advance()
 
     def _awaits_commit(self) -> bool:
-        """Whether an open transaction has to end before more is processed, since that may take too long for it."""
+        """Whether a commit has to end before more is processed: for new inputs, or since that may take too long for it."""
         committer = self._committer
+        if self._new_plan is not None:
+            committer.next_commit = 0.0
+            return True
         if not self._pace.slow or (committer.phase is Phase.IDLE and not self._collector.in_transaction):
             return False
         if committer.phase is Phase.IDLE:
@@ -401,6 +401,8 @@ class Worker:
         self._committer.flushes_first = self._pace.slow
         self._committer.advance(started)
         self._pace.flushed(time.monotonic() - started)
+        if self._new_plan is not None and self._committer.phase is Phase.IDLE and not self._committer.needed():
+            self._go_back()
 
     def _may_write(self) -> bool:
         """Whether nobody can have taken this worker's tasks over without its notice."""
@@ -509,7 +511,7 @@ class Worker:
             wait = min(wait, max(0.0, self._committer.next_commit - now))
         if not self._manager.settled or self._manager.globals.behind:
             wait = min(wait, _UNSETTLED_WAIT_S)
-        elif self._follower is not None or self.metrics.http.url is not None:
+        elif self._follower is not None or self._query_site.url is not None:
             wait = min(wait, _NEWS_WAIT_S)
         due = [each for task in self._manager.running if (each := task.next_wall_clock_due()) is not None]
         if due:
@@ -609,6 +611,7 @@ class Worker:
         self._close_offset_sink()
         self._collector.producer.purge()
         self._become(WorkerState.STARTING)
+        self._adopt()
         self._behind = False
         self._reports.forget_fatal()
         if fenced:
@@ -619,7 +622,7 @@ class Worker:
         self._start_producer()
         self._manager.go_back(renew=renew)
         if self._follower is not None:
-            self._follower.went_back()
+            self._follower.went_back(self._assembly.plan)
         self._become(WorkerState.RESTORING)
 
     def _check_still_mine(self) -> None:
@@ -637,7 +640,7 @@ class Worker:
         self._start_producer()
         self._manager.rebuild_corrupted(error)
         if self._follower is not None:
-            self._follower.went_back()
+            self._follower.went_back(self._assembly.plan)
         self._become(WorkerState.RESTORING)
 
     def _leave(self) -> None:
@@ -692,17 +695,12 @@ class Worker:
         if not idle:
             log.warning("no answer to the last commit within the deadline; the next start finds out")
 
-    def _adopt(self, plan: Plan) -> None:
-        """Read new inputs: commit what is processed, and make the tasks anew."""
-        try:
-            if self._may_write():
-                self._finish()
-                self._manager.globals.reread()
-        finally:
-            # Nobody says again that there are new inputs: whatever the commit met, they are read from here on.
+    def _adopt(self) -> None:
+        """Read new inputs from here on, if there are any: tasks are made anew, and nothing waits for a commit."""
+        plan, self._new_plan = self._new_plan, None
+        if plan is not None:
             self._assembly = replace(self._assembly, plan=plan)
             self._manager.adopt(plan)
-        self._go_back()
 
     def _say_goodbye(self) -> None:
         """The coordinator need not find out by silence."""

@@ -36,6 +36,8 @@ class Launch:
         mine: dict[str, object] = {**self.settings, "worker.id": f"w{ordinal}", "coordinator.url": coordinator_url}
         if self.config.http_port > 0:
             mine["http.port"] = self.config.http_port + ordinal  # one port cannot serve them all
+        if self.config.query_port > 0:
+            mine["query.port"] = self.config.query_port + ordinal
         return [
             *(sys.executable, "-m", "millpond.cli", "run", self.target),
             *([] if self.file is None else ["--config", str(self.file)]),

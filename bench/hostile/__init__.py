@@ -1,0 +1,1 @@
+"""What hostile neighbours cost the others: see `python -m bench.hostile`."""

@@ -1,0 +1,330 @@
+"""One hostile tenant against all others: `python -m bench.hostile`.
+
+A real API server and etcd, the operator beside them, and 50 StreamApps whose workers heartbeat over TLS from another
+process. First they are alone; then a hostile tenant, in a third process, sends forged tokens, opens connections that say
+nothing, and posts heartbeats of 16 MB, all at once. The run shows
+
+- how late answers to the others' heartbeats come, before and meanwhile;
+- whether the operator kept its lease, and the longest time between two renewals;
+- the operator's memory, at its highest.
+
+Everything runs on the same cores: what the attackers, the fleet and the API server take, the operator has not.
+
+    python -m bench.hostile apps=50 workers=4 seconds=30 tokens=20000 idle=900 huge=6
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from bench.hostile.attack import Attack
+from bench.hostile.fleet import Phase, Plan
+from bench.hostile.tenants import TenantWorker, create_app, create_namespace, workers_of
+from bench.options import from_arguments
+from millpond.protocol import clock
+from tests.cluster.api import Api, ApiFailure, AsyncApi
+from tests.cluster.apiserver import ApiServer, SharedApiServer
+from tests.cluster.background import Background
+from tests.cluster.binaries import BinariesMissing
+from tests.cluster.installing import install_crds
+from tests.operating.operators import grant_rights
+from tests.operating.process import OperatorProcess
+
+__all__ = ("Figures", "Options", "run")
+
+RESULT = Path("build/bench-hostile.json")
+_CRDS = Path(__file__).parents[2] / "crds"
+_SYSTEM, _HOSTILE = "system", "hostile"
+_APPS_PER_NAMESPACE = 5
+_AT_ONCE = 8
+_SAMPLE_S = 0.25
+_MOST_LATE_S, _MOST_MB = 0.25, 400.0
+_SETTINGS = {
+    "RESYNC_INTERVAL": "60s",
+    "WATCH_PATIENCE": "60s",
+    "LEASE_DURATION": "15s",
+    "LEASE_RENEW_DEADLINE": "10s",
+    "LEASE_RETRY_PERIOD": "2s",
+    "REQUEST_TIMEOUT": "10s",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the run is to do."""
+
+    apps: int = 50
+    workers: int = 4
+    """Of each application."""
+    tasks: int = 8
+    """Of each application."""
+    calm: int = 10
+    """Seconds before the attack."""
+    seconds: int = 30
+    """Of the attack."""
+    tokens: int = 20_000
+    idle: int = 900
+    huge: int = 6
+    huge_mb: int = 16
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What the run measured."""
+
+    apps: int
+    workers: int
+    calm: Phase
+    attacked: Phase
+    attack: dict[str, int]
+    """What the hostile tenant did, and what came of it."""
+    refused: dict[str, int]
+    """What the operator counted, by reason."""
+    lost_leases: int
+    longest_renewal_s: float
+    calm_mb: float
+    most_mb: float
+    connections: int
+    """At its highest."""
+    operator_core_share: float
+    """CPU of the operator during the attack, per second."""
+    operator_waited_share: float
+    """Time in which it could have run and had no core, per second: what others took of the machine."""
+    load_average: float
+    """Of the machine at the end: above its number of cores, times are not the operator's alone."""
+
+
+class _Watch:
+    """The operator while it is attacked."""
+
+    def __init__(self, api: AsyncApi, operator: OperatorProcess) -> None:
+        assert operator.process is not None
+        self.process = psutil.Process(operator.process.pid)
+        self.most_mb = 0.0
+        self.connections = 0
+        self.longest_renewal_s = 0.0
+        self.leaders: set[str] = set()
+        self._api = api
+
+    async def look(self) -> None:
+        """Until cancelled."""
+        renewed, at = "", clock.monotonic()
+        while True:
+            self.most_mb = max(self.most_mb, self.process.memory_info().rss / 2**20)
+            self.connections = max(self.connections, len(self.process.net_connections("tcp")))
+            spec = (await self._api.get("Lease", _SYSTEM, "millpond-operator"))["spec"]
+            self.leaders.add(spec["holderIdentity"])
+            now = clock.monotonic()
+            if spec["renewTime"] != renewed:
+                renewed, at = spec["renewTime"], now
+            self.longest_renewal_s = max(self.longest_renewal_s, now - at)
+            await asyncio.sleep(_SAMPLE_S)
+
+    def cpu(self) -> float:
+        """Seconds so far."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    def waited(self) -> float:
+        """Seconds so far in which its main thread waited for a core; 0 where the system does not say."""
+        try:
+            return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[1]) / 1e9
+        except OSError:
+            return 0.0
+
+
+@contextlib.asynccontextmanager
+async def _child(module: str, told: msgspec.Struct, directory: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process of this bench, which ends with the block."""
+    path = directory / f"{module}.json"
+    path.write_bytes(msgspec.json.encode(told))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", f"bench.hostile.{module}", str(path)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=(directory / f"{module}.log").open("wb"),
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _told(process: asyncio.subprocess.Process) -> bytes:
+    """Ask a child for its figures."""
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    return await _line(process)
+
+
+async def _line(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    if not line:
+        raise RuntimeError("a process of the bench ended: see its log")
+    return line
+
+
+async def _tenants(api: AsyncApi, options: Options) -> tuple[list[TenantWorker], TenantWorker]:
+    """Make all of them; the others' workers, and one of the hostile tenant."""
+    names = [(f"tenant-{number // _APPS_PER_NAMESPACE}", f"app-{number}") for number in range(options.apps)]
+    for namespace in dict.fromkeys([*(namespace for namespace, _ in names), _HOSTILE]):
+        await create_namespace(api, namespace)
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def make(namespace: str, name: str, replicas: int) -> list[TenantWorker]:
+        async with free:
+            await create_app(api, namespace, name, replicas)
+            return list(await workers_of(api, namespace, name))
+
+    hostile, *others = await asyncio.gather(
+        make(_HOSTILE, "app-0", 1), *(make(namespace, name, options.workers) for namespace, name in names)
+    )
+    return [worker for each in others for worker in each], hostile[0]
+
+
+async def _authority(api: AsyncApi) -> str:
+    """The certificate that workers trust, PEM."""
+    secret = await api.get("Secret", _SYSTEM, "millpond-coordinator-tls")
+    return base64.b64decode(secret["data"]["ca.crt"]).decode()
+
+
+def _refused(operator: OperatorProcess) -> dict[str, int]:
+    name = "millpond_coordinator_refusals_total{reason="
+    return {
+        key.removeprefix(name).strip('"}'): int(value)
+        for key, value in operator.metrics().items()
+        if key.startswith(name)
+    }
+
+
+async def measure(server: SharedApiServer, operator: OperatorProcess, directory: Path, options: Options) -> Figures:
+    """Make the tenants, let them be alone, then attack."""
+    async with AsyncApi(server.admin, agent="bench") as api:
+        workers, hostile = await _tenants(api, options)
+        ca, hostname = await _authority(api), f"millpond-coordinator.{_SYSTEM}.svc"
+        plan = Plan(operator.coordinator_port, hostname, ca, tuple(workers), options.tasks)
+        watch = _Watch(api, operator)
+        async with _child("fleet", plan, directory) as fleet:
+            await _line(fleet)
+            looking = asyncio.create_task(watch.look())
+            await asyncio.sleep(options.calm)
+            calm, calm_mb = msgspec.json.decode(await _told(fleet), type=Phase), watch.most_mb
+            attack = Attack(
+                operator.coordinator_port, hostname, ca, hostile, workers[0], options.tokens,
+                options.tokens / options.seconds, options.idle, options.huge, options.huge_mb * 2**20,
+            )  # fmt: skip
+            async with _child("attack", attack, directory) as attacker:
+                await _line(attacker)
+                assert attacker.stdin is not None
+                attacker.stdin.write(b"\n")
+                await _told(fleet)  # what was late while that process started does not count
+                cpu, waited, began = watch.cpu(), watch.waited(), clock.monotonic()
+                await asyncio.sleep(options.seconds)
+                attacked = msgspec.json.decode(await _told(fleet), type=Phase)
+                took = clock.monotonic() - began
+                share, waited_share = (watch.cpu() - cpu) / took, (watch.waited() - waited) / took
+                did = msgspec.json.decode(await _told(attacker), type=dict[str, int])
+            looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ApiFailure):
+                await looking
+        return Figures(
+            options.apps,
+            len(workers),
+            calm,
+            attacked,
+            did,
+            await asyncio.to_thread(_refused, operator),
+            len(watch.leaders) - 1 + (not operator.alive),
+            watch.longest_renewal_s,
+            calm_mb,
+            watch.most_mb,
+            watch.connections,
+            share,
+            waited_share,
+            os.getloadavg()[0],
+        )
+
+
+def run(options: Options) -> Figures:
+    """The whole of it.
+
+    Raises:
+        BinariesMissing: there is no API server.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with (
+        tempfile.TemporaryDirectory(prefix="millpond-hostile-") as directory,
+        ApiServer(controllers=False) as server,
+        Background() as background,
+        Api(background, server.admin) as api,
+    ):
+        install_crds(api, _CRDS)
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _SYSTEM}})
+        grant_rights(api, _SYSTEM)
+        with OperatorProcess(api, server.admin, _SYSTEM, Path(directory), _SETTINGS, watch="") as operator:
+            operator.await_leading()
+            try:
+                return asyncio.run(measure(server, operator, Path(directory), options))
+            except BaseException:
+                print(operator.tail(30), file=sys.stderr)
+                for log in Path(directory).glob("*.log"):
+                    print(f"{log.name}:\n" + "\n".join(log.read_text().splitlines()[-10:]), file=sys.stderr)
+                raise
+
+
+def main() -> None:
+    """Run it, print the table, and keep the figures; the status is 1 when a target is missed."""
+    options = Options(**{name: int(value) for name, value in from_arguments(sys.argv[1:]).items()})
+    try:
+        figures = run(options)
+    except BinariesMissing as missing:
+        sys.exit(str(missing))
+    calm, attacked = figures.calm, figures.attacked
+    print(
+        f"\n  {figures.apps} StreamApps, {figures.workers} workers, and one hostile tenant, on {os.cpu_count()} cores\n\n"
+        f"  {'':<34}{'alone':>10}{'attacked':>12}"
+    )
+    for what, before, after, target in (
+        ("heartbeats answered", f"{calm.answered:,}", f"{attacked.answered:,}", ""),
+        ("answers late, p50", _ms(calm.p50_s), _ms(attacked.p50_s), ""),
+        ("answers late, p99", _ms(calm.p99_s), _ms(attacked.p99_s), f"below {_ms(_MOST_LATE_S)}"),
+        ("answers late, longest", _ms(calm.longest_s), _ms(attacked.longest_s), ""),
+        ("connections that ended", str(calm.broken), str(attacked.broken), ""),
+        ("lost leases", "", str(figures.lost_leases), "0"),
+        ("longest time between renewals", "", f"{figures.longest_renewal_s:.1f} s", "10 s"),
+        ("the operator's memory", f"{figures.calm_mb:.0f} MB", f"{figures.most_mb:.0f} MB", f"below {_MOST_MB:.0f} MB"),
+        ("its connections, at most", "", str(figures.connections), ""),
+        ("its share of a core", "", f"{figures.operator_core_share:.0%}", ""),
+        ("it waited for a core", "", f"{figures.operator_waited_share:.0%}", ""),
+        ("load average of the machine", "", f"{figures.load_average:.1f}", ""),
+    ):
+        print(f"  {what:<34}{before:>10}{after:>12}   {target}")
+    for what, counts in (("the attack", figures.attack), ("refused", figures.refused)):
+        print(f"\n  {what}: " + ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())))
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
+    print(f"\n{RESULT}")
+    missed = attacked.p99_s >= _MOST_LATE_S or figures.lost_leases or figures.most_mb >= _MOST_MB
+    sys.exit(int(bool(missed)))
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms"
+
+
+if __name__ == "__main__":
+    main()

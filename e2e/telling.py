@@ -1,0 +1,103 @@
+"""Watches all the while what a StreamApp tells of itself, beside what its pods, their nodes and its output show."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import urllib.error
+from collections.abc import Iterator
+from typing import Self
+
+from e2e.cluster import Object
+from e2e.commands import WORK
+from e2e.meter import Meter
+from e2e.streamapp import StreamApp
+from tests.support.telling import Moment, flaps, is_ready, lies
+
+__all__ = ("Telling",)
+
+_LOOK_EVERY_S = 0.25
+#: A task whose output has not come for so long stands still.
+_STANDS_S = 3.0
+#: Nobody can know of a worker sooner that it is silent (spec.sessionTimeout), nor of a task that it stands still.
+_SILENT_S = 6.0
+
+
+class Telling:
+    """Watches in a thread of its own as long as the `with` block.
+
+    Args:
+        app: whom.
+        meter: knows which tasks have put out something.
+        tasks: it has.
+    """
+
+    def __init__(self, app: StreamApp, meter: Meter, tasks: int) -> None:
+        self._app = app
+        self._meter = meter
+        self._tasks = tasks
+        self._lost: dict[str, float] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="telling", daemon=True)
+        self._moments: list[Moment] = []
+        self._found: list[str] = []
+        self._paused = False
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        with (WORK / "telling.txt").open("w") as file:
+            file.writelines(f"{moment.words()}\n" for moment in self._moments)
+
+    @contextlib.contextmanager
+    def lost(self, node: str) -> Iterator[None]:
+        """Have it known that a node is lost as long as the block, which nobody else can tell."""
+        self._lost[node] = time.monotonic()
+        try:
+            yield
+        finally:
+            self._lost.pop(node, None)
+
+    @contextlib.contextmanager
+    def unwatched(self) -> Iterator[None]:
+        """Let a time without an operator go by: nobody tells anything then. It begins anew afterwards."""
+        self._paused = True
+        self._found = self.findings()
+        try:
+            yield
+        finally:
+            self._moments = []
+            self._paused = False
+
+    def findings(self) -> list[str]:
+        """Return what was told and not so for too long, and what changed for a moment without a reason."""
+        moments = list(self._moments)
+        return [*self._found, *lies(moments), *flaps(moments)]
+
+    def _run(self) -> None:
+        while not self._over.wait(_LOOK_EVERY_S):
+            if not self._paused:
+                with contextlib.suppress(OSError, urllib.error.URLError, AssertionError):
+                    self._look()
+
+    def _look(self) -> None:
+        app, pods = self._app.object(), self._app.pods()
+        if app.get("status", {}).get("conditions"):
+            self._moments.append(self._seen(app, pods))
+
+    def _seen(self, app: Object, pods: list[Object]) -> Moment:
+        spec, status, now = app["spec"], app["status"], time.monotonic()
+        lost = {node for node, since in list(self._lost.items()) if now - since > _SILENT_S}
+        ready = [pod for pod in pods if is_ready(pod) and pod["spec"].get("nodeName") not in lost]
+        wanted = 0 if spec.get("suspended") else spec["replicas"]
+        running = self._tasks - len(self._meter.standing(_STANDS_S))
+        images = {pod["spec"]["containers"][0]["image"] for pod in pods}
+        told = {each["type"]: each["status"] for each in status["conditions"]} | {"phase": status.get("phase", "")}
+        copies = -1 if len(ready) > 1 else 0
+        steady = len(pods) == wanted and images <= {spec["image"]}
+        return Moment(now, told, len(ready), wanted, running, copies, self._tasks, steady)

@@ -1,0 +1,221 @@
+"""What is told of an application is so: by conditions, phases, images and events, and by the operator of itself."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+
+from millpond.protocol import clock
+from tests.cluster.calls import Call
+from tests.cluster.images import Image, topology
+from tests.cluster.installing import manifests
+from tests.cluster.waiting import sleep
+from tests.operating.operators import ROOT
+from tests.operating.scene import BASE, TASKS, Scene, condition_in, merged, scene_of
+from tests.operating.stage import Stage
+
+TWO = merged(BASE, {"replicas": 2})
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def scene(world, tmp_path) -> Iterator[Scene]:
+    with scene_of(world, tmp_path, "truth") as made:
+        yield made
+
+
+def _statuses(scene: Scene, name: str) -> list[tuple[float, dict]]:
+    """All that was written of an application, and when."""
+
+    def writes(call: Call) -> bool:
+        return call.resource == "streamapps" and call.name == name and call.subresource == "status"
+
+    return [(call.at, call.body["status"]) for call in scene.proxy.writes(writes) if call.status == 200]
+
+
+def _since(scene: Scene, name: str, began: float) -> list[dict]:
+    return [status for at, status in _statuses(scene, name) if at >= began]
+
+
+def _reasons(scene: Scene, name: str) -> list[str]:
+    return [event["reason"] for event in scene.events(name)]
+
+
+def _set_env(scene: Scene, name: str) -> None:
+    """As `kubectl set env statefulset/NAME DEBUG=1` does."""
+    containers = [{"name": "worker", "env": [{"name": "DEBUG", "value": "1"}]}]
+    path = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets/{name}?fieldManager=kubectl-set"
+    patch = {"spec": {"template": {"spec": {"containers": containers}}}}
+    scene.api.request("PATCH", path, patch, content="application/strategic-merge-patch+json")
+
+
+def _debugs(pod: dict) -> bool:
+    return "DEBUG" in {each["name"] for each in pod["spec"]["containers"][0]["env"]}
+
+
+def test_a_worker_of_a_changed_template_is_rolled(scene: Scene) -> None:
+    """While the operator was away somebody added a variable, and a worker started with it; the other one is left alone."""
+    scene.apply("drifted", TWO)
+    scene.await_settled("drifted")
+    before = scene.uids("Pod", "drifted")
+    scene.operator.freeze()
+    try:
+        _set_env(scene, "drifted")
+        scene.delete("Pod", "drifted-1")
+        scene.eventually(
+            lambda: _debugs(scene.pods("drifted").get("drifted-1", scene.pods("drifted")["drifted-0"])), "it starts"
+        )
+    finally:
+        scene.operator.thaw()
+    scene.eventually(
+        lambda: not any(map(_debugs, [*scene.pods("drifted").values(), _as_pod(scene, "drifted")])), "nobody has it"
+    )
+    scene.await_settled("drifted")
+    assert scene.uids("Pod", "drifted")["drifted-0"] == before["drifted-0"]
+    assert "ChangeUndone" in _reasons(scene, "drifted")
+    pods = scene.uids("Pod", "drifted")
+    sleep(30)
+    assert scene.uids("Pod", "drifted") == pods
+
+
+def _as_pod(scene: Scene, name: str) -> dict:
+    return scene.get("StatefulSet", name)["spec"]["template"]
+
+
+def test_applications_are_served_again_when_definitions_are_back(world, tmp_path) -> None:
+    """Without them the leader is not ready; with them it goes on within seconds."""
+    with Stage(world, world.namespace("defined"), tmp_path, tasks=TASKS) as stage:
+        stage.start()
+        _delete_and_define(Scene(stage.api, stage.namespace, stage.kubelets, stage.operator, stage.proxy))
+        assert stage.operator.alive
+        assert stage.operator.starts == 1
+
+
+def _delete_and_define(scene: Scene) -> None:
+    scene.apply("first", TWO)
+    scene.await_settled("first")
+    definitions = [each for each in manifests(ROOT / "crds") if each["kind"] == "CustomResourceDefinition"]
+    for each in definitions:
+        scene.api.delete("CustomResourceDefinition", None, each["metadata"]["name"])
+    scene.eventually(lambda: not _is_ready(scene), "the operator is not ready", 20)
+    scene.eventually(lambda: not scene.of_app("Pod", "first"), "its workers went with it")
+    for each in definitions:
+        scene.api.apply(copy.deepcopy(each))
+    scene.eventually(lambda: _is_ready(scene), "the operator is ready", 10)
+    scene.apply("second", TWO)
+    scene.await_settled("second", 30)
+
+
+def _is_ready(scene: Scene) -> bool:
+    try:
+        scene.operator.fetch("/readyz")
+    except OSError:
+        return False
+    return True
+
+
+def test_a_silent_worker_is_told_from_the_session_timeout_on(scene: Scene) -> None:
+    """Its pod still counts as ready; who lost it, who has its tasks, and that it is back are events."""
+    spec = merged(BASE, {"replicas": 3, "sessionTimeout": "2s"})
+    scene.apply("silent", spec)
+    scene.await_settled("silent")
+    sleep(15)  # the coordinator has heard of everybody
+    began = clock.monotonic()
+    scene.kubelets.freeze(scene.namespace, "silent-1")
+    try:
+        scene.eventually(lambda: scene.condition("silent", "Ready")["status"] == "False", "it is not ready", 5)
+        assert scene.condition("silent", "Ready")["message"] == "2 of 3 workers are ready."
+        message = scene.await_true("silent", "Degraded", "WorkerSilent")["message"]
+        assert clock.monotonic() - began < 10
+        assert "Worker silent-1 has sent no heartbeat for longer than spec.sessionTimeout (2s)" in message
+        assert scene.kubelets.node_of(scene.namespace, "silent-1") in message
+        assert scene.condition("silent", "Progressing")["reason"] == "Recovering"
+        assert {"WorkerLost", "TasksTakenOver"} <= set(_reasons(scene, "silent"))
+    finally:
+        scene.kubelets.thaw(scene.namespace, "silent-1")
+    scene.await_settled("silent")
+    assert "WorkerBack" in _reasons(scene, "silent")
+    assert scene.status("silent")["phase"] == "Running"
+
+
+def test_a_deleted_pod_is_no_scaling(scene: Scene) -> None:
+    """Until its successor is ready the application is not, and it says what it waits for."""
+    scene.kubelets.images["delays:1"] = Image(topology(partitions=TASKS), starts_after=3.0)
+    scene.apply("deleted", merged(BASE, {"replicas": 3}))
+    scene.await_settled("deleted")
+    sleep(15)
+    began = clock.monotonic()
+    scene.delete("Pod", "deleted-1")
+    scene.eventually(lambda: scene.condition("deleted", "Ready")["status"] == "False", "it is told", 5)
+    scene.await_settled("deleted")
+    seen = _since(scene, "deleted", began)
+    assert {status["phase"] for status in seen} == {"Running"}
+    ready = [condition_in(status, "Ready")["status"] for status in seen]
+    assert "".join(each[0] for each in ready).strip("T") in {"F" * ready.count("False")}, ready
+    for status in seen:
+        if condition_in(status, "Ready")["status"] == "False" and status["readyReplicas"] < 3:
+            progressing = condition_in(status, "Progressing")
+            assert (progressing["status"], progressing["reason"]) == ("True", "Recovering")
+    assert {"WorkerEnded", "WorkerLost"} & set(_reasons(scene, "deleted"))
+
+
+def test_an_image_that_does_not_run_is_not_shown(scene: Scene) -> None:
+    """The status has what workers run, not what is wanted of them."""
+    scene.apply("shown", TWO)
+    scene.await_settled("shown")
+    assert scene.status("shown")["image"] == "delays:1"
+    began = clock.monotonic()
+    scene.apply("shown", merged(TWO, {"image": "delays:nowhere"}))
+    scene.eventually(lambda: scene.status("shown").get("phase") == "Degraded", "it is rolled back")
+    assert {status["image"] for status in _since(scene, "shown", began)} == {"delays:1"}
+    scene.apply("shown", merged(TWO, {"image": "delays:2"}))
+    scene.await_settled("shown")
+    images = [status["image"] for status in _since(scene, "shown", began)]
+    assert images[-1] == "delays:2"
+    assert "delays:1, delays:2" in images or "delays:2, delays:1" in images
+
+
+@pytest.mark.parametrize("seconds", [5, 30])
+def test_scheduling_trouble_is_told_only_when_it_lasts(scene: Scene, seconds: int) -> None:
+    """A volume that is bound at the second try is nobody's business."""
+    name = f"bound-{seconds}"
+    scene.apply(name, merged(BASE, {"pod": {"nodeSelector": {"disk": "fast"}}}))
+    scene.eventually(lambda: bool(scene.of_app("Pod", name)), "it is made")
+    sleep(seconds)
+    for node in scene.kubelets.nodes.values():
+        node.labels["disk"] = "fast"
+    scene.await_settled(name)
+    told = {condition_in(status, "Degraded").get("reason") for _, status in _statuses(scene, name)}
+    assert ("Unschedulable" in told) == (seconds > 10)
+    assert ("Warning" in {event["type"] for event in scene.events(name)}) == (seconds > 10)
+
+
+def test_a_first_revision_that_fails_is_stalled_until_it_works(scene: Scene) -> None:
+    """Nothing goes on by itself, and a cure ends that."""
+    scene.apply("stalled", merged(TWO, {"image": "delays:nowhere"}))
+    scene.await_true("stalled", "Stalled", "ImageNotPullable")
+    assert scene.condition("stalled", "Progressing")["status"] == "False"
+    scene.apply("stalled", TWO)
+    scene.await_settled("stalled")
+    assert not scene.condition("stalled", "Stalled")
+
+
+def test_standbys_that_nobody_keeps_are_not_caught_up(scene: Scene) -> None:
+    """One worker of two is enough for the tasks, and none for their copies."""
+    spec = merged(TWO, {"standbyReplicas": 1, "sessionTimeout": "1s"})
+    scene.apply("copied", spec)
+    scene.await_settled("copied")
+    scene.await_true("copied", "StandbysCaughtUp", "CaughtUp")
+    sleep(15)
+    scene.kubelets.freeze(scene.namespace, "copied-1")
+    try:
+        scene.eventually(lambda: scene.condition("copied", "StandbysCaughtUp")["status"] == "False", "it is told", 10)
+        assert scene.condition("copied", "StandbysCaughtUp")["reason"] == "Restoring"
+    finally:
+        scene.kubelets.thaw(scene.namespace, "copied-1")
+    scene.await_true("copied", "StandbysCaughtUp", "CaughtUp")
+    scene.apply("copied", merged(spec, {"replicas": 1}))
+    scene.eventually(lambda: scene.condition("copied", "StandbysCaughtUp")["reason"] == "TooFewWorkers", "it is told")

@@ -1,0 +1,249 @@
+"""A condition is True only for what is seen: generated situations, each condition against the facts that it stands for."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond_operator.controllers.conditions import Story, conditions, problems
+from millpond_operator.controllers.observation import Observed, Pod, Tasks, Worker
+from millpond_operator.controllers.problems import Problem, mount_problem, of_pod
+from millpond_operator.controllers.rollout import Decision, Wanted
+from millpond_operator.controllers.status import Condition, ConditionType, Failed, Phase, Status
+from tests.rollout.world import World
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+MOVING = {Phase.PENDING, Phase.ROLLING_OUT, Phase.ROLLING_BACK, Phase.SCALING, Phase.SUSPENDING, Phase.DELETING}
+LONG = "The API server answered with all of an object. " * 60
+
+_problems = st.sampled_from([None, Problem("Rejected", LONG, settled=True), Problem("WorkerFailed", "It failed.")])
+_pods = st.lists(
+    st.builds(
+        dict, ready=st.booleans(), terminating=st.booleans(), alive=st.sampled_from([True, False, None])
+    ),
+    max_size=4,
+)  # fmt: skip
+_tasks = st.builds(
+    Tasks,
+    known=st.booleans(),
+    total=st.just(4),
+    running=st.integers(0, 4),
+    caught_up=st.integers(0, 8),
+    standbys_wanted=st.sampled_from([0, 4, 8]),
+    standbys_placeable=st.sampled_from([0, 4, 8]),
+)
+_before = st.builds(
+    lambda ready, standbys: Status(
+        conditions=tuple(
+            Condition(type, "True" if true else "False", reason)
+            for type, true, reason in (("Ready", ready, "Running"), ("StandbysCaughtUp", standbys, "CaughtUp"))
+        )
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@st.composite
+def stories(draw) -> tuple[Story, Status]:
+    """A situation, and what was told before it."""
+    pods, workers = [], {}
+    for ordinal, each in enumerate(draw(_pods)):
+        name = f"app-{ordinal}"
+        ready = each["ready"] and not each["terminating"]
+        pods.append(Pod(name, ordinal, "r1", str(ordinal), ready=ready, terminating=each["terminating"]))
+        if each["alive"] is not None:
+            workers[name] = Worker(name, alive=each["alive"])
+    failed = draw(
+        st.sampled_from([None, Failed("r1", "Rolling", "NoProgress", "It failed."), Failed("r2", "Rolling", "X", LONG)])
+    )
+    decision = Decision(draw(st.sampled_from(Phase)), "r1", 3, Status(failed=failed))
+    story = Story(
+        "app",
+        decision,
+        Observed(tuple(pods), workers, draw(_tasks), draw(st.booleans())),
+        draw(st.integers(0, 3)),
+        problem=draw(_problems),
+        stuck=draw(_problems),
+        standing=draw(st.booleans()),
+        lagging=draw(st.booleans()),
+        standby_replicas=draw(st.integers(0, 2)),
+    )
+    return story, draw(_before)
+
+
+@given(given=stories())
+def test_true_conditions_hold(given):
+    """True, and False where something is said to be settled, follows from the facts; nothing else is said without them."""
+    story, before = given
+    told = {each.type: each for each in conditions(story, before, 1, NOW)}
+    true = {type for type, each in told.items() if each.status == "True"}
+    decision, observed, tasks = story.decision, story.observed, story.observed.tasks
+    phase, failed = decision.phase, decision.status.failed
+    heard = {name for name, worker in observed.workers.items() if worker.alive}
+    unheard = set() if observed.informed else {pod.name for pod in observed.pods} - observed.workers.keys()
+    working = sum(pod.ready and pod.name in heard | unheard for pod in observed.pods)
+    run = tasks.known and tasks.running == tasks.total
+    if "Ready" in true:
+        assert story.stuck is None
+        assert failed is None
+        assert phase is Phase.RUNNING or phase is Phase.DEGRADED
+        assert working >= story.replicas
+        assert run or (before.is_true(ConditionType.READY) and not story.standing)
+    if "StandbysCaughtUp" in true and story.standby_replicas and not (tasks.known and not tasks.standbys_wanted):
+        assert phase is not Phase.SUSPENDED
+        assert tasks.known
+        assert tasks.standbys_placeable >= tasks.standbys_wanted
+        was = before.condition(ConditionType.STANDBYS_CAUGHT_UP)
+        assert tasks.caught_up >= tasks.standbys_wanted or (was.status == "True" and not story.lagging)
+    assert ("Suspended" in true) == (phase is Phase.SUSPENDED)
+    assert ("Degraded" in true) == (failed is not None or story.problem is not None)
+    if "Stalled" in told:
+        assert story.stuck is not None or failed is not None
+        assert "Progressing" not in true or phase in MOVING
+    if "Progressing" in true:
+        assert phase in MOVING or story.standing or working < story.replicas
+    elif told["Progressing"].reason == "Settled":
+        assert phase not in MOVING
+        assert phase is Phase.SUSPENDED or working >= story.replicas
+        assert phase is Phase.SUSPENDED or not story.standing or not story.replicas
+
+
+@given(given=stories())
+def test_long_messages_are_cut_and_said_once(given):
+    """What an API server says may be long; one condition has it, and the others refer to that."""
+    story, before = given
+    messages = [each.message for each in conditions(story, before, 1, NOW) if len(each.message) > 100]
+    assert all(len(each) <= 1_000 for each in messages)
+    assert len(messages) == len(set(messages)) <= 1
+
+
+def _story(replicas: int = 2, **changes) -> Story:
+    pods = tuple(Pod(f"app-{number}", number, "r1", "u", ready=True) for number in range(2))
+    workers = {pod.name: Worker(pod.name, alive=True) for pod in pods}
+    tasks = Tasks(known=True, total=4, running=4)
+    given = {"observed": Observed(pods, workers, tasks), "decision": Decision(Phase.RUNNING, "r1", 2, Status())}
+    return Story("app", replicas=replicas, **{**given, **changes})
+
+
+NOTHING = Status()
+
+
+def _told(story: Story, type: str, before: Status = NOTHING) -> Condition:
+    return next((each for each in conditions(story, before, 1, NOW) if each.type == type), None)
+
+
+def _with_standbys(caught_up: int, **changes) -> Story:
+    story = _story()
+    tasks = Tasks(True, 4, 4, caught_up=caught_up, standbys_wanted=4, standbys_placeable=4)
+    return _story(observed=Observed(story.observed.pods, story.observed.workers, tasks), standby_replicas=1, **changes)
+
+
+def test_standbys_that_are_wanted_and_absent_are_not_caught_up():
+    """That nobody is there to keep one does not make it unwanted."""
+    found = _told(_with_standbys(0), "StandbysCaughtUp")
+    assert (found.status, found.reason, found.message) == ("False", "Restoring", "0 of 4 standbys are caught up.")
+    assert _told(_with_standbys(4), "StandbysCaughtUp").status == "True"
+    one = _story(
+        1,
+        observed=Observed(tasks=Tasks(True, 4, 4, standbys_wanted=4, standbys_placeable=0)),
+        standby_replicas=1,
+    )
+    found = _told(one, "StandbysCaughtUp")
+    assert (found.status, found.reason) == ("False", "TooFewWorkers")
+    unknown = _story(observed=Observed(tasks=Tasks()), standby_replicas=1)
+    assert _told(unknown, "StandbysCaughtUp").status == "Unknown"
+
+
+def test_standbys_that_lag_for_a_moment_stay_caught_up():
+    """A standby that moves is told only once that lasts; what was said before stays to the letter."""
+    before = Status(conditions=(_told(_with_standbys(4), "StandbysCaughtUp"),))
+    assert _told(_with_standbys(3), "StandbysCaughtUp", before) == before.conditions[0]
+    assert _told(_with_standbys(3, lagging=True), "StandbysCaughtUp", before).status == "False"
+
+
+def test_a_ready_pod_whose_worker_is_silent_is_not_ready():
+    """The API server hears of a lost node later than the coordinator."""
+    story = _story()
+    workers = story.observed.workers | {"app-1": Worker("app-1", alive=False)}
+    lost = Observed(story.observed.pods, workers, story.observed.tasks)
+    assert _told(_story(observed=lost), "Ready").message == "1 of 2 workers are ready."
+    found = _told(_story(observed=lost), "Progressing")
+    assert (found.status, found.reason) == ("True", "Recovering")
+    assert "app-1" in found.message
+    uninformed = Observed(story.observed.pods, {}, story.observed.tasks, informed=False)
+    assert _told(_story(observed=uninformed), "Ready").status == "True"
+
+
+def test_a_first_revision_that_fails_is_stalled():
+    """There is none to go back to, so nothing goes on by itself."""
+    world = World(random.Random(1), Wanted("r1", 2, progress_deadline=timedelta(seconds=60)), bad={"r1"})
+    world.until(lambda decision: decision.status.failed is not None)
+    decision = world.turn()
+    story = _story(decision=decision, observed=world.observed())
+    found = _told(story, "Stalled")
+    assert (found.status, found.reason) == ("True", "ApplicationNotImportable")
+    assert _told(story, "Progressing").status == "False"
+    assert _told(story, "Degraded").status == "True"
+    world.bad.clear()
+    world.until(lambda decision: decision.phase is Phase.RUNNING)
+    assert _told(_story(decision=world.turn(), observed=world.observed()), "Stalled") is None
+
+
+def test_a_revision_that_is_rolled_back_is_stalled_afterwards():
+    """While the good one comes back something goes on."""
+    status = msgspec.structs.replace(Status(), failed=Failed("r2", "Rolling", "NoProgress", "No."))
+    for phase, stalled in ((Phase.ROLLING_BACK, False), (Phase.DEGRADED, True)):
+        story = _story(decision=Decision(phase, "r1", 2, status))
+        assert (_told(story, "Stalled") is not None) == stalled
+
+
+def test_problems_that_stay_come_first():
+    """And those of pods that end are nobody's any more, unless their node is lost."""
+    passing, staying = Problem("WorkerFailed", "Once."), Problem("ImageNotPullable", "No.", settled=True)
+    silent = Problem("WorkerSilent", "It is silent.")
+    pods = (
+        Pod("app-0", 0, "r", "u", problem=passing),
+        Pod("app-1", 1, "r", "u", problem=staying),
+        Pod("app-2", 2, "r", "u", problem=staying, terminating=True),
+        Pod("app-3", 3, "r", "u", problem=silent, terminating=True, stands=True),
+    )
+    found = problems(Observed(pods))
+    assert found == [("app-1", staying), ("app-0", passing), ("app-3", silent)]
+
+
+def _pending(reason: str, message: str) -> dict:
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    return {"metadata": {"name": "app-0", "uid": "u"}, "status": {"conditions": [condition]}}
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [("Unschedulable", "fits on no node"), ("SchedulerError", "The scheduler cannot bind pod app-0")],
+)
+def test_scheduling_trouble_waits_before_it_is_told(reason, words):
+    """A conflict at binding a volume is gone at the next try, and is none of the nodes' fault."""
+    problem = of_pod(_pending(reason, "running PreBind plugin: the object has been modified"))
+    assert problem.reason == "Unschedulable"
+    assert words in problem.message
+    assert problem.patience == timedelta(seconds=10)
+    assert Problem("X", "", settled=True).patience == timedelta(0)
+
+
+def test_a_volume_that_was_mounted_after_all_is_no_problem():
+    """The event of the failure stays for an hour; what came after it says how it went on."""
+    pod = {"metadata": {"name": "app-0", "uid": "u", "namespace": "shop"}}
+
+    def event(reason, message="", uid="u"):
+        return {"reason": reason, "message": message, "involvedObject": {"uid": uid}}
+
+    failed = event("FailedMount", "MountVolume.SetUp failed: timed out")
+    assert mount_problem(pod, [failed]).reason == "VolumeNotMountable"
+    assert mount_problem(pod, [failed, event("Pulling", uid="other")]) is not None
+    for later in ("Pulling", "Pulled", "Created"):
+        assert mount_problem(pod, [failed, event(later)]) is None

@@ -1,0 +1,95 @@
+"""Who was lost, who runs the tasks now, and who is back: each is told once, and of nobody who was stopped in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from millpond_operator.controllers.losses import Losses
+from millpond_operator.controllers.observation import Observed, Pod, Worker
+
+KEY = ("shop", "delays")
+OWNERS = {"0_0": "d-0", "0_1": "d-1", "0_2": "d-1", "0_3": "d-2"}
+
+
+def _seen(alive="012", owners=None, *, informed=True, draining="", ending="", starts=None):
+    workers = {
+        f"d-{number}": Worker(
+            f"d-{number}",
+            alive=number in alive,
+            draining=number in draining,
+            incarnation=(starts or {}).get(number, "first"),
+        )
+        for number in "012"
+    }
+    pods = tuple(Pod(name, int(name[-1]), "r", "u", terminating=name[-1] in ending) for name in workers)
+    return Observed(pods, workers, owners=owners or OWNERS, informed=informed)
+
+
+@pytest.fixture
+def told():
+    """Tells of one look after the other; the first one is over."""
+    losses = Losses()
+    assert losses.noted(KEY, _seen(), frozenset()) == []
+
+    def look(observed, leaving=frozenset()):
+        return losses.noted(KEY, observed, leaving)
+
+    look.losses = losses
+    return look
+
+
+def test_a_lost_worker_its_takers_and_its_return_are_told_once(told):
+    """How many tasks went to whom is said when all of them have gone."""
+    assert told(_seen("02")) == [("Warning", "WorkerLost", "Worker d-1 is gone: 2 tasks go to other workers.")]
+    assert told(_seen("02")) == []
+    assert told(_seen("02", OWNERS | {"0_1": "d-0"})) == []
+    after = OWNERS | {"0_1": "d-0", "0_2": "d-2"}
+    assert told(_seen("02", after)) == [("Normal", "TasksTakenOver", "2 tasks of d-1 went to d-0 (1), d-2 (1).")]
+    assert told(_seen("02", after)) == []
+    assert told(_seen("012", after)) == [("Normal", "WorkerBack", "Worker d-1 is back.")]
+    assert told(_seen("012", after)) == []
+
+
+def test_tasks_that_went_before_the_next_look_are_counted(told):
+    """A take-over is faster than what is told of it."""
+    after = OWNERS | {"0_1": "d-0", "0_2": "d-0"}
+    assert [each[1:] for each in told(_seen("02", after))] == [
+        ("WorkerLost", "Worker d-1 is gone: 2 tasks go to other workers."),
+        ("TasksTakenOver", "2 tasks of d-1 went to d-0 (2)."),
+    ]
+
+
+def test_a_worker_whose_pod_was_deleted_has_ended(told):
+    """Somebody wanted that, so it is no warning."""
+    (event,) = told(_seen("02", ending="1"))
+    assert event == ("Normal", "WorkerEnded", "Worker d-1 ended with its pod: 2 tasks go to other workers.")
+    assert [reason for _, reason, _ in told(_seen("012"))] == ["WorkerBack"]
+
+
+def test_a_worker_that_comes_back_with_its_tasks_lost_none(told):
+    """Nobody took them over."""
+    told(_seen("02"))
+    assert told(_seen("012")) == [("Normal", "WorkerBack", "Worker d-1 is back.")]
+
+
+def test_a_process_that_is_replaced_within_a_session_is_told(told):
+    """Its container started again before anybody missed it."""
+    assert [reason for _, reason, _ in told(_seen(starts={"2": "second"}))] == ["WorkerRestarted"]
+    assert told(_seen(starts={"2": "second"})) == []
+
+
+def test_workers_that_the_operator_stops_are_not_lost(told):
+    """Neither one that drains nor one that there is no place for."""
+    assert told(_seen(draining="1")) == []
+    assert told(_seen("02", draining="1")) == []
+    assert told(_seen("012", starts={"1": "second"})) == []
+    assert told(_seen("01", starts={"1": "second"}), leaving=frozenset({"d-2"})) == []
+
+
+def test_nobody_is_missed_before_all_could_report(told):
+    """After a change of leaders the first look is what others are compared with."""
+    assert told(_seen("", informed=False)) == []
+    assert told(_seen("02")) == []
+    assert told(_seen("0")) != []
+    told.losses.forget(KEY)
+    assert told(_seen("")) == []
