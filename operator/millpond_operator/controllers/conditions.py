@@ -65,6 +65,7 @@ def conditions(story: Story, before: Status, generation: int, now: datetime) -> 
         (ConditionType.DEGRADED, *_degraded(story)),
         (ConditionType.STANDBYS_CAUGHT_UP, *_standbys(story, before.condition(ConditionType.STANDBYS_CAUGHT_UP))),
         (ConditionType.SUSPENDED, *_suspended(story)),
+        *_outdated(story),
         *_stalled(story),
     ]
     return tuple(
@@ -172,6 +173,18 @@ def _suspended(story: Story) -> _Told:
     if story.decision.phase is Phase.SUSPENDING:
         return False, "Suspending", _moving(story.decision)
     return False, "NotSuspended", ""
+
+
+def _outdated(story: Story) -> list[tuple[ConditionType, bool | None, str, str]]:
+    """Credentials that changed while workers run: clients read them when they are made."""
+    outdated = sum(each.credentials_changed for each in story.observed.workers.values())
+    if not outdated or story.decision.phase in {Phase.SUSPENDED, Phase.DELETING}:
+        return []
+    message = (
+        f"The files with credentials have changed since {_count(outdated, 'worker')} started; until a restart the old ones are "
+        "used. Set the annotation millpond.dev/restartedAt to a new value to restart the workers one at a time."
+    )
+    return [(ConditionType.CREDENTIALS_OUTDATED, True, "CredentialsChanged", message)]
 
 
 def _stalled(story: Story) -> list[tuple[ConditionType, bool | None, str, str]]:

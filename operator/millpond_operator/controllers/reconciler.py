@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from millpond.protocol import clock
+from millpond_operator.coordinator import KafkaClaim, StoreError
 from millpond_operator.kubernetes import (
     ApiError,
     Cache,
@@ -43,19 +44,19 @@ from millpond_operator.resources import (
 )
 
 from .applying import Applier, NameTaken
-from .claims import Claims
+from .claims import Claims, Rival
 from .conditions import Story, conditions, problems
 from .debounce import Debounce
 from .events import EventRecorder
 from .failures import Failures
 from .hosting import Hosting
 from .looking import Looker
-from .observation import Observed
+from .observation import Observed, ordinal_of
 from .passes import Key, Memory, Pass
 from .problems import Problem, cleanup_problem
 from .reporting import Reporter, changed
 from .rollout import Decision, Existing, Wanted, decide, pinned_by
-from .status import ConditionType, Phase, Rendered, Status
+from .status import ConditionType, KafkaProof, Phase, Rendered, Status
 from .upgrades import Upgrades, former_revision
 
 __all__ = ("Reconciler",)
@@ -105,6 +106,7 @@ class Reconciler:
         self._events = EventRecorder(client, instance)
         self._claims = Claims(enqueue)
         self._upgrades = Upgrades(upgrade_budget, enqueue)
+        self._primed = False
         self._debounce = Debounce()
         self._clock = clock
         self._looker = Looker(client, cache, hosting)
@@ -127,6 +129,9 @@ class Reconciler:
             ApiError, StoreError: something could not be written or read; come again later.
             LeadershipLost: this operator does not lead any more.
         """
+        if not self._primed:  # with what an earlier operator wrote down of all of them
+            self._claims.prime(self._cache.all(kinds.STREAM_APP), self._clock())
+            self._primed = True
         self._upgrades.prime_once(self._cache.all(kinds.STREAM_APP), self._clock())
         try:
             again = await self._reconcile(key)
@@ -149,16 +154,24 @@ class Reconciler:
         if app.deleting and not app.has_finalizer:
             await self._forget(key)
             return None
-        other = self._claims.taken_by(raw)
-        if other is not None and app.has_finalizer:  # it has nothing in Kafka, and what is there is another's
-            app = await self._set_finalizer(app, raw, wanted=False)
-        elif other is None and app.cleans_up_kafka != app.has_finalizer and not app.deleting:
-            app = await self._set_finalizer(app, raw, wanted=app.cleans_up_kafka)
-        work = Pass(app, Status.of(app.status), self._clock(), self._memories.setdefault(key, Memory()))
+        now = self._clock()
+        work = Pass(app, Status.of(app.status), now, self._memories.setdefault(key, Memory()))
+        rival = self._claims.rival(raw, now)
+        waits = rival is not None and not work.status.target_revision
+        if waits and app.has_finalizer:  # it never had a worker, nor anything in Kafka
+            work.app = await self._set_finalizer(app, raw, wanted=False)
+            if app.deleting:
+                return None
+        elif not waits and app.cleans_up_kafka != app.has_finalizer and not app.deleting:
+            work.app = await self._set_finalizer(app, raw, wanted=app.cleans_up_kafka)
+        if rival is not None:
+            work.taken = _taken(app, rival)
+            if rival.until is not None:
+                work.come_again(rival.until - now)
         if app.paused:
             await self._paused(work)
-        elif other is not None:
-            await self._reporter.refuse(work, _taken(app, other))
+        elif waits and work.taken is not None:
+            await self._reporter.refuse(work, work.taken)
         else:
             await self._pass(work)
         return work.again
@@ -167,10 +180,6 @@ class Reconciler:
     def upgrades_waiting(self) -> int:
         """How many StreamApps wait for their turn to restart workers because of the operator's version."""
         return self._upgrades.waiting
-
-    def prime(self) -> None:
-        """Take note of all StreamApps there are. Before the first pass."""
-        self._claims.prime(self._cache.all(kinds.STREAM_APP))
 
     async def _pass(self, work: Pass) -> None:
         app = work.app
@@ -186,8 +195,7 @@ class Reconciler:
             await self._hosting.forget(app.namespace, app.name)
             work.memory.served_since = None
         else:
-            await self._hosting.serve(app, pinned=pinned_by(work.status))
-            work.memory.served_since = work.memory.served_since or work.now
+            await self._served(work)
         work.template = pod_template(app, self._surroundings)
         work.revision = revision_of(work.template)
         work.specification = specification_digest(app)
@@ -196,7 +204,9 @@ class Reconciler:
         await self._looker.look(work)
         await self._take_turn(work)
         existing = self._looker.existing(work)
-        decision = decide(self._wanted(work), existing, work.observed, work.status, work.now)
+        claim = self._claim(work)
+        status = msgspec.structs.replace(work.status, kafka=self._claims.proof((app.namespace, app.name)))
+        decision = decide(self._wanted(work), existing, work.observed, status, work.now)
         if decision.again is not None:
             work.come_again(decision.again)
         if work.upgrade_waits:
@@ -208,6 +218,7 @@ class Reconciler:
         for event in (*work.events, *decision.events):
             await self._events.record(app, *event)
         try:
+            self._hosting.admit(app, decision.pinned, claim)  # what it goes by is written down
             await self._act(work, decision, existing)
         except NameTaken as error:
             await self._await_name(work, error)
@@ -223,9 +234,60 @@ class Reconciler:
             work.memory.rejected = None
             work.come_again(timedelta(0))  # to tell
 
+    async def _served(self, work: Pass) -> None:
+        """Serve the workers, whatever became of that before.
+
+        Raises:
+            StoreError: its assignment cannot be read or written; that is told.
+        """
+        status, memory = work.status, work.memory
+        claim = KafkaClaim(status.kafka.cluster_id) if status.kafka is not None else KafkaClaim()
+        try:
+            await self._hosting.serve(work.app, pinned=pinned_by(status), claim=claim)
+        except StoreError as error:
+            memory.served_since = None
+            if self._lasting(work, f"{work.name} serving", _SETTLES_IN, condition=True):
+                told = changed(status, work, ConditionType.READY, "False", "NotServed", str(error))
+                await self._reporter.save(work, told)
+            raise
+        self._lasting(work, f"{work.name} serving", _SETTLES_IN, condition=False)
+        memory.served_since = memory.served_since or work.now
+
+    def _claim(self, work: Pass) -> KafkaClaim:
+        """The Kafka cluster on which workers may be let in.
+
+        The first claim is on whichever cluster they reach. Later ones may be on another when any topology may take the place
+        of the old one, too: nobody runs that any more.
+        """
+        app, memory = work.app, work.memory
+        key = (app.namespace, app.name)
+        proof = self._claims.proof(key)
+        by_ordinal = sorted(self._hosting.reached(app).items(), key=lambda each: (ordinal_of(each[0]), each[0]))
+        reached = tuple(dict.fromkeys(cluster for _, cluster in by_ordinal))
+        if proof is None:
+            # Who was refused there stays so while its workers start again.
+            memory.reached = reached = reached or memory.reached
+        free = not pinned_by(work.status) and not any(each.alive for each in work.observed.workers.values())
+        if work.taken is None and (proof is None or free):
+            proof = self._proven(work, reached) or proof
+        if work.taken is not None:
+            return KafkaClaim("" if proof is None else proof.cluster_id, work.taken.message)
+        return KafkaClaim() if proof is None else KafkaClaim(proof.cluster_id)
+
+    def _proven(self, work: Pass, reached: tuple[str, ...]) -> KafkaProof | None:
+        """Claim the first cluster that was reached and is free; None when none is."""
+        rivals = []
+        for cluster in reached:
+            found = self._claims.prove((work.app.namespace, work.app.name), cluster, work.now)
+            if not isinstance(found, Rival):
+                return found
+            rivals.append(found)
+        if rivals:
+            work.taken = _taken(work.app, rivals[0])
+        return None
+
     async def _act(self, work: Pass, decision: Decision, existing: Existing | None) -> None:
         app = work.app
-        self._hosting.pin(app, decision.pinned)
         if app.deleting:
             await self._stop_for_good(work, decision, existing)
             return
@@ -255,9 +317,8 @@ class Reconciler:
         if work.observed.pods:
             return
         job = self._applier.cleanup(app)
-        if app.cleans_up_kafka and work.status.target_revision:  # else it never had a worker, nor anything in Kafka
-            if self._claims.others((app.namespace, app.name)):
-                return
+        # Without a claim of its own on a Kafka cluster, what has its id there is somebody else's.
+        if app.cleans_up_kafka and self._claims.holds((app.namespace, app.name)):
             if job is None:
                 if await self._clean_up(work):
                     return
@@ -333,7 +394,7 @@ class Reconciler:
             observed,
             app.spec.replicas,
             self._problem(work, decision),
-            stuck=work.memory.rejected,
+            stuck=work.memory.rejected or work.taken,
             standing=standing,
             lagging=self._lasting(work, f"{work.name} standbys", _SETTLES_IN, condition=lags),
             upgrade_waits=work.upgrade_waits,
@@ -360,7 +421,7 @@ class Reconciler:
         if decision.phase in {Phase.SUSPENDING, Phase.SUSPENDED}:
             return None
         cleanup = self._cleanup_problem(work.app) if work.app.deleting else None
-        return cleanup or work.memory.rejected or lasting or work.memory.stunted
+        return cleanup or work.memory.rejected or work.taken or lasting or work.memory.stunted
 
     def _lasting_problem(self, work: Pass) -> Problem | None:
         """The first problem of a worker that will stay, or has lasted for longer than such a one may."""
@@ -374,14 +435,6 @@ class Reconciler:
         return lasting[0] if lasting else None
 
     def _cleanup_problem(self, app: StreamApp) -> Problem | None:
-        others = self._claims.others((app.namespace, app.name)) if app.cleans_up_kafka else []
-        if others:
-            return Problem(
-                "CleanupHeld",
-                f"StreamApp '{others[0][1]}' in namespace '{others[0][0]}' has the applicationId '{app.application_id}' too, so "
-                "nothing of it is deleted in Kafka: delete that one first, or set spec.deletion.kafka to Retain.",
-                settled=True,
-            )
         labels = (selector(app, "cleanup") | {APP_UID: app.uid}).items()
         pods = self._cache.of_app(kinds.POD, app.namespace, app.name)
         return cleanup_problem(
@@ -398,7 +451,7 @@ class Reconciler:
     async def _paused(self, work: Pass) -> None:
         """Somebody wants to be alone with the application: say so, and keep its coordinator going."""
         if not work.app.deleting and work.status.phase not in {"", Phase.SUSPENDED}:
-            await self._hosting.serve(work.app, pinned=pinned_by(work.status))
+            await self._served(work)
         message = "Nothing is changed while the annotation millpond.dev/reconcile is 'paused': remove it to go on."
         status = changed(work.status, work, ConditionType.PROGRESSING, "False", "Paused", message)
         await self._reporter.save(work, status, generation=work.status.observed_generation)
@@ -463,11 +516,17 @@ def _images(observed: Observed) -> str:
     return ", ".join(sorted(count, key=lambda image: (-count[image], image)))
 
 
-def _taken(app: StreamApp, other: Key) -> Problem:
+def _taken(app: StreamApp, rival: Rival) -> Problem:
+    """Who has the id, by name in the StreamApp's own namespace only: what others have is nobody's business."""
+    namespace, name = rival.key
+    runs = "runs" if rival.until is None else "is about to run"
+    if namespace == app.namespace:
+        who, cure = f"StreamApp '{name}' {runs} application '{app.application_id}'", ", or delete one of them"
+    else:
+        who, cure = f"Another application with the id '{app.application_id}' {runs}", ""
     return Problem(
         "ApplicationIdTaken",
-        f"StreamApp '{other[1]}' in namespace '{other[0]}' runs application '{app.application_id}' on the same Kafka: give "
-        "this one another spec.applicationId, which takes a new StreamApp, or delete one of them.",
+        f"{who} on the same Kafka: give this one another spec.applicationId, which takes a new StreamApp{cure}.",
         settled=True,
     )
 

@@ -495,10 +495,9 @@ def _failure(state: _State, pod: Pod, since: str) -> Problem | None:
     if refused is not None:
         rollout = state.status.rollout
         recreated = rollout is not None and rollout.strategy == _RECREATE
+        why = Problem(refused.reason, refused.message, settled=True)
         # Where any topology is let in, only one that others still run is refused for long.
-        if not recreated or waited > _PATIENCE:
-            return Problem(refused.reason, refused.message, settled=True)
-        return None
+        return why if why.blames_revision and (not recreated or waited > _PATIENCE) else None
     problem = pod.problem or (worker.problem if worker is not None else None)
     if problem is not None and not problem.blames_revision:
         return None
@@ -539,6 +538,10 @@ def _gives_up(state: _State, revision: str, problem: Problem) -> bool:
         message = (
             f"{message} Set rollout.strategy to Recreate, and all workers stop before the new ones start; or keep the "
             "topology."
+        )
+    elif problem.reason == "OtherKafka":
+        message = (
+            f"{message} To move it, set rollout.strategy to Recreate: then all workers stop before the new ones start."
         )
     failed = Failed(revision, wanted.strategy, problem.reason, message)
     if status.failed != failed:

@@ -19,6 +19,7 @@ __all__ = (
     "Condition",
     "ConditionType",
     "Failed",
+    "KafkaProof",
     "Phase",
     "Rendered",
     "Rollout",
@@ -56,6 +57,8 @@ class ConditionType(StrEnum):
     DEGRADED = "Degraded"
     STANDBYS_CAUGHT_UP = "StandbysCaughtUp"
     SUSPENDED = "Suspended"
+    CREDENTIALS_OUTDATED = "CredentialsOutdated"
+    """There only while it is True: workers run with credentials that were changed since they started."""
     STALLED = "Stalled"
     """There only while it is True: nothing goes on by itself (kstatus)."""
 
@@ -116,6 +119,15 @@ class Rendered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     revision: str
 
 
+class KafkaProof(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The Kafka cluster that the application's workers reached, and on which its id is its own."""
+
+    cluster_id: str
+    since: str
+    address: str = ""
+    """At which it was reached, spelled as `addresses.py` does."""
+
+
 class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The status of a StreamApp."""
 
@@ -135,6 +147,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     topology: str = ""
     """The hash of that revision's topology."""
     rendered: Rendered | None = None
+    kafka: KafkaProof | None = None
     failed: Failed | None = None
     rollout: Rollout | None = None
     scaling: Scaling | None = None

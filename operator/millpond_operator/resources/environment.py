@@ -66,7 +66,9 @@ def worker_environment(app: StreamApp, surroundings: Surroundings) -> list[Objec
         _variable("MILLPOND_HTTP_PORT", str(HTTP_PORT)),
         _variable("MILLPOND_QUERY_PORT", str(QUERY_PORT)),
         {"name": "MILLPOND_APPLICATION_SERVER", "value": f"{scheme}://$(MILLPOND_WORKER_ID).{here}:{QUERY_PORT}"},
-        _variable("MILLPOND_COORDINATOR_URL", f"{surroundings.coordinator_url_base}/namespaces/{app.namespace}"),
+        _variable(
+            "MILLPOND_COORDINATOR_URL", f"{surroundings.coordinator_url_base}/namespaces/{app.namespace}/{app.name}"
+        ),
         _variable("MILLPOND_COORDINATOR_TOKEN_FILE", f"{COORDINATOR_DIRECTORY}/token"),
         _variable("MILLPOND_COORDINATOR_CA_FILE", f"{COORDINATOR_DIRECTORY}/ca.crt"),
         _variable("MILLPOND_COORDINATOR_SESSION_TIMEOUT", str(app.spec.session_timeout)),
