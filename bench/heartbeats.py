@@ -49,6 +49,8 @@ from millpond.protocol import (
 from tests.cluster.certificates import Authority
 
 _APP = "bench"
+#: The id of the Kafka cluster that all simulated workers reach.
+KAFKA = "bench"
 _INTERVAL_S = 2.0
 _WAITS_MS = (1_600, 1_900)  # as the worker's client asks for
 _PROBES = 0.05
@@ -211,6 +213,7 @@ class Worker:
                 taken_over=self._found,
                 address=f"http://{self.id}.bench:8080",
                 tags={"zone": f"z{zlib.crc32(self.id.encode()) % 3}"},
+                kafka_cluster=KAFKA,
                 clock_ms=time.time_ns() // 1_000_000,
                 wait_ms=wait_ms,
             )

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.heartbeats import Way
+from bench.heartbeats import KAFKA, Way
 from bench.hostile.tenants import AUDIENCE, TenantWorker
 
 __all__ = ("Attack",)
@@ -99,9 +99,7 @@ class _Attacker:
             due = self._began + number / self._attack.tokens_per_s
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             victim = self._attack.victim
-            path = (
-                f"/namespaces/{victim.namespace}/v1/applications/{victim.application}/workers/{victim.name}/heartbeat"
-            )
+            path = f"{victim.prefix}/v1/applications/{victim.application}/workers/{victim.name}/heartbeat"
             request = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {_forged(victim, number)}\r\n"
             await self._post("token", next(self._pods), f"{request}Content-Length: 2\r\n\r\n".encode() + b"{}")
 
@@ -137,9 +135,11 @@ class _Attacker:
 
 def _large(worker: TenantWorker, size: int) -> bytes:
     """A heartbeat of a worker that names tasks until it has about so many bytes."""
-    path = f"/namespaces/{worker.namespace}/v1/applications/{worker.application}/workers/{worker.name}/heartbeat"
+    path = f"{worker.prefix}/v1/applications/{worker.application}/workers/{worker.name}/heartbeat"
     tasks = {f"9_{number}": {"role": "standby", "lag": number} for number in range(size // 45)}
-    body = json.dumps({"application": worker.application, "worker": worker.name, "tasks": tasks}).encode()
+    body = json.dumps(
+        {"application": worker.application, "worker": worker.name, "kafka_cluster": KAFKA, "tasks": tasks}
+    ).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {worker.token}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
