@@ -315,7 +315,7 @@ async def measure(process: subprocess.Popen[bytes], way: Way, workers: int, task
     began = time.monotonic()
     running = {id: asyncio.create_task(worker.run()) for id, worker in fleet.workers.items()}
     try:
-        await fleet.settled(quiet_s=_INTERVAL_S, timeout_s=120)
+        await fleet.settled(quiet_s=_INTERVAL_S, timeout_s=300)
         start_s = fleet.last_news - began
         # Heartbeats that were all answered together spread over the interval.
         await asyncio.sleep(2 * _INTERVAL_S)

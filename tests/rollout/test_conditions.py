@@ -102,10 +102,11 @@ def test_true_conditions_hold(given):
         was = before.condition(ConditionType.STANDBYS_CAUGHT_UP)
         assert tasks.caught_up >= tasks.standbys_wanted or (was.status == "True" and not story.lagging)
     assert ("Suspended" in true) == (phase is Phase.SUSPENDED)
-    assert ("Degraded" in true) == (failed is not None or story.problem is not None)
+    assert ("Degraded" in true) == (failed is not None or story.problem is not None or story.stuck is not None)
     if "Stalled" in told:
         assert story.stuck is not None or failed is not None
-        assert "Progressing" not in true or phase in MOVING
+        recovers = told["Progressing"].reason == "Recovering"  # a worker, whatever became of the revision
+        assert "Progressing" not in true or phase in MOVING or recovers
     if "Progressing" in true:
         assert phase in MOVING or story.standing or working < story.replicas
     elif told["Progressing"].reason == "Settled":

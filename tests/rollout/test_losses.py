@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from millpond_operator.controllers.losses import Losses
@@ -64,6 +66,13 @@ def test_a_worker_whose_pod_was_deleted_has_ended(told):
     (event,) = told(_seen("02", ending="1"))
     assert event == ("Normal", "WorkerEnded", "Worker d-1 ended with its pod: 2 tasks go to other workers.")
     assert [reason for _, reason, _ in told(_seen("012"))] == ["WorkerBack"]
+
+
+def test_a_worker_whose_pod_was_replaced_has_ended(told):
+    """Its successor is there before anybody looked."""
+    seen = _seen("02")
+    replaced = Observed(tuple(replace(pod, uid="new") for pod in seen.pods), seen.workers, owners=seen.owners)
+    assert [reason for _, reason, _ in told(replaced)] == ["WorkerEnded"]
 
 
 def test_a_worker_that_comes_back_with_its_tasks_lost_none(told):

@@ -44,6 +44,8 @@ class Story:
     """Whether tasks have stood still for longer than a move takes."""
     lagging: bool = False
     """Whether standbys have been behind for longer than a move takes."""
+    upgrade_waits: bool = False
+    """Whether a revision that a new version of the operator makes waits for those of other StreamApps."""
     standby_replicas: int = 0
     """Of each task with state, that the StreamApp wants."""
 
@@ -89,6 +91,7 @@ def problems(observed: Observed) -> list[tuple[str, Problem]]:
 
 
 _Told = tuple[bool | None, str, str]
+_TURN = "Workers restart for this version of the operator when other StreamApps are through with it."
 _ELSEWHERE = "See the condition Degraded."
 
 
@@ -126,11 +129,15 @@ def _progressing(story: Story) -> _Told:
             return True, "Recovering", f"Workers are missing: waiting for {missing} to be ready."
         if story.standing and story.replicas:
             return True, "Recovering", f"Tasks stand still: {_running(story.observed.tasks)}"
+    if story.upgrade_waits:
+        return False, "UpgradeWaits", _TURN
     return False, "Settled", "No changes pending."
 
 
 def _degraded(story: Story) -> _Told:
     failed, problem = story.decision.status.failed, story.problem
+    if story.stuck is not None:
+        return True, story.stuck.reason, story.stuck.message
     if failed is not None:
         return True, failed.reason, f"Revision {failed.revision} failed: {failed.message}"
     if problem is not None:

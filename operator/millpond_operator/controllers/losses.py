@@ -24,6 +24,8 @@ class _Known:
 
     alive: dict[str, Worker] = field(default_factory=dict)
     """The live workers of the last look."""
+    pods: Mapping[str, str] = field(default_factory=dict)
+    """The uids of their pods then, by name."""
     owners: Mapping[str, str] = field(default_factory=dict)
     """The owner of each task at the last look: by the next one, others may have taken it over."""
     lost: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -48,9 +50,10 @@ class Losses:
             self._known.pop(key, None)
             return []
         alive = {name: worker for name, worker in observed.workers.items() if worker.alive}
+        pods = {pod.name: pod.uid for pod in observed.pods if not pod.terminating}
         known = self._known.get(key)
         if known is None:
-            self._known[key] = _Known(alive, observed.owners)
+            self._known[key] = _Known(alive, pods, observed.owners)
             return []
         events: list[_Event] = []
         for name, before in known.alive.items():
@@ -60,7 +63,7 @@ class Losses:
             if now is None:
                 owned = {*known.owners.items(), *observed.owners.items()}
                 known.lost[name] = frozenset(task for task, owner in owned if owner == name)
-                stays = any(pod.name == name and not pod.terminating for pod in observed.pods)
+                stays = name in pods and pods[name] == known.pods.get(name)
                 events.append(_lost(name, len(known.lost[name]), stays=stays))
             elif now.incarnation != before.incarnation:
                 events.append(("Warning", "WorkerRestarted", f"Worker {name} started anew: its process had ended."))
@@ -68,7 +71,7 @@ class Losses:
             events += self._followed(known, name, alive, observed.owners)
             if name in leaving:
                 known.lost.pop(name, None)
-        known.alive, known.owners = alive, observed.owners
+        known.alive, known.pods, known.owners = alive, pods, observed.owners
         return events
 
     def forget(self, key: _Key) -> None:

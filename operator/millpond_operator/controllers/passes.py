@@ -45,6 +45,13 @@ class Pass:
     memory: Memory
     template: Object = field(default_factory=dict)
     revision: str = ""
+    """That is wanted for now, and its pod template. It may be an earlier one, while an upgrade waits."""
+    specification: str = ""
+    """The digest of what of the StreamApp shows in pods."""
+    upgrade: bool = False
+    """The revision is another one because of the operator's version."""
+    upgrade_waits: bool = False
+    """It would be another one, and others come first."""
     observed: Observed = Observed()
     taken: Problem | None = None
     """Its applicationId is another StreamApp's."""

@@ -23,6 +23,7 @@ from millpond_operator.kubernetes import (
     Conflict,
     Forbidden,
     Invalid,
+    LeadershipLost,
     NotFound,
     Object,
     kinds,
@@ -33,11 +34,13 @@ from millpond_operator.resources import (
     InvalidStreamApp,
     StreamApp,
     Surroundings,
+    check_environment,
     cleanup_name,
     parse,
     pod_template,
     revision_of,
     selector,
+    specification_digest,
 )
 
 from .applying import Applier, NameTaken
@@ -45,6 +48,7 @@ from .claims import Claims, Rival
 from .conditions import Story, conditions, problems
 from .debounce import Debounce
 from .events import EventRecorder
+from .failures import Failures
 from .hosting import Hosting
 from .looking import Looker
 from .observation import Observed, ordinal_of
@@ -52,7 +56,8 @@ from .passes import Key, Memory, Pass
 from .problems import Problem, cleanup_problem
 from .reporting import Reporter, changed
 from .rollout import Decision, Existing, Wanted, decide, pinned_by
-from .status import ConditionType, KafkaProof, Phase, Status
+from .status import ConditionType, KafkaProof, Phase, Rendered, Status
+from .upgrades import Upgrades, former_revision
 
 __all__ = ("Reconciler",)
 
@@ -62,6 +67,8 @@ log = logging.getLogger(__name__)
 _SETTLES_IN = timedelta(seconds=3)
 #: How often to look whether a name is free that is somebody else's, for now or until a person does something.
 _LEAVES_IN, _FREE_IN = timedelta(seconds=1), timedelta(seconds=5)
+#: How often to see whether there is room for an upgrade, should nobody tell.
+_TURN_IN = timedelta(minutes=1)
 #: How often to see whether volumes can grow after all.
 _GROWS_IN = timedelta(minutes=1)
 
@@ -76,6 +83,8 @@ class Reconciler:
         surroundings: what manifests need to know.
         enqueue: asks for another pass over an application.
         clock: the time of day.
+        instance: who reports events.
+        upgrade_budget: how many StreamApps at a time restart workers because of the operator's version.
     """
 
     def __init__(
@@ -87,6 +96,7 @@ class Reconciler:
         enqueue: Callable[[Key], None],
         clock: Callable[[], datetime] = clock.now,
         instance: str = "millpond-operator",
+        upgrade_budget: int = 1,
     ) -> None:
         self._client = client
         self._cache = cache
@@ -95,11 +105,13 @@ class Reconciler:
         self._applier = Applier(client, cache, surroundings)
         self._events = EventRecorder(client, instance)
         self._claims = Claims(enqueue)
+        self._upgrades = Upgrades(upgrade_budget, enqueue)
         self._primed = False
         self._debounce = Debounce()
         self._clock = clock
         self._looker = Looker(client, cache, hosting)
         self._reporter = Reporter(client, cache, self._events, surroundings.leader_epoch)
+        self._failures = Failures(cache, self._reporter, clock)
         self._memories: dict[Key, Memory] = {}
 
     def trust(self, ca_pem: str) -> None:
@@ -108,7 +120,7 @@ class Reconciler:
         self._applier.go_on_with(self._surroundings)
 
     async def __call__(self, key: Key) -> timedelta | None:
-        """One pass.
+        """One pass. One that fails leaves a condition that says so.
 
         Returns:
             After which time to come again even though nothing is heard; None for never.
@@ -120,15 +132,25 @@ class Reconciler:
         if not self._primed:  # with what an earlier operator wrote down of all of them
             self._claims.prime(self._cache.all(kinds.STREAM_APP), self._clock())
             self._primed = True
+        self._upgrades.prime_once(self._cache.all(kinds.STREAM_APP), self._clock())
+        try:
+            again = await self._reconcile(key)
+        except LeadershipLost:
+            raise
+        except Exception as error:
+            await self._failures.tell(key, self._memories.setdefault(key, Memory()), error)
+            if isinstance(error, InvalidStreamApp):  # nothing but another specification makes a difference
+                return None
+            raise
+        self._failures.over(key)
+        return again
+
+    async def _reconcile(self, key: Key) -> timedelta | None:
         raw = self._cache.get(kinds.STREAM_APP, *key)
         if raw is None:
             await self._forget(key)
             return None
-        try:
-            app = parse(raw)
-        except InvalidStreamApp as error:
-            log.error("%s", error)
-            return None
+        app = parse(raw)
         if app.deleting and not app.has_finalizer:
             await self._forget(key)
             return None
@@ -154,6 +176,11 @@ class Reconciler:
             await self._pass(work)
         return work.again
 
+    @property
+    def upgrades_waiting(self) -> int:
+        """How many StreamApps wait for their turn to restart workers because of the operator's version."""
+        return self._upgrades.waiting
+
     async def _pass(self, work: Pass) -> None:
         app = work.app
         if not app.deleting:
@@ -171,13 +198,22 @@ class Reconciler:
             await self._served(work)
         work.template = pod_template(app, self._surroundings)
         work.revision = revision_of(work.template)
+        work.specification = specification_digest(app)
+        if not app.deleting:
+            check_environment(app, work.template)
         await self._looker.look(work)
+        await self._take_turn(work)
         existing = self._looker.existing(work)
         claim = self._claim(work)
         status = msgspec.structs.replace(work.status, kafka=self._claims.proof((app.namespace, app.name)))
         decision = decide(self._wanted(work), existing, work.observed, status, work.now)
         if decision.again is not None:
             work.come_again(decision.again)
+        if work.upgrade_waits:
+            work.come_again(_TURN_IN)
+        self._upgrades.note(
+            (app.namespace, app.name), waits=work.upgrade_waits, restarts=decision.status.rollout is not None
+        )
         await self._write_down(work, decision)
         for event in (*work.events, *decision.events):
             await self._events.record(app, *event)
@@ -194,7 +230,9 @@ class Reconciler:
         finally:
             for event in self._applier.drift.told(app):
                 await self._events.record(app, *event)
-        work.memory.rejected = None
+        if work.memory.rejected is not None:
+            work.memory.rejected = None
+            work.come_again(timedelta(0))  # to tell
 
     async def _served(self, work: Pass) -> None:
         """Serve the workers, whatever became of that before.
@@ -306,6 +344,26 @@ class Reconciler:
             return False
         return True
 
+    async def _take_turn(self, work: Pass) -> None:
+        """Where only the operator's version makes another revision: want the former one until there is room for it."""
+        app, status = work.app, work.status
+        if app.deleting or not work.observed.pods:  # nothing restarts
+            return
+        former = former_revision(
+            status,
+            app.generation,
+            work.specification,
+            work.revision,
+            self._applier.kept(app),
+            goes_back=app.spec.rollout.auto_rollback,
+        )
+        if not former:
+            return
+        work.upgrade = self._upgrades.admits((app.namespace, app.name), status, work.now)
+        if not work.upgrade:
+            work.upgrade_waits = status.failed is None
+            work.revision, work.template = former, await self._applier.template(app, former) or work.template
+
     def _wanted(self, work: Pass) -> Wanted:
         app, rollout = work.app, work.app.spec.rollout
         return Wanted(
@@ -318,6 +376,7 @@ class Reconciler:
             suspended=app.spec.suspended,
             deleting=app.deleting,
             kept=self._applier.kept(app) | {work.revision},
+            upgrade=work.upgrade,
         )
 
     # The status.
@@ -338,6 +397,7 @@ class Reconciler:
             stuck=work.memory.rejected or work.taken,
             standing=standing,
             lagging=self._lasting(work, f"{work.name} standbys", _SETTLES_IN, condition=lags),
+            upgrade_waits=work.upgrade_waits,
             standby_replicas=app.spec.standby_replicas,
         )
         ready = len(observed.working)
@@ -351,6 +411,7 @@ class Reconciler:
             workers=f"{ready}/{app.spec.replicas}",
             tasks=f"{running}/{tasks.total}" if tasks.known else "",
             image=_images(observed),
+            rendered=Rendered(work.specification, work.revision),
             conditions=conditions(story, work.status, app.generation, work.now),
         )
         await self._reporter.save(work, status)
@@ -432,11 +493,13 @@ class Reconciler:
     async def _forget(self, key: Key) -> None:
         await self._hosting.forget(*key)
         self._claims.release(key)
+        self._upgrades.forget(key)
         self._looker.forget(key)
         self._applier.forget(*key)
         self._memories.pop(key, None)
         self._debounce.forget(f"{key[0]}/{key[1]} ")
         self._events.forget(*key)
+        self._failures.over(key)
 
 
 def _rejected(error: ApiError) -> Problem:

@@ -21,6 +21,7 @@ __all__ = (
     "Failed",
     "KafkaProof",
     "Phase",
+    "Rendered",
     "Rollout",
     "Scaling",
     "Status",
@@ -99,6 +100,8 @@ class Rollout(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Its strategy is what it is whatever the StreamApp says: it goes back from where the same strategy had led."""
     stopped: bool = False
     """Recreate: all workers of the old revision have ended."""
+    upgrade: bool = False
+    """A new version of the operator caused it, not a change of the StreamApp."""
 
 
 class Scaling(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -106,6 +109,14 @@ class Scaling(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     to: int
     since: str
+
+
+class Rendered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the specification came to: by it a new version of the operator sees that only it makes the difference."""
+
+    specification: str
+    """A digest of what of the specification shows in pods."""
+    revision: str
 
 
 class KafkaProof(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -135,6 +146,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The revision that should run now."""
     topology: str = ""
     """The hash of that revision's topology."""
+    rendered: Rendered | None = None
     kafka: KafkaProof | None = None
     failed: Failed | None = None
     rollout: Rollout | None = None
