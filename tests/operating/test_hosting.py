@@ -14,7 +14,7 @@ from millpond_operator.controllers.assignments import most_tasks
 from millpond_operator.controllers.hosting import Hosting
 from millpond_operator.coordinator import KafkaClaim, StoreError
 from millpond_operator.kubernetes import Cache, Object, Unavailable, kinds
-from millpond_operator.resources import StreamApp, view_of
+from millpond_operator.resources import APP, StreamApp, view_of
 from tests.kubernetes.support import until
 from tests.resources.examples import stream_app
 from tests.simulation.running import simulate
@@ -70,11 +70,15 @@ class Hosted:
         where = {"namespace": "shop", "resourceVersion": str(self.version)}
         controls = {"kind": "StatefulSet", "name": "delays", "uid": owner, "controller": True}
         owns = {"kind": "StreamApp", "name": "delays", "uid": set_owner or self.app.uid, "controller": True}
-        pod = {"name": "delays-0", "uid": uid, "ownerReferences": [controls] if owner else []}
+        pod = {
+            "name": "delays-0",
+            "uid": uid,
+            "ownerReferences": [controls] if owner else [],
+            "labels": {APP: "delays"},
+        }
         whole = {"name": "delays", "uid": "s1", "ownerReferences": [owns]}
         self.cache.put(kinds.STATEFUL_SET, {"metadata": where | whole, "spec": {"replicas": self.replicas}})
         self.cache.put(kinds.POD, {"metadata": where | pod})
-        self.cache.put(kinds.STREAM_APP, {"metadata": where | {"name": "delays", "uid": self.app.uid}})
 
     def known(self, uid: str = "p1") -> bool:
         """Whether a token that is bound to its pod is a worker's."""
@@ -241,5 +245,7 @@ def test_worker_is_a_pod_of_its_own_statefulset() -> None:
         assert hosted.known(), "its StatefulSet was deleted around it and is made anew"
         hosted.has_pods(uid="p2", owner=None)
         assert not hosted.known("p2")
+        await hosted.hosting.serve(hosted.app, pinned="", claim=CLAIM)
+        assert not hosted.known(), "it is gone"
 
     served(scenario)

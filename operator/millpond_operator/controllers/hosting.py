@@ -226,8 +226,9 @@ class Hosting:
         hosted = self._hosted.get((namespace, name))
         if hosted is not None and self._application(hosted.app) is not None:
             return hosted.application_id
-        if self._cache.get(kinds.STREAM_APP, namespace, name) is not None:
-            self._on_change(namespace, name)  # its workers are not served: a pass serves them, or says why not
+        # Its workers are not served: a pass serves them, or says why not. Tokens may be forged, so pods have to be there.
+        if self._cache.of_app(kinds.POD, namespace, name):
+            self._on_change(namespace, name)
         return None
 
     def _is_worker(self, namespace: str, name: str, pod: str, uid: str) -> bool:
@@ -236,12 +237,14 @@ class Hosting:
         Whoever may make pods in a namespace can give them any service account. A worker's pod is the StatefulSet's, as
         the cache has it, or was when it was seen last: a StatefulSet that is deleted around its pods is made anew.
         """
-        hosted, found = self._hosted.get((namespace, name)), self._cache.get(kinds.POD, namespace, pod)
-        if hosted is None or found is None or found["metadata"]["uid"] != uid:
+        hosted = self._hosted.get((namespace, name))
+        if hosted is None or uid in hosted.accepted:  # with every heartbeat; passes forget pods that are gone
+            return hosted is not None
+        found = self._cache.get(kinds.POD, namespace, pod)
+        if found is None or found["metadata"]["uid"] != uid or not self._is_owned(hosted.app, found):
             return False
-        if self._is_owned(hosted.app, found):
-            hosted.accepted.add(uid)
-        return uid in hosted.accepted
+        hosted.accepted.add(uid)
+        return True
 
     def _is_owned(self, app: StreamApp, pod: Object) -> bool:
         owner = _controller(pod)
