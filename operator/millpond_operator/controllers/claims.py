@@ -18,11 +18,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from millpond_operator.resources import StreamApp
+
 from .addresses import Address, address_of
 from .passes import Key
+from .problems import Problem
 from .status import KafkaProof, Status, instant, timestamp
 
-__all__ = ("PROVES_IN", "Claims", "Rival")
+__all__ = ("PROVES_IN", "Claims", "Rival", "taken")
 
 #: So long the first at an address has it to itself, from its creation on: to pull its image, and to reach its Kafka.
 PROVES_IN = timedelta(minutes=2)
@@ -167,3 +170,18 @@ class Claims:
         for other in self._by_id[claim.id]:
             if other is not claim:
                 self._enqueue(other.key)
+
+
+def taken(app: StreamApp, rival: Rival) -> Problem:
+    """Who has the id, by name in the StreamApp's own namespace only: what others have is nobody's business."""
+    namespace, name = rival.key
+    runs = "runs" if rival.until is None else "is about to run"
+    if namespace == app.namespace:
+        who, cure = f"StreamApp '{name}' {runs} application '{app.application_id}'", ", or delete one of them"
+    else:
+        who, cure = f"Another application with the id '{app.application_id}' {runs}", ""
+    return Problem(
+        "ApplicationIdTaken",
+        f"{who} on the same Kafka: give this one another spec.applicationId, which takes a new StreamApp{cure}.",
+        settled=True,
+    )

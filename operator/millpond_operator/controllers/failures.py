@@ -16,7 +16,7 @@ from .problems import Problem
 from .reporting import Reporter
 from .status import Status
 
-__all__ = ("Failures",)
+__all__ = ("Failures", "rejected")
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,15 @@ class Failures:
     def over(self, key: Key) -> None:
         """Forget the failures of a StreamApp: a pass succeeded, or it is gone."""
         self._since.pop(key, None)
+
+
+def rejected(error: ApiError) -> Problem:
+    """Return what to tell of an object that the API server does not take."""
+    if isinstance(error, Forbidden):
+        cure = "Change what in the namespace forbids it (a quota, a policy, the operator's rights), or the StreamApp."
+    else:
+        cure = "Correct the field of the StreamApp that it is made of."
+    return Problem("Rejected", f"{error} {cure}", settled=True)
 
 
 def _passes_by_itself(error: Exception) -> bool:

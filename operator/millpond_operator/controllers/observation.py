@@ -124,6 +124,12 @@ class Observed:
     """Who owns each task in Kafka, as far as is known."""
 
     @property
+    def images(self) -> str:
+        """The images that workers run, that of the most first."""
+        count = Counter(pod.image for pod in self.pods if pod.image and not pod.terminating)
+        return ", ".join(sorted(count, key=lambda image: (-count[image], image)))
+
+    @property
     def working(self) -> tuple[Pod, ...]:
         """The pods that are ready and whose workers the coordinator hears, as far as it is informed."""
         return tuple(pod for pod in self.pods if pod.ready and self.hears(pod))

@@ -7,7 +7,6 @@ when there is nothing to change.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,7 +16,6 @@ import msgspec
 from millpond.protocol import clock
 from millpond_operator.coordinator import KafkaClaim, StoreError
 from millpond_operator.kubernetes import (
-    ApiError,
     Cache,
     Client,
     Conflict,
@@ -44,20 +42,20 @@ from millpond_operator.resources import (
 )
 
 from .applying import Applier, NameTaken
-from .claims import Claims, Rival
+from .claims import Claims, Rival, taken
 from .conditions import Story, conditions, problems
 from .debounce import Debounce
 from .events import EventRecorder
-from .failures import Failures
+from .failures import Failures, rejected
 from .hosting import Hosting
 from .looking import Looker
-from .observation import Observed, ordinal_of
+from .observation import ordinal_of
 from .passes import Key, Memory, Pass
 from .problems import Problem, cleanup_problem
 from .reporting import Reporter, changed
 from .rollout import Decision, Existing, Wanted, decide, pinned_by
 from .status import ConditionType, KafkaProof, Phase, Rendered, Status
-from .upgrades import Upgrades, former_revision
+from .upgrades import Upgrades
 
 __all__ = ("Reconciler",)
 
@@ -67,8 +65,6 @@ log = logging.getLogger(__name__)
 _SETTLES_IN = timedelta(seconds=3)
 #: How often to look whether a name is free that is somebody else's, for now or until a person does something.
 _LEAVES_IN, _FREE_IN = timedelta(seconds=1), timedelta(seconds=5)
-#: How often to see whether there is room for an upgrade, should nobody tell.
-_TURN_IN = timedelta(minutes=1)
 #: How often to see whether volumes can grow after all.
 _GROWS_IN = timedelta(minutes=1)
 
@@ -165,7 +161,7 @@ class Reconciler:
         elif not waits and app.cleans_up_kafka != app.has_finalizer and not app.deleting:
             work.app = await self._set_finalizer(app, raw, wanted=app.cleans_up_kafka)
         if rival is not None:
-            work.taken = _taken(app, rival)
+            work.taken = taken(app, rival)
             if rival.until is not None:
                 work.come_again(rival.until - now)
         if app.paused:
@@ -202,18 +198,15 @@ class Reconciler:
         if not app.deleting:
             check_environment(app, work.template)
         await self._looker.look(work)
-        await self._take_turn(work)
+        await self._upgrades.take_turn(work, self._applier)
         existing = self._looker.existing(work)
         claim = self._claim(work)
         status = msgspec.structs.replace(work.status, kafka=self._claims.proof((app.namespace, app.name)))
         decision = decide(self._wanted(work), existing, work.observed, status, work.now)
         if decision.again is not None:
             work.come_again(decision.again)
-        if work.upgrade_waits:
-            work.come_again(_TURN_IN)
-        self._upgrades.note(
-            (app.namespace, app.name), waits=work.upgrade_waits, restarts=decision.status.rollout is not None
-        )
+        rolls = decision.status.rollout is not None
+        self._upgrades.note((app.namespace, app.name), waits=work.upgrade_waits, restarts=rolls)
         await self._write_down(work, decision)
         for event in (*work.events, *decision.events):
             await self._events.record(app, *event)
@@ -224,8 +217,8 @@ class Reconciler:
             await self._await_name(work, error)
         except (Invalid, Forbidden) as error:
             # Said now, and by the next passes until it is different: they find the same and are refused the same.
-            work.memory.rejected = _rejected(error)
-            await self._reporter.refuse(work, _rejected(error))
+            work.memory.rejected = rejected(error)
+            await self._reporter.refuse(work, rejected(error))
             raise
         finally:
             for event in self._applier.drift.told(app):
@@ -283,7 +276,7 @@ class Reconciler:
                 return found
             rivals.append(found)
         if rivals:
-            work.taken = _taken(work.app, rivals[0])
+            work.taken = taken(work.app, rivals[0])
         return None
 
     async def _act(self, work: Pass, decision: Decision, existing: Existing | None) -> None:
@@ -344,26 +337,6 @@ class Reconciler:
             return False
         return True
 
-    async def _take_turn(self, work: Pass) -> None:
-        """Where only the operator's version makes another revision: want the former one until there is room for it."""
-        app, status = work.app, work.status
-        if app.deleting or not work.observed.pods:  # nothing restarts
-            return
-        former = former_revision(
-            status,
-            app.generation,
-            work.specification,
-            work.revision,
-            self._applier.kept(app),
-            goes_back=app.spec.rollout.auto_rollback,
-        )
-        if not former:
-            return
-        work.upgrade = self._upgrades.admits((app.namespace, app.name), status, work.now)
-        if not work.upgrade:
-            work.upgrade_waits = status.failed is None
-            work.revision, work.template = former, await self._applier.template(app, former) or work.template
-
     def _wanted(self, work: Pass) -> Wanted:
         app, rollout = work.app, work.app.spec.rollout
         return Wanted(
@@ -410,7 +383,7 @@ class Reconciler:
             ready_replicas=ready,
             workers=f"{ready}/{app.spec.replicas}",
             tasks=f"{running}/{tasks.total}" if tasks.known else "",
-            image=_images(observed),
+            image=observed.images,
             rendered=Rendered(work.specification, work.revision),
             conditions=conditions(story, work.status, app.generation, work.now),
         )
@@ -500,35 +473,6 @@ class Reconciler:
         self._debounce.forget(f"{key[0]}/{key[1]} ")
         self._events.forget(*key)
         self._failures.over(key)
-
-
-def _rejected(error: ApiError) -> Problem:
-    if isinstance(error, Forbidden):
-        cure = "Change what in the namespace forbids it (a quota, a policy, the operator's rights), or the StreamApp."
-    else:
-        cure = "Correct the field of the StreamApp that it is made of."
-    return Problem("Rejected", f"{error} {cure}", settled=True)
-
-
-def _images(observed: Observed) -> str:
-    """The images that workers run, that of the most first."""
-    count = Counter(pod.image for pod in observed.pods if pod.image and not pod.terminating)
-    return ", ".join(sorted(count, key=lambda image: (-count[image], image)))
-
-
-def _taken(app: StreamApp, rival: Rival) -> Problem:
-    """Who has the id, by name in the StreamApp's own namespace only: what others have is nobody's business."""
-    namespace, name = rival.key
-    runs = "runs" if rival.until is None else "is about to run"
-    if namespace == app.namespace:
-        who, cure = f"StreamApp '{name}' {runs} application '{app.application_id}'", ", or delete one of them"
-    else:
-        who, cure = f"Another application with the id '{app.application_id}' {runs}", ""
-    return Problem(
-        "ApplicationIdTaken",
-        f"{who} on the same Kafka: give this one another spec.applicationId, which takes a new StreamApp{cure}.",
-        settled=True,
-    )
 
 
 def _conditions(object: Object) -> list[Object]:

@@ -11,13 +11,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from .passes import Key
+from .applying import Applier
+from .passes import Key, Pass
 from .status import Rendered, Status, instant
 
 __all__ = ("Upgrades", "former_revision")
 
 #: A StreamApp whose restarts take longer holds up the others no longer: its brokers may be away for days.
 _PATIENCE = timedelta(hours=1)
+#: How often to see whether there is room, should nobody tell.
+_TURN_IN = timedelta(minutes=1)
 
 
 def former_revision(
@@ -101,6 +104,29 @@ class Upgrades:
         del self._waiting[key]
         self._since[key] = now
         return True
+
+    async def take_turn(self, work: Pass, applier: Applier) -> None:
+        """Where only the operator's version makes another revision: want the former one until there is room for it.
+
+        Args:
+            work: the pass. Its revision and template become the former ones while it waits.
+            applier: has the templates.
+
+        Raises:
+            ApiError: the former template cannot be kept.
+        """
+        app, status = work.app, work.status
+        if app.deleting or not work.observed.pods:  # nothing restarts
+            return
+        at_hand, back = applier.kept(app), app.spec.rollout.auto_rollback
+        former = former_revision(status, app.generation, work.specification, work.revision, at_hand, goes_back=back)
+        if not former:
+            return
+        work.upgrade = self.admits((app.namespace, app.name), status, work.now)
+        if not work.upgrade:
+            work.upgrade_waits = status.failed is None
+            work.revision, work.template = former, await applier.template(app, former) or work.template
+            work.come_again(_TURN_IN)
 
     def note(self, key: Key, *, waits: bool, restarts: bool) -> None:
         """Take note of what a pass decided.
