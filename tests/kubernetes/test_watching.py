@@ -23,6 +23,7 @@ from tests.cluster.api import Api
 from tests.cluster.apiserver import SharedApiServer
 from tests.cluster.background import Background
 from tests.cluster.faultproxy import FaultProxy, WatchEnd, on
+from tests.cluster.waiting import wait_for
 from tests.kubernetes.support import an_object, connection_of, run, until
 
 QUIET = WatchOptions(resync_interval=timedelta(hours=1))
@@ -417,11 +418,14 @@ def thing(api: Api) -> Iterator[Callable[[bool], Kind]]:
         },
     }
 
+    name = definition["metadata"]["name"]
+
     def define(served: bool) -> Kind:
         if served:
             api.apply(definition)
         else:
-            api.delete("CustomResourceDefinition", None, definition["metadata"]["name"])
+            api.delete("CustomResourceDefinition", None, name)
+            wait_for(lambda: api.find("CustomResourceDefinition", None, name) is None, "the definition is gone")
         return kind
 
     yield define
