@@ -49,6 +49,8 @@ from millpond.protocol import (
 from tests.cluster.certificates import Authority
 
 _APP = "bench"
+#: The id of the Kafka cluster that all simulated workers reach.
+KAFKA = "bench"
 _INTERVAL_S = 2.0
 _WAITS_MS = (1_600, 1_900)  # as the worker's client asks for
 _PROBES = 0.05
@@ -211,6 +213,7 @@ class Worker:
                 taken_over=self._found,
                 address=f"http://{self.id}.bench:8080",
                 tags={"zone": f"z{zlib.crc32(self.id.encode()) % 3}"},
+                kafka_cluster=KAFKA,
                 clock_ms=time.time_ns() // 1_000_000,
                 wait_ms=wait_ms,
             )
@@ -312,7 +315,7 @@ async def measure(process: subprocess.Popen[bytes], way: Way, workers: int, task
     began = time.monotonic()
     running = {id: asyncio.create_task(worker.run()) for id, worker in fleet.workers.items()}
     try:
-        await fleet.settled(quiet_s=_INTERVAL_S, timeout_s=120)
+        await fleet.settled(quiet_s=_INTERVAL_S, timeout_s=300)
         start_s = fleet.last_news - began
         # Heartbeats that were all answered together spread over the interval.
         await asyncio.sleep(2 * _INTERVAL_S)

@@ -1,4 +1,4 @@
-"""The operator as `kubectl apply -k deploy/` installs it, with the image that was built here."""
+"""The operator as `kubectl apply -k crds/` and `-k deploy/` install it, with the image that was built here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Installation:
         template.setdefault("annotations", {})["millpond.dev/image-id"] = content
 
     def install(self) -> None:
-        """Install it, and wait until it is ready."""
+        """Install the custom resource definitions, then the operator, and wait until it is ready."""
+        self._cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "crds"))
         bundle = {"apiVersion": "v1", "kind": "List", "items": self._manifests}
         self._cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=json.dumps(bundle))
         self.await_ready()

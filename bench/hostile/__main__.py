@@ -150,10 +150,11 @@ async def _child(module: str, told: msgspec.Struct, directory: Path) -> AsyncIte
     """A process of this bench, which ends with the block."""
     path = directory / f"{module}.json"
     path.write_bytes(msgspec.json.encode(told))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", f"bench.hostile.{module}", str(path)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=(directory / f"{module}.log").open("wb"),
-    )  # fmt: skip
+    command = (sys.executable, "-m", f"bench.hostile.{module}", str(path))
+    with (directory / f"{module}.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+        )
     try:
         yield process
     finally:

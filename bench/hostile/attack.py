@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import itertools
 import json
 import os
@@ -20,13 +19,15 @@ from pathlib import Path
 
 import msgspec
 
-from bench.heartbeats import Way
+from bench.heartbeats import KAFKA, Way
 from bench.hostile.tenants import AUDIENCE, TenantWorker
 
 __all__ = ("Attack",)
 
 #: A pod has one address; this tenant has a few pods.
 _PODS = 4
+#: The address of the one that is let in.
+_WORKER = "127.66.1.1"
 _SENDERS = 64
 _PAUSE_S = 0.1
 _ANSWER_S = 30.0
@@ -73,6 +74,18 @@ class _Attacker:
             for _ in range(attack.huge):
                 group.create_task(self._huge())
 
+    async def begun(self) -> None:
+        """Wait until each kind of attack has been tried, however busy the machine is."""
+        while not (  # noqa: ASYNC110 - counters of many tasks
+            self._tried("token") >= min(self._attack.tokens, _SENDERS)
+            and self._tried("idle") >= self._attack.idle
+            and (not self._attack.huge or self.did.keys() & {"huge_413", "huge_closed"})
+        ):
+            await asyncio.sleep(_PAUSE_S)
+
+    def _tried(self, kind: str) -> int:
+        return self.did[f"{kind}_connected"] + self.did[f"{kind}_refused"]
+
     async def _tokens(self) -> None:
         for number in self._numbers:
             if number >= self._attack.tokens:
@@ -80,46 +93,47 @@ class _Attacker:
             due = self._began + number / self._attack.tokens_per_s
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             victim = self._attack.victim
-            path = (
-                f"/namespaces/{victim.namespace}/v1/applications/{victim.application}/workers/{victim.name}/heartbeat"
-            )
+            path = f"{victim.prefix}/v1/applications/{victim.application}/workers/{victim.name}/heartbeat"
             request = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {_forged(victim, number)}\r\n"
-            await self._post("token", f"{request}Content-Length: 2\r\n\r\n".encode() + b"{}")
+            await self._post("token", next(self._pods), f"{request}Content-Length: 2\r\n\r\n".encode() + b"{}")
 
     async def _idle(self) -> None:
         while True:
-            await self._post("idle", b"")
+            await self._post("idle", next(self._pods), b"")
             await asyncio.sleep(_PAUSE_S)
 
     async def _huge(self) -> None:
         while True:
-            await self._post("huge", self._large)
+            await self._post("huge", _WORKER, self._large)
 
-    async def _post(self, kind: str, request: bytes) -> None:
+    async def _post(self, kind: str, source: str, request: bytes) -> None:
         """Send something, if anything, and wait for what comes of it."""
         try:
-            reader, writer = await self._way.open(next(self._pods))
+            reader, writer = await self._way.open(source)
         except OSError:
             self.did[f"{kind}_refused"] += 1
             await asyncio.sleep(_PAUSE_S)
             return
         self.did[f"{kind}_connected"] += 1
         try:
-            with contextlib.suppress(OSError, TimeoutError, asyncio.LimitOverrunError):
-                if request:
-                    writer.write(request)
-                async with asyncio.timeout(_ANSWER_S):
-                    line = await reader.readline()
-                    self.did[f"{kind}_{line.split()[1].decode()}" if line else f"{kind}_closed"] += 1
+            if request:
+                writer.write(request)
+            async with asyncio.timeout(_ANSWER_S):
+                line = await reader.readline()
+            self.did[f"{kind}_{line.split()[1].decode()}" if line else f"{kind}_closed"] += 1
+        except (OSError, TimeoutError):
+            self.did[f"{kind}_closed"] += 1
         finally:
             writer.transport.abort()
 
 
 def _large(worker: TenantWorker, size: int) -> bytes:
     """A heartbeat of a worker that names tasks until it has about so many bytes."""
-    path = f"/namespaces/{worker.namespace}/v1/applications/{worker.application}/workers/{worker.name}/heartbeat"
+    path = f"{worker.prefix}/v1/applications/{worker.application}/workers/{worker.name}/heartbeat"
     tasks = {f"9_{number}": {"role": "standby", "lag": number} for number in range(size // 45)}
-    body = json.dumps({"application": worker.application, "worker": worker.name, "tasks": tasks}).encode()
+    body = json.dumps(
+        {"application": worker.application, "worker": worker.name, "kafka_cluster": KAFKA, "tasks": tasks}
+    ).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {worker.token}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
@@ -142,6 +156,7 @@ async def main(told: bytes) -> None:
     await loop.run_in_executor(None, sys.stdin.readline)
     running = asyncio.create_task(attacker.run())
     await loop.run_in_executor(None, sys.stdin.readline)
+    await attacker.begun()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     print(json.dumps(attacker.did), flush=True)

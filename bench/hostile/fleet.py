@@ -58,8 +58,7 @@ class Tenants(Fleet):
         self._first = first
         self.broken = 0
         one = workers[0]
-        prefix = f"/namespaces/{one.namespace}"
-        super().__init__(way, len(workers), plan.tasks, application=one.application, prefix=prefix, probes=_PROBES)
+        super().__init__(way, len(workers), plan.tasks, application=one.application, prefix=one.prefix, probes=_PROBES)
         self.counting = True
 
     def name(self, number: int) -> str:

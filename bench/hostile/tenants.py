@@ -24,6 +24,11 @@ class TenantWorker(msgspec.Struct, frozen=True):
     name: str
     token: str
 
+    @property
+    def prefix(self) -> str:
+        """Of the paths of its StreamApp at the coordinator."""
+        return f"/namespaces/{self.namespace}/{self.name.rpartition('-')[0]}"
+
 
 async def create_namespace(api: AsyncApi, name: str) -> None:
     """Make a namespace for tenants."""

@@ -6,7 +6,7 @@ import pytest
 
 from bench.hostile.__main__ import Options, run
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.apiserver, pytest.mark.process, pytest.mark.timeout(600)]
 
 
 def test_short_attack_costs_the_others_nothing() -> None:
@@ -16,7 +16,6 @@ def test_short_attack_costs_the_others_nothing() -> None:
     assert figures.attacked.broken == 0
     assert figures.lost_leases == 0
     assert figures.refused["peer_connections"] > 0
-    assert figures.attack.get("huge_413", 0) + figures.attack.get("huge_closed", 0) > 0
     assert "huge_200" not in figures.attack
     assert not any(key.startswith("token_2") for key in figures.attack)
     assert figures.most_mb < 400

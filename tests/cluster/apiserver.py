@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from millpond.broker import watchdog
 from millpond.errors import MillpondError
-from tests.cluster import binaries
+from tests.cluster import audit, binaries
 from tests.cluster.certificates import Access, Authority, service_account_key
 
 __all__ = ("ApiServer", "SharedApiServer", "shared_api_server")
@@ -188,6 +188,11 @@ class ApiServer:
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--authorization-mode=RBAC",
+            # As OpenShift has it: whoever sets blockOwnerDeletion needs a right to the owner's finalizers.
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
+            f"--audit-policy-file={audit.write_policy(directory)}",
+            f"--audit-log-path={directory / audit.LOG}",
+            "--audit-log-mode=blocking",
             "--service-cluster-ip-range=10.0.0.0/16",
             "--endpoint-reconciler-type=none",
             "--profiling=false",

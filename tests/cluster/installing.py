@@ -8,16 +8,31 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster.api import Api, ApiFailure, Object
+from tests.cluster.api import KINDS, Api, ApiFailure, Object
 from tests.support.kafka import eventually
 
-__all__ = ("install_crds", "manifests")
+__all__ = ("install_crds", "kustomized", "manifests")
 
 
 def manifests(directory: Path) -> list[Object]:
     """All objects in the YAML files of a directory, file by file."""
     files = sorted(directory.glob("*.yaml"))
     return [each for file in files for each in yaml.safe_load_all(file.read_text()) if each]
+
+
+def kustomized(directory: Path) -> list[Object]:
+    """All objects that a kustomization applies, those of kustomizations that it refers to included, in its namespace."""
+    names = ("kustomization.yaml", "Kustomization")
+    (file,) = (directory / name for name in names if (directory / name).exists())
+    listed = yaml.safe_load(file.read_text())
+    found: list[Object] = []
+    for resource in listed["resources"]:
+        path = directory / resource
+        found += kustomized(path) if path.is_dir() else [each for each in yaml.safe_load_all(path.read_text()) if each]
+    for each in found:
+        if "namespace" in listed and KINDS[each["kind"]].namespaced:
+            each["metadata"]["namespace"] = listed["namespace"]
+    return found
 
 
 def install_crds(api: Api, directory: Path) -> None:

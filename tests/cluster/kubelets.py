@@ -65,10 +65,13 @@ class Kubelets:
         nodes: how many.
         default: image behind names that `images` does not know; None for none, so that they cannot be pulled.
         workers: whether workers run in the pods. Without, pods are just ready: for many of them.
+        beside: one that cares for another namespace: images and Kafka are the same for both.
 
     Attributes:
         images: by name; may be changed at any time.
         nodes: by name.
+        kafkas: the ids of Kafka clusters by the addresses that applications have; all others are one cluster in each
+            namespace.
         directory: of the pods' volumes.
     """
 
@@ -83,9 +86,11 @@ class Kubelets:
         nodes: int = 3,
         default: Image | None = None,
         workers: bool = True,
+        beside: Kubelets | None = None,
     ) -> None:
-        self.images: dict[str, Image] = {}
+        self.images: dict[str, Image] = {} if beside is None else beside.images
         self.nodes: dict[str, Node] = {}
+        self.kafkas: dict[str, str] = {} if beside is None else beside.kafkas
         self.directory = Path(tempfile.mkdtemp(prefix="millpond-kubelets-"))
         self.api = AsyncApi(access, agent="kubelets")
         self.network = Network(self.api, operator_namespace, coordinator_port)
@@ -98,7 +103,9 @@ class Kubelets:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._claims: dict[tuple[str, str], str] = {}
         self._disks: dict[str, dict[str, float]] = {}
-        self._streams: dict[tuple[str, str], Streams] = collections.defaultdict(Streams)
+        self._streams: dict[tuple[str, str], Streams] = (
+            collections.defaultdict(Streams) if beside is None else beside._streams
+        )
         self._following: list[asyncio.Task[None]] = []
         self._failures: list[BaseException] = []
 
@@ -113,8 +120,16 @@ class Kubelets:
     # What there is.
 
     def streams(self, namespace: str, application: str) -> Streams:
-        """What an application has in Kafka."""
-        return self._streams[namespace, application]
+        """What an application has in the Kafka of its namespace."""
+        return self.streams_on(self.kafka_of(namespace), application)
+
+    def streams_on(self, kafka: str, application: str) -> Streams:
+        """What there is of an application id on a Kafka cluster."""
+        return self._streams[kafka, application]
+
+    def kafka_of(self, namespace: str, servers: str = "") -> str:
+        """The id of the Kafka cluster at an address."""
+        return self.kafkas.get(servers, f"kafka-of-{namespace}")
 
     def workers(self, namespace: str) -> dict[str, Worker]:
         """The workers that run, by the names of their pods."""

@@ -18,6 +18,7 @@ from tests.cluster.api import ApiFailure, Object
 from tests.cluster.containers import ContainerProblem, VolumeProblem
 from tests.cluster.images import Image
 from tests.cluster.network import Route
+from tests.cluster.streams import Streams
 from tests.cluster.workers import Exit, Worker
 
 if TYPE_CHECKING:
@@ -219,9 +220,9 @@ class PodLife:
         if "reset" in command:
             work = self._clean_up(image, environment)
         elif self._kubelets.workers_run:
-            streams = self._kubelets.streams(self.namespace, environment["MILLPOND_APPLICATION_ID"])
+            kafka, streams = self._kafka(environment)
             disk = self._kubelets.disk(self.pod)
-            self.worker = Worker(self.name, environment, self._files, image, streams, disk, self.attend)
+            self.worker = Worker(self.name, environment, self._files, image, streams, disk, kafka, self.attend)
             self.worker.freeze(frozen=self.frozen)
             work = self.worker.run()
         else:
@@ -265,8 +266,14 @@ class PodLife:
         await asyncio.sleep(image.starts_after)
         if image.crash is not None:
             return Exit(image.exit_code, json.dumps(dict(zip(("reason", "message"), image.crash, strict=True))))
-        self._kubelets.streams(self.namespace, environment["MILLPOND_APPLICATION_ID"]).clean_up()
+        _, streams = self._kafka(environment)
+        streams.clean_up()
         return Exit(0)
+
+    def _kafka(self, environment: dict[str, str]) -> tuple[str, Streams]:
+        """The id of the Kafka cluster that its container reaches, and what there is of its application."""
+        kafka = self._kubelets.kafka_of(self.namespace, environment["MILLPOND_BOOTSTRAP_SERVERS"])
+        return kafka, self._kubelets.streams_on(kafka, environment["MILLPOND_APPLICATION_ID"])
 
     async def _end_process(self) -> None:
         if self._process is not None:

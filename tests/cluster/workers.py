@@ -39,6 +39,8 @@ _REPORT_S = 0.5
 _TURN_S = 0.05
 _LEAVING_S = 0.2
 _DOOR_S = 2.0
+_KNOCK_S = 0.2
+_UNDECIDED = frozenset({RefusalCode.CLAIM_PENDING, RefusalCode.CLAIM_REFUSED})
 
 
 class Exit(NamedTuple):
@@ -67,6 +69,7 @@ class Worker:
         image: what it runs.
         streams: the application in Kafka.
         disk: offsets of the state it has, by task; kept for the next one with this volume.
+        kafka: the id of the Kafka cluster that it reaches.
         changed: is called when it may have become ready, or may be so no more.
 
     Attributes:
@@ -74,6 +77,7 @@ class Worker:
         answer: the last one.
         refusal: why the coordinator refuses it, if it does.
         started: whether it has begun to work.
+        credentials_changed: what it says of its credentials; tests may set it.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Worker:
         image: Image,
         streams: Streams,
         disk: dict[str, float],
+        kafka: str = "",
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
@@ -92,6 +97,8 @@ class Worker:
         self.answer: Answer | None = None
         self.started = False
         self.frozen = False
+        self.credentials_changed = False
+        self._kafka = kafka
         self._streams = streams
         self._disk = disk
         self._changed = changed
@@ -176,6 +183,8 @@ class Worker:
         return Exit(0, reason="Completed")
 
     async def _work(self) -> Exit:
+        if not await self._admitted():
+            return Exit(0, reason="Completed")
         self.started = True
         if self.image.crash is not None:
             self._crashes_at = clock.monotonic() + self.image.crash_after
@@ -207,6 +216,23 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._client.goodbye(), 1)
         return Exit(0, reason="Completed")
+
+    async def _admitted(self) -> bool:
+        """Wait until the coordinator lets it touch its Kafka; whether it did before the worker was told to end."""
+        client = self._client
+        if client is None:
+            return True
+        door = self._new_client(self._heartbeat(""))
+        until, refused = clock.monotonic() + _DOOR_S, False
+        while not self._leaving:
+            if not self.frozen:
+                answered = await door.once()
+                undecided = door.refusal is not None and door.refusal.code in _UNDECIDED
+                refused = refused or undecided
+                if (answered and door.refusal is None) or (not refused and clock.monotonic() >= until):
+                    return True
+            await asyncio.sleep(_KNOCK_S)
+        return False
 
     async def _rest(self) -> None:
         """Wait until something changed, or until it is time for the next thing."""
@@ -407,6 +433,8 @@ class Worker:
             token_file=token,
             ca_file=ca,
             trouble=lambda: trouble,
+            kafka_cluster=lambda: self._kafka if trouble is None else "",
+            credentials_changed=lambda: self.credentials_changed,
         )
         client.heard = _Bell(self._heard)
         return client

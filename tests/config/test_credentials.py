@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from millpond.errors import ConfigError
 from millpond.runtime.config import Config, Secret
+from millpond.runtime.credentials import CredentialFiles, files_of
 
 PASSWORD = "hunter2-swordfish"
 NEEDED = {"MILLPOND_APPLICATION_ID": "a", "MILLPOND_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
@@ -157,3 +159,68 @@ def test_other_variables_of_millpond_are_no_settings() -> None:
 def test_worker_has_the_given_revision() -> None:
     """Whoever starts it gives it."""
     assert Config.load(None, {**NEEDED, "MILLPOND_REVISION": "7d4f0c2a91"}).revision == "7d4f0c2a91"
+
+
+class Watched:
+    """Files that are watched, and a clock."""
+
+    def __init__(self, directory: Path | None, files: Iterable[Path] = ()) -> None:
+        self.now = 0.0
+        self.files = CredentialFiles(directory, files, lambda: self.now)
+
+    def changed(self) -> bool:
+        """After a while."""
+        self.now += 11
+        return self.files.changed()
+
+
+def _replace(mounted: Path, name: str, **values: str) -> None:
+    """Publish another version of a Secret as the kubelet does: one rename changes all files."""
+    data = mounted / name
+    data.mkdir()
+    for each in (mounted / "..data").iterdir():
+        (data / each.name).write_bytes(each.read_bytes())
+    for key, value in values.items():
+        (data / key.replace("_", ".")).write_text(value)
+    (mounted / "..new").symlink_to(name)
+    (mounted / "..new").rename(mounted / "..data")
+
+
+def test_changed_secret_is_noticed(mounted: Path) -> None:
+    """And that it is the old one again; the same content in other files is no change."""
+    watched = Watched(mounted)
+    assert not watched.changed()
+    _replace(mounted, "..2")
+    assert not watched.changed()
+    _replace(mounted, "..3", sasl_password="another")
+    assert watched.changed()
+    _replace(mounted, "..4", sasl_password=f"{PASSWORD}\n")
+    assert not watched.changed()
+
+
+def test_files_that_properties_name_are_watched_too(tmp_path: Path) -> None:
+    """Certificates may lie anywhere; a file that cannot be read for a moment is no change."""
+    file = tmp_path / "ca.pem"
+    file.write_text("one")
+    settings = {"ssl.ca.location": str(file), "ssl.key.location": str(tmp_path / "none"), "sasl.username": "alice"}
+    assert files_of([settings]) == {file}
+    watched = Watched(None, files_of([settings]))
+    file.unlink()
+    assert not watched.changed()
+    file.write_text("two")
+    assert watched.changed()
+
+
+def test_unchanged_credentials_are_read_every_ten_seconds_at_most(mounted: Path) -> None:
+    """Every heartbeat asks."""
+    watched = Watched(mounted)
+    _replace(mounted, "..2", sasl_password="another")
+    assert not watched.files.changed()
+    assert watched.changed()
+
+
+def test_digest_of_credentials_is_worth_nothing_elsewhere(mounted: Path) -> None:
+    """Two processes remember different things of the same files, and nothing of their content is shown."""
+    one, other = CredentialFiles(mounted), CredentialFiles(mounted)
+    assert one._begun_with != other._begun_with
+    assert PASSWORD not in repr(vars(one))

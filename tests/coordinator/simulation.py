@@ -57,6 +57,7 @@ class Worker:
         held: what it holds.
         epochs: of the answers it took, oldest first.
         refusal: of its last heartbeat.
+        reaches: the id of the Kafka cluster that it tells.
     """
 
     def __init__(self, id: str, kafka: Kafka, summary: TopologySummary, start: int = 1, catch_up: int = 3) -> None:
@@ -67,6 +68,7 @@ class Worker:
         self.tags: dict[str, str] = {}
         self.leaving = False
         self.brokers = Brokers.ANSWERING
+        self.reaches = ""
         self.held: dict[str, TaskReport] = {}
         self.on_disk: dict[str, int] = {}
         self.answer: Answer | None = None
@@ -96,6 +98,7 @@ class Worker:
             "taken_over": {task: owner for task, (owner, _) in self._found.items()},
             "leaving": self.leaving,
             "brokers": self.brokers,
+            "kafka_cluster": self.reaches,
             "tags": self.tags,
         }
         beat = Heartbeat(APP, self.id, f"{self.id}-{self.start}", self._sequence, self.topology.hash)

@@ -40,7 +40,10 @@ def test_namespaces_may_share_an_application_id() -> None:
             assert service.coordinator.application(APP, "shop") is None
             assert service.coordinator.application(APP, "bank") is not None
             _, metrics = await service.ask("GET", "/metrics")
-            assert b'members{application_id="delays",application_namespace="bank",state="alive"} 1.0' in metrics
+            assert (
+                b'members{application_id="delays",application_name="",application_namespace="bank",state="alive"} 1.0'
+                in metrics
+            )
 
     run(scenario())
 

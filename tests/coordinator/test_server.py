@@ -286,7 +286,7 @@ def test_undecodable_requests_are_refused(raw: bytes) -> None:
             assert (await service.view()).members == ()
             _, metrics = await service.ask("GET", "/metrics")
             assert (
-                b'heartbeats_total{application_id="delays",application_namespace="",outcome="bad_request"} 1.0'
+                b'heartbeats_total{application_id="delays",application_name="",application_namespace="",outcome="bad_request"} 1.0'
                 in metrics
             )
 
@@ -447,13 +447,13 @@ def test_metrics_tell_members_tasks_epochs_and_heartbeats() -> None:
                 _, raw = await service.ask("GET", "/metrics")
             text = raw.decode()
             for line in (
-                'millpond_coordinator_members{application_id="delays",application_namespace="",state="alive"} 1.0',
-                'millpond_coordinator_tasks{application_id="delays",application_namespace="",state="all"} 4.0',
-                'millpond_coordinator_tasks{application_id="delays",application_namespace="",state="unowned"} 0.0',
-                'millpond_coordinator_term{application_id="delays",application_namespace=""} 1.0',
-                'millpond_coordinator_leading{application_id="delays",application_namespace=""} 1.0',
-                'millpond_coordinator_heartbeats_total{application_id="delays",application_namespace="",outcome="ok"}',
-                'millpond_coordinator_assignment_seconds_total{application_id="delays",application_namespace=""}',
+                'millpond_coordinator_members{application_id="delays",application_name="",application_namespace="",state="alive"} 1.0',
+                'millpond_coordinator_tasks{application_id="delays",application_name="",application_namespace="",state="all"} 4.0',
+                'millpond_coordinator_tasks{application_id="delays",application_name="",application_namespace="",state="unowned"} 0.0',
+                'millpond_coordinator_term{application_id="delays",application_name="",application_namespace=""} 1.0',
+                'millpond_coordinator_leading{application_id="delays",application_name="",application_namespace=""} 1.0',
+                'millpond_coordinator_heartbeats_total{application_id="delays",application_name="",application_namespace="",outcome="ok"}',
+                'millpond_coordinator_assignment_seconds_total{application_id="delays",application_name="",application_namespace=""}',
             ):
                 assert line in text, text
 
@@ -677,7 +677,7 @@ def test_metrics_can_be_served_elsewhere() -> None:
             registry.register(service.coordinator.metrics)
             await service.beat(heartbeat())
             assert (await service.ask("GET", "/metrics"))[0] == 404
-            labels = {"application_namespace": "", "application_id": APP, "state": "alive"}
+            labels = {"application_namespace": "", "application_name": "", "application_id": APP, "state": "alive"}
             assert registry.get_sample_value("millpond_coordinator_members", labels) == 1
 
     run(scenario())

@@ -25,7 +25,7 @@ def changed(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return built
 
 
-_DURATION = "write a duration as a number with a unit"
+_DURATION = "write a duration as a number of at most six digits"
 _AMOUNT = "write resources as amounts"
 _LABELS = "keys and values of labels have"
 _ENV = {"name": "A", "value": "1"}
@@ -51,19 +51,61 @@ def _mount(**given: Any) -> dict[str, Any]:
 
 
 OBJECT: tuple[Case, ...] = (
-    Case("metadata.name becomes part", {".metadata/name": "a" * 53}, {".metadata/name": "a" * 52}),
-    Case("metadata.name becomes part", {".metadata/name": "9lives"}, {".metadata/name": "lives9"}),
-    Case("metadata.name becomes part", {".metadata/name": "a.b"}, {".metadata/name": "a-b"}),
-    Case("an image has no spaces", {"image": "delays: 3"}, {"image": "registry.example.com:5000/a/delays@sha256:1f"}),
+    *(
+        Case(
+            "metadata.name becomes part",
+            {".metadata/name": wrong},
+            {".metadata/name": right},
+            f"metadata.name becomes part of host names and labels and cannot be '{wrong}': choose one of at most 52 ",
+        )
+        for wrong, right in (("a" * 53, "a" * 52), ("9lives", "lives9"), ("a.b", "a-b"))
+    ),
+    *(
+        Case("this names no image", {"image": wrong}, {"image": right})
+        for wrong, right in (
+            ("delays: 3", "registry.example.com:5000/a/delays"),
+            (":::", "delays"),
+            ("delays:", "delays:3_a.b-c"),
+            ("Delays:3", "REGISTRY/delays:3"),
+            ("a//delays", "[::1]:5000/a-b/c__d/delays.e:3"),
+            ("delays@sha256:1f", f"a/delays:3@sha256:{'1f' * 32}"),
+        )
+    ),
     Case("topology is written as", {"topology": "app"}, {"topology": "shop.orders:topologies.delays"}),
     Case("topology is written as", {"topology": "app:delays --verbose"}, {"topology": "_app:_delays"}),
     Case("applicationId begins", {"applicationId": "shop/delays"}, {"applicationId": "Shop.delays_2-b"}),
     Case("applicationId begins", {"applicationId": ".."}, {"applicationId": "..."}),
     Case(_DURATION, {"commitInterval": "5"}, {"commitInterval": "100ms"}),
+    Case(_DURATION, {"commitInterval": "999999999999999h"}, {"commitInterval": "10s"}),
+    Case(_DURATION, {"sessionTimeout": "999999999999999h"}, {"sessionTimeout": "600000ms"}),
+    Case(_DURATION, {"rollout/progressDeadline": "999999999999999h"}, {"rollout/progressDeadline": "604800s"}),
+    Case(_DURATION, {"rollout/minReady": "999999999999999h"}, {"rollout/minReady": "000001s"}),
+    Case("commitInterval is from", {"commitInterval": "0s"}, {"commitInterval": "10ms"}),
+    Case(
+        "commitInterval is from",
+        {"commitInterval": "999999h"},
+        {"commitInterval": "24h", "processingGuarantee": "at_least_once"},
+    ),
+    *(
+        Case(
+            "commitInterval is longer than",
+            {"commitInterval": wrong, "config": config},
+            {"commitInterval": right, "config": config},
+            f"spec.commitInterval: Forbidden: commitInterval is {wrong}, longer than a transaction may be open",
+        )
+        for wrong, right, config in (
+            ("11s", "10000ms", None),
+            ("11s", "10s", {"app.x": "1"}),
+            ("31s", "30s", {"transaction.timeout.ms": "30000"}),
+            ("2m", "1m", {"transaction.timeout": "1m"}),
+            ("5s", "4s", {"transaction.timeout.ms": "4s"}),
+        )
+    ),
+    Case("without a warm-up", {"maxWarmupReplicas": 0}, {"maxWarmupReplicas": 1}),
     Case(_DURATION, {"sessionTimeout": "1m30s"}, {"sessionTimeout": "90s"}),
     Case(_DURATION, {"rollout/progressDeadline": "1d"}, {"rollout/progressDeadline": "24h"}),
     Case(_DURATION, {"rollout/minReady": "soon"}, {"rollout/minReady": "0s"}),
-    Case("sessionTimeout is from", {"sessionTimeout": "299ms"}, {"sessionTimeout": "300ms"}),
+    Case("sessionTimeout is from", {"sessionTimeout": "300ms"}, {"sessionTimeout": "1s"}),
     Case("sessionTimeout is from", {"sessionTimeout": "11m"}, {"sessionTimeout": "10m"}),
     Case("list brokers as", {"kafka/bootstrapServers": "kafka"}, {"kafka/bootstrapServers": "kafka:9092"}),
     Case(
@@ -113,7 +155,17 @@ OBJECT: tuple[Case, ...] = (
         )
         for key in ("sasl.password", "consumer.ssl.key.password", "SSL.key.pem", "app.api_token", "sasl.jaas.config")
     ),
-    Case("variables that begin with MILLPOND_", {"env": [_ENV | {"name": "MILLPOND_X"}]}, {"env": [_ENV]}),
+    Case(
+        "config has more than",
+        {"config": {f"app.{letter}": "é" * 4096 for letter in "abcdefgh"}},
+        {"config": {f"app.{letter}": "e" * 8178 for letter in "abcdefgh"}},
+    ),
+    Case(
+        "variables that begin with MILLPOND_",
+        {"env": [_ENV | {"name": "MILLPOND_X"}]},
+        {"env": [_ENV]},
+        "variables that begin with MILLPOND_ are the operator's, and 'MILLPOND_X' does: write the setting into spec.config",
+    ),
     Case("give either value or valueFrom", {"env": [{"name": "A"}]}, {"env": [{"name": "A", "value": ""}]}),
     Case(
         "give either value or valueFrom",
@@ -136,6 +188,8 @@ OBJECT: tuple[Case, ...] = (
     Case("a volume has no parts of a byte", {"state/size": "1000000000.5"}, {"state/size": "1E"}),
     Case("a volume has no parts of a byte", {"state/size": "1000000000001m"}, {"state/size": "1000000000000m"}),
     Case("write size as an amount", {"state/size": 0}, {"state/size": 1000000000}),
+    Case("a store does not fit", {"state/size": 1}, {"state/size": 64 * 1024 * 1024}),
+    Case("a store does not fit", {"state/size": "63Mi"}, {"state/size": "64Mi"}),
     Case(
         "a limit is below",
         {"resources": {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"memory": "1000Mi"}}},
@@ -174,23 +228,62 @@ OBJECT: tuple[Case, ...] = (
         {"pod/mounts": [{"name": n, "path": "/data", "secret": n} for n in "ab"]},
         {"pod/mounts": [{"name": n, "path": f"/data/{n}", "secret": "s"} for n in "ab"]},
     ),
+    Case(
+        "a mount lies within",
+        {"pod/mounts": [{"name": n, "path": p, "secret": n} for n, p in (("a", "/data/a/b"), ("b", "/data"))]},
+        {"pod/mounts": [{"name": n, "path": p, "secret": n} for n, p in (("a", "/database"), ("b", "/data"))]},
+    ),
     Case("name one source of files", _mount(configMap="data"), _mount()),
     Case("a mount's name has", _mount(name="Data"), _mount(name="data-2")),
-    Case("a path begins with '/'", _mount(path="data"), _mount(path="/data")),
+    *(
+        Case("a path begins with '/'", _mount(path=wrong), _mount(path=right))
+        for wrong, right in (
+            ("data", "/data"),
+            ("//", "/d"),
+            ("/etc/../", "/etc/..data"),
+            ("/data/.", "/data/.hidden"),
+            ("/data//a", "/data/a..b"),
+            ("/data/", "/data/a"),
+            ("/data:a", "/data-a"),
+        )
+    ),
     *(
         Case("this directory is the system's", _mount(path=path), _mount(path=path + "-of-mine"))
-        for path in ("/tmp", "/var/lib/millpond", "/etc/millpond", "/proc", "/var/run/millpond")
+        for path in (
+            "/tmp",
+            "/var/lib/millpond",
+            "/etc/millpond",
+            "/proc",
+            "/var/run/millpond",
+            "/app",
+            "/usr",
+            "/var/lib",
+        )
     ),
-    Case("this directory is the system's", _mount(path="/etc/millpond/credentials"), _mount(path="/etc/ssl/mine")),
+    *(
+        Case("this directory is the system's", _mount(path=wrong), _mount(path=right))
+        for wrong, right in (
+            ("/etc/millpond/credentials", "/etc/ssl/mine"),
+            ("/usr/local/lib/python3.11", "/opt/python"),
+            ("/lib64", "/app/lib64"),
+        )
+    ),
     Case(
-        "no worker starts that fast",
+        "progressDeadline is from",
         {"rollout": {"progressDeadline": "9s", "minReady": "1s"}},
         {"rollout": {"progressDeadline": "11s"}},
+    ),
+    Case("progressDeadline is from", {"rollout/progressDeadline": "169h"}, {"rollout/progressDeadline": "168h"}),
+    Case(
+        "minReady is at most",
+        {"rollout": {"progressDeadline": "48h", "minReady": "25h"}},
+        {"rollout": {"progressDeadline": "48h", "minReady": "24h"}},
     ),
     Case(
         "no worker could be ready",
         {"rollout": {"progressDeadline": "1m", "minReady": "60s"}},
         {"rollout": {"progressDeadline": "1m", "minReady": "59s"}},
+        "spec.rollout.minReady: Forbidden: minReady is 60s and progressDeadline 1m: no worker could be ready for long enough",
     ),
 )
 
@@ -202,36 +295,51 @@ class Change(NamedTuple):
     before: Mapping[str, Any]
     wrong: Mapping[str, Any]
     right: Mapping[str, Any]
+    told: str = ""
+    """What is said, when the rule makes its message from what it finds."""
 
 
 _ID = "applicationId names the consumer group"
+_IS_A = "spec.applicationId: Forbidden: applicationId is 'a': it names the consumer group and"
 _CLASS = "volumes cannot change their class"
 
 TRANSITIONS: tuple[Change, ...] = (
-    Change(_ID, {}, {"applicationId": "delays"}, {"image": "b"}),
-    Change(_ID, {"applicationId": "a"}, {"applicationId": None}, {"applicationId": "a", "image": "b"}),
-    Change(_ID, {"applicationId": "a"}, {"applicationId": "b"}, {"applicationId": "a", "topology": "c:d"}),
+    Change(
+        _ID,
+        {},
+        {"applicationId": "delays"},
+        {"image": "b"},
+        "applicationId was not given: it names the consumer group and",
+    ),
+    Change(_ID, {"applicationId": "a"}, {"applicationId": None}, {"applicationId": "a", "image": "b"}, _IS_A),
+    Change(_ID, {"applicationId": "a"}, {"applicationId": "b"}, {"applicationId": "a", "topology": "c:d"}, _IS_A),
     Change(
         "workers of both guarantees",
         {},
         {"processingGuarantee": "at_least_once"},
         {"processingGuarantee": "at_least_once", "rollout/strategy": "Recreate"},
-    ),
-    Change(
-        "a volume cannot be made smaller", {"state/size": "2Gi"}, {"state/size": "2047Mi"}, {"state/size": "2049Mi"}
+        "processingGuarantee was exactly_once, and workers of both guarantees must not run at once: set",
     ),
     Change(
         "a volume cannot be made smaller",
         {"state/size": "2Gi"},
-        {"state/size": None},
+        {"state/size": "2047Mi"},
+        {"state/size": "2049Mi"},
+        "a volume of 2Gi cannot be made smaller, and 2047Mi is: keep the size or raise it",
+    ),
+    Change(
+        "a volume cannot be made smaller",
         {"state/size": 2147483648},
+        {"state/size": None},
+        {"state/size": "2Gi"},
+        "a volume of 2147483648 cannot be made smaller, and 1Gi is: keep the size or raise it",
     ),
     Change("state cannot move", {}, {"state/ephemeral": True}, {"state/ephemeral": False}),
     Change(
         "state cannot move",
         {"state/ephemeral": True},
         {"state/ephemeral": False},
-        {"state/size": "1Mi", "state/ephemeral": True},
+        {"state/size": "64Mi", "state/ephemeral": True},
     ),
     Change(_CLASS, {}, {"state/storageClassName": "fast"}, {"state/size": "2Gi"}),
     Change(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.cluster.api import KINDS, ApiFailure
-from tests.cluster.installing import manifests
+from tests.cluster.installing import kustomized, manifests
 from tests.cluster.waiting import wait_for
 from tests.crds.conftest import REPOSITORY
 
@@ -17,37 +17,26 @@ DEPLOY = REPOSITORY / "deploy"
 NAMESPACE = "millpond-system"
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:millpond-operator"
 
-APPLIED = ("create", "patch", "get", "list", "watch", "delete")
-ALLOWED = [
-    *((verb, group, resource, "shop", "")
-      for group, resource in (
-          ("millpond.dev", "streamassignments"), ("apps", "statefulsets"), ("apps", "controllerrevisions"), ("", "services"),
-          ("", "configmaps"), ("", "serviceaccounts"), ("policy", "poddisruptionbudgets"),
-          ("networking.k8s.io", "networkpolicies"), ("batch", "jobs"),
-      )
-      for verb in APPLIED),
-    *((verb, "millpond.dev", "streamapps", "shop", "") for verb in ("get", "list", "watch", "patch")),
-    ("patch", "millpond.dev", "streamapps/status", "shop", ""),
-    ("update", "millpond.dev", "streamapps/finalizers", "shop", ""),
-    *((verb, "", "pods", "shop", "") for verb in ("get", "list", "watch", "delete")),
-    *((verb, "", "persistentvolumeclaims", "shop", "") for verb in ("get", "list", "watch", "patch")),
-    *((verb, "", "events", "shop", "") for verb in ("create", "patch", "get", "list")),
-    *((verb, "", "nodes", "", "") for verb in ("get", "list", "watch")),
+NEEDED = [
+    ("patch", "apps", "statefulsets", "shop", ""),
     ("create", "authentication.k8s.io", "tokenreviews", "", ""),
-    ("create", "coordination.k8s.io", "leases", NAMESPACE, ""),
-    *((verb, "coordination.k8s.io", "leases", NAMESPACE, "millpond-operator") for verb in ("get", "update")),
-    ("create", "discovery.k8s.io", "endpointslices", NAMESPACE, ""),
-    *((verb, "discovery.k8s.io", "endpointslices", NAMESPACE, "millpond-coordinator") for verb in ("get", "patch")),
-    ("create", "", "secrets", NAMESPACE, ""),
-    *((verb, "", "secrets", NAMESPACE, "millpond-coordinator-tls") for verb in ("get", "update")),
-]  # fmt: skip
+    ("update", "coordination.k8s.io", "leases", NAMESPACE, "millpond-operator"),
+]
+"""One of each role."""
 DENIED = [
     *((verb, "", "secrets", where, "") for verb in ("get", "list", "watch") for where in (NAMESPACE, "shop", "")),
     ("get", "", "secrets", "shop", "millpond-coordinator-tls"),
     ("create", "", "secrets", "shop", ""),
     ("create", "", "pods", "shop", ""),
     ("create", "", "pods/exec", "shop", ""),
+    ("get", "", "pods", "shop", ""),
     ("delete", "", "persistentvolumeclaims", "shop", ""),
+    ("list", "", "nodes", "", ""),
+    *(("delete", "", resource, "shop", "") for resource in ("services", "configmaps", "serviceaccounts")),
+    ("update", "millpond.dev", "streamapps", "shop", ""),
+    ("create", "millpond.dev", "streamapps", "shop", ""),
+    ("delete", "millpond.dev", "streamassignments", "shop", ""),
+    ("patch", "coordination.k8s.io", "leases", NAMESPACE, "millpond-operator"),
     ("delete", "millpond.dev", "streamapps", "shop", ""),
     ("create", "", "serviceaccounts/token", "shop", ""),
     ("impersonate", "", "users", "", ""),
@@ -56,15 +45,19 @@ DENIED = [
 ]
 
 
-def deployed() -> list[dict]:
-    """All that is installed, in the namespace where it is installed."""
-    listed = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
-    found = [each for name in listed["resources"] if name != "../crds"
-             for each in yaml.safe_load_all((DEPLOY / name).read_text())]  # fmt: skip
-    for each in found:
-        if KINDS[each["kind"]].namespaced:
-            each["metadata"]["namespace"] = listed["namespace"]
-    return found
+def deployed(namespace: str = NAMESPACE) -> list[dict]:
+    """All that is installed with the operator; in another namespace, what is in none has another name."""
+    found = kustomized(DEPLOY)
+    if namespace == NAMESPACE:
+        return found
+    text = json.dumps(found).replace(NAMESPACE, namespace)
+    renamed = json.loads(text)
+    for each in renamed:
+        if not KINDS[each["kind"]].namespaced and each["kind"] != "Namespace":
+            each["metadata"]["name"] += f"-{namespace}"
+        if each["kind"] == "ClusterRoleBinding":
+            each["roleRef"]["name"] += f"-{namespace}"
+    return renamed
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +77,11 @@ def review(api, verb, group, resource, namespace, name) -> bool:
     return api.create(made)["status"]["allowed"]
 
 
-def test_operator_role_has_exactly_the_needed_rights(api, installed_operator):
-    """The API server's own judgement of the roles that are installed."""
+def test_the_operator_may_do_nothing_beyond_its_work(api, installed_operator):
+    """The API server's own judgement of the roles that are installed; tests/operating/test_rights.py has what it needs."""
 
     def refused():
-        return [each for each in ALLOWED if not review(api, *each)]
+        return [each for each in NEEDED if not review(api, *each)]
 
     # An API server hears of roles a moment after they were written.
     wait_for(lambda: not refused(), "it may do what it does", otherwise=refused)
@@ -153,9 +146,35 @@ def test_the_leader_alone_says_where_the_coordinator_is(api, installed_operator)
 def test_every_file_is_installed():
     """Nothing lies in deploy/ or crds/ that the kustomization does not name."""
     for directory, name in ((DEPLOY, "kustomization.yaml"), (REPOSITORY / "crds", "Kustomization")):
-        listed = set(yaml.safe_load((directory / name).read_text())["resources"]) - {"../crds"}
+        listed = set(yaml.safe_load((directory / name).read_text())["resources"])
         assert listed == {each.name for each in directory.glob("*.yaml")} - {name}
     assert {each["kind"] for each in manifests(REPOSITORY / "crds")} == {"CustomResourceDefinition"}
+
+
+def test_the_deployment_has_no_definition_of_a_custom_resource():
+    """Deleting what was deployed deletes no StreamApp, and what prunes objects keeps the definitions."""
+    assert "CustomResourceDefinition" not in {each["kind"] for each in deployed()}
+    for each in kustomized(REPOSITORY / "crds"):
+        annotations = each["metadata"]["annotations"]
+        assert annotations["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
+        assert annotations["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
+
+
+def test_uninstalling_the_operator_leaves_applications_as_they_are(api, crds, namespace, stream_app):
+    """All of deploy/ is deleted, and the StreamApp has not even another version."""
+    app = api.create(stream_app())
+    objects = deployed(f"uninstalled-{namespace[-8:]}")
+    for each in objects:
+        api.apply(each)
+    for each in reversed(objects):
+        api.delete(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+
+    def left() -> list[str]:
+        return [each["kind"] for each in objects
+                if api.find(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])]  # fmt: skip
+
+    wait_for(lambda: not left(), "all of the deployment is gone", otherwise=left)
+    assert api.get("StreamApp", namespace, "delays") == app
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed; install it to render deploy/")
@@ -166,6 +185,6 @@ def test_kubectl_renders_the_deployment():
     by_name = {(each["kind"], each["metadata"]["name"]): each for each in rendered}
     for each in deployed():
         assert (each["kind"], each["metadata"]["name"]) in by_name
-    assert len([each for each in rendered if each["kind"] == "CustomResourceDefinition"]) == 2
+    assert len(rendered) == len(deployed())
     assert re.findall(r"^ *(?:- )?image: (.*)$", told.stdout, re.MULTILINE) == ["millpond-operator:0.1.0"]
     assert by_name["ClusterRoleBinding", "millpond-operator"]["subjects"][0]["namespace"] == NAMESPACE

@@ -34,6 +34,7 @@ ALL = {
     "imagePullSecrets": [{"name": "registry"}],
     "applicationId": "shop.delays",
     "commitInterval": "90s",
+    "processingGuarantee": "at_least_once",
     "kafka/credentialsSecret": "delays-kafka",
     "config": {"app.price": "$5", "consumer.fetch.min.bytes": "1"},
     "env": [

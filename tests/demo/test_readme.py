@@ -117,7 +117,7 @@ def kubectl(request: pytest.FixtureRequest, tmp_path: Path) -> Check:
             [program, f"--kubeconfig={kubeconfig}", *words, *where], cwd=ROOT, capture_output=True, text=True, check=False
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stderr}"
-        assert "flights" in done.stdout or "operator" in done.stdout
+        assert any(name in done.stdout for name in ("flights", "operator", "streamapps"))
 
     return run
 

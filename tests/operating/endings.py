@@ -35,6 +35,7 @@ _PASSING = frozenset(
         "managedFields",
         "lastTransitionTime",
         "message",
+        "since",
         "leaderEpoch",
         "observedGeneration",
         "millpond.dev/leader-epoch",

@@ -229,9 +229,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "sessionTimeout",
         {"sessionTimeout": "5s"},
-        {"sessionTimeout": "700ms"},
+        {"sessionTimeout": "1500ms"},
         _session,
-        (("5s", [5000]), ("700ms", [700])),
+        (("5s", [5000]), ("1500ms", [1500])),
     ),
     _simple(
         "kafka.bootstrapServers", "kafka-1:9092", "kafka-2:9092", lambda pod: pod.variable("MILLPOND_BOOTSTRAP_SERVERS")

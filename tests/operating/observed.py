@@ -32,6 +32,7 @@ _MOMENTS = frozenset(
         "managedFields",
         "observedGeneration",
         "lastTransitionTime",
+        "since",
         "leaderEpoch",
         "millpond.dev/leader-epoch",
         "kubectl.kubernetes.io/last-applied-configuration",

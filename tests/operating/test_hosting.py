@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from millpond.protocol import Answer, Epoch, Heartbeat, Refusal, RefusalCode, SubtopologySummary, TopologySummary
 from millpond_operator.controllers.assignments import most_tasks
 from millpond_operator.controllers.hosting import Hosting
-from millpond_operator.coordinator import StoreError
+from millpond_operator.coordinator import KafkaClaim, StoreError
 from millpond_operator.kubernetes import Cache, Object, Unavailable, kinds
 from millpond_operator.resources import StreamApp, view_of
 from tests.kubernetes.support import until
@@ -20,6 +21,7 @@ from tests.simulation.running import simulate
 
 EPOCH = 1_700_000_000
 KEY = ("shop", "delays")
+CLAIM = KafkaClaim("K")
 
 
 class Api:
@@ -46,10 +48,11 @@ class Hosted:
         self.changes: list[tuple[str, str]] = []
         self.hosting = Hosting(self.api, self.cache, EPOCH, lambda *key: self.changes.append(key))  # type: ignore[arg-type]
         self.app: StreamApp = stream_app(**spec)
-        self.sequence = 0
+        self.sequence = self.version = 0
+        self.replicas = 1
 
     async def __aenter__(self) -> Self:
-        await self.hosting.serve(self.app, pinned="")
+        await self.hosting.serve(self.app, pinned="", claim=CLAIM)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -57,9 +60,26 @@ class Hosted:
 
     @property
     def term(self) -> int:
-        found = self.hosting.coordinator.application("delays", "shop")
+        found = self.hosting.coordinator.application("delays", "shop/delays")
         assert found is not None
         return found.engine.epoch.term
+
+    def has_pods(self, uid: str = "p1", owner: str | None = "s1", set_owner: str | None = None) -> None:
+        """The cache has its StatefulSet and a pod."""
+        self.version += 1
+        where = {"namespace": "shop", "resourceVersion": str(self.version)}
+        controls = {"kind": "StatefulSet", "name": "delays", "uid": owner, "controller": True}
+        owns = {"kind": "StreamApp", "name": "delays", "uid": set_owner or self.app.uid, "controller": True}
+        pod = {"name": "delays-0", "uid": uid, "ownerReferences": [controls] if owner else []}
+        whole = {"name": "delays", "uid": "s1", "ownerReferences": [owns]}
+        self.cache.put(kinds.STATEFUL_SET, {"metadata": where | whole, "spec": {"replicas": self.replicas}})
+        self.cache.put(kinds.POD, {"metadata": where | pod})
+        self.cache.put(kinds.STREAM_APP, {"metadata": where | {"name": "delays", "uid": self.app.uid}})
+
+    def known(self, uid: str = "p1") -> bool:
+        """Whether a token that is bound to its pod is a worker's."""
+        application = self.hosting._application_of("shop", "delays")
+        return application == "delays" and self.hosting._is_worker("shop", "delays", "delays-0", uid)
 
     async def beat(self, partitions: int = 4, **fields: Any) -> Answer | Refusal:
         self.sequence += 1
@@ -71,9 +91,10 @@ class Hosted:
             sequence=self.sequence,
             topology_hash="h1",
             topology=topology,
+            kafka_cluster=CLAIM.cluster,
             **fields,
         )
-        found = self.hosting.coordinator.application("delays", "shop")
+        found = self.hosting.coordinator.application("delays", "shop/delays")
         assert found is not None
         return await found.heartbeat(heartbeat)
 
@@ -96,9 +117,9 @@ def test_worker_of_a_later_coordinator_raises_the_term() -> None:
         hosted.api.away = True
         for _ in range(2):
             with pytest.raises(StoreError, match="away"):
-                await hosted.hosting.serve(hosted.app, pinned="")
+                await hosted.hosting.serve(hosted.app, pinned="", claim=CLAIM)
         hosted.api.away = False
-        await hosted.hosting.serve(hosted.app, pinned="")
+        await hosted.hosting.serve(hosted.app, pinned="", claim=CLAIM)
         assert hosted.term > EPOCH + 5
         assert isinstance(await hosted.beat(epoch=Epoch(EPOCH + 5), coordinator="z"), Answer)
 
@@ -115,11 +136,11 @@ def test_worker_cannot_exhaust_the_terms() -> None:
         assert not hosted.changes
         for _ in range(1_100):
             await hosted.beat(epoch=Epoch(hosted.term), coordinator="z")
-            await hosted.hosting.serve(hosted.app, pinned="")
+            await hosted.hosting.serve(hosted.app, pinned="", claim=CLAIM)
         assert EPOCH + 900 < hosted.term <= EPOCH + 1_001
         writes = len(hosted.api.applied)
         await hosted.beat(epoch=Epoch(hosted.term), coordinator="z")
-        await hosted.hosting.serve(hosted.app, pinned="")
+        await hosted.hosting.serve(hosted.app, pinned="", claim=CLAIM)
         assert len(hosted.api.applied) == writes
 
     served(scenario)
@@ -131,10 +152,10 @@ def test_a_streamapp_that_is_deleted_leaves_nothing_behind() -> None:
     async def scenario(hosted: Hosted) -> None:
         await hosted.beat(epoch=Epoch(EPOCH + 500), coordinator="z")
         await hosted.hosting.forget(*KEY)
-        assert hosted.hosting.coordinator.application("delays", "shop") is None
+        assert hosted.hosting.coordinator.application("delays", "shop/delays") is None
         for found in list(hosted.cache.all(kinds.STREAM_ASSIGNMENT)):
             hosted.cache.gone(kinds.STREAM_ASSIGNMENT, found)
-        await hosted.hosting.serve(hosted.app, pinned="")
+        await hosted.hosting.serve(hosted.app, pinned="", claim=CLAIM)
         assert hosted.term <= EPOCH + 1
 
     served(scenario)
@@ -161,3 +182,64 @@ def test_a_topology_whose_assignment_could_not_be_written_is_refused() -> None:
     # The session outlasts the planning, in which nothing is heard of the worker.
     served(scenario, sessionTimeout="10m")
     served(scenario, sessionTimeout="10m", standbyReplicas=1)
+
+
+def test_application_that_is_not_served_any_more_is_served_again() -> None:
+    """Whatever took it away: its workers are not let in, that asks for a pass, and the pass serves it."""
+
+    async def scenario(hosted: Hosted) -> None:
+        hosted.has_pods()
+        assert isinstance(await hosted.beat(), Answer)
+        assert hosted.known()
+        hosted.changes.clear()
+        await hosted.hosting.coordinator.remove("delays", "shop/delays")
+        assert not hosted.known()
+        assert set(hosted.changes) == {KEY}
+        await hosted.hosting.serve(hosted.app, pinned="", claim=CLAIM)
+        assert hosted.known()
+        assert isinstance(await hosted.beat(), Answer)
+
+    served(scenario)
+
+
+def test_two_applications_of_one_id_are_served_apart() -> None:
+    """In one namespace, on two Kafkas: forgetting one leaves the other."""
+
+    async def scenario(hosted: Hosted) -> None:
+        other = replace(stream_app(applicationId="delays"), name="other", uid="2")
+        await hosted.hosting.serve(other, pinned="", claim=KafkaClaim("L"))
+        assert isinstance(await hosted.beat(), Answer)
+        view = hosted.hosting.view(other)
+        assert view is not None
+        assert not view.members
+        await hosted.hosting.forget("shop", "other")
+        assert hosted.hosting.view(other) is None
+        assert isinstance(await hosted.beat(), Answer)
+
+    served(scenario)
+
+
+def test_worker_is_a_pod_of_its_own_statefulset() -> None:
+    """Not one of that name that was there before, not one of nobody's, nor of a StatefulSet of somebody else."""
+
+    async def scenario(hosted: Hosted) -> None:
+        assert not hosted.known(), "the pod is not known"
+        hosted.has_pods(owner=None)
+        assert not hosted.known()
+        hosted.has_pods(owner="another")
+        assert not hosted.known()
+        hosted.has_pods(set_owner="another")
+        assert not hosted.known()
+        hosted.replicas = 0
+        hosted.has_pods()
+        assert not hosted.known(), "it is one too many"
+        hosted.replicas = 1
+        hosted.has_pods()
+        assert not hosted.known("another")
+        assert hosted.known()
+        hosted.has_pods(owner=None)
+        assert hosted.known(), "its StatefulSet was deleted around it and is made anew"
+        hosted.has_pods(uid="p2", owner=None)
+        assert not hosted.known("p2")
+
+    served(scenario)

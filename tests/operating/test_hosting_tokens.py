@@ -18,13 +18,16 @@ from millpond_operator.kubernetes import Unavailable
 from tests.kubernetes.support import until
 from tests.simulation.running import simulate
 
-WORKER = Identity("pay-0", "pay", "shop")
+WORKER = Identity("pay-0", "pay", "shop/pay")
 GOOD: dict[str, Any] = {
     "authenticated": True,
     "audiences": [AUDIENCE],
     "user": {
         "username": "system:serviceaccount:shop:pay",
-        "extra": {"authentication.kubernetes.io/pod-name": ["pay-0"]},
+        "extra": {
+            "authentication.kubernetes.io/pod-name": ["pay-0"],
+            "authentication.kubernetes.io/pod-uid": ["p1"],
+        },
     },
 }
 
@@ -72,8 +75,17 @@ class Clocked:
         self.now = 1_000.0
         self.reviews = Reviews()
         self.reviewer = TokenReviewer(
-            self.reviews, lambda *_: "pay", timedelta(seconds=timeout_s), clock=lambda: self.now, issuer="api"
+            self.reviews,
+            lambda *_: "pay",
+            self.is_worker,
+            timedelta(seconds=timeout_s),
+            clock=lambda: self.now,
+            issuer="api",
         )
+
+    @staticmethod
+    def is_worker(*of: str) -> bool:
+        return of == ("shop", "pay", "pay-0", "p1")
 
     async def at_once(self, of: str) -> Identity | None:
         """What a heartbeat is answered that does not wait for anything."""
@@ -183,5 +195,20 @@ def test_concurrent_reviews_are_limited_and_their_results_kept() -> None:
         assert clocked.reviews.most_under_way == 16
         assert {await clocked.at_once(each) for each in tokens} == {WORKER}
         assert clocked.reviews.asked == 1_000
+
+    simulate(scenario())
+
+
+@pytest.mark.parametrize("key", ["pod-name", "pod-uid"])
+def test_token_that_is_bound_to_no_pod_is_nobodys(key: str) -> None:
+    """Whoever may ask for tokens of the service account is no worker."""
+
+    async def scenario() -> None:
+        clocked = Clocked()
+        user = GOOD["user"] | {
+            "extra": {each: value for each, value in GOOD["user"]["extra"].items() if key not in each}
+        }
+        clocked.reviews.status = GOOD | {"user": user}
+        assert await clocked.reviewer(token()) is None
 
     simulate(scenario())

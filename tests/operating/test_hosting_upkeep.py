@@ -124,7 +124,7 @@ def test_new_authority_reaches_all_applications_before_use(api, namespace, opera
 def test_tenant_metrics_are_not_served_to_workers(api, namespace, operator):
     """A pod that can reach the coordinator needs a token to learn anything."""
     apply_app(api, namespace)
-    figure = f'millpond_coordinator_members{{application_id="pay",application_namespace="{namespace}",state="alive"}}'
+    figure = f'millpond_coordinator_members{{application_id="pay",application_name="pay",application_namespace="{namespace}",state="alive"}}'
     wait_for(lambda: operator.metrics().get(figure) == 0, "the coordinator's figures")
     wait_for(lambda: trusted_by(api, namespace), "the coordinator's authority")
     trusted = trusted_by(api, namespace)

@@ -50,7 +50,9 @@ class Reviews:
             return {"authenticated": False}
         claims = claims_of(token)
         assert claims is not None
-        extra = {"authentication.kubernetes.io/pod-name": ["pay-0"]}
+        extra = {
+            f"authentication.kubernetes.io/pod-{key}": [value] for key, value in (("name", "pay-0"), ("uid", "p1"))
+        }
         return {"authenticated": True, "audiences": [AUDIENCE], "user": {"username": claims.sub, "extra": extra}}
 
 
@@ -63,6 +65,7 @@ class Door:
         self.ask = TokenReviewer(
             self.reviews,
             lambda namespace, name: "pay" if (namespace, name) == ("shop", "pay") else None,
+            lambda *_: True,
             issuer=issuer,
             refused=lambda why: self.refused.update([why]),
         )

@@ -35,7 +35,7 @@ def test_a_worker_runs_the_topology_under_its_pods_name():
     assert revision["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['millpond.dev/revision']"
     environment = variables(template)
     assert environment["MILLPOND_APPLICATION_SERVER"] == "http://$(MILLPOND_WORKER_ID).delays.shop.svc:8081"
-    url = "https://millpond-coordinator.millpond-system.svc:7070/namespaces/shop"
+    url = "https://millpond-coordinator.millpond-system.svc:7070/namespaces/shop/delays"
     assert environment["MILLPOND_COORDINATOR_URL"] == url
 
 
@@ -212,6 +212,6 @@ def test_the_operator_in_another_namespace_is_found_there():
     elsewhere = Surroundings("https://coordinator.ops.svc:7443", "CA", 1, "ops")
     made = {each["kind"]: each for each in everything(stream_app(), elsewhere)}
     url = variables(made["StatefulSet"]["spec"]["template"])["MILLPOND_COORDINATOR_URL"]
-    assert url == "https://coordinator.ops.svc:7443/namespaces/shop"
+    assert url == "https://coordinator.ops.svc:7443/namespaces/shop/delays"
     assert made["ConfigMap"]["data"] == {"ca.crt": "CA"}
     assert '"kubernetes.io/metadata.name": "ops"' in json.dumps(made["NetworkPolicy"])

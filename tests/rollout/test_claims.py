@@ -1,21 +1,36 @@
-"""An application's id belongs to one StreamApp."""
+"""An application's id belongs to one StreamApp on each Kafka cluster."""
 
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millpond_operator.controllers.claims import Claims
+from millpond_operator.controllers.claims import PROVES_IN, Claims, Rival
+from millpond_operator.controllers.reconciler import Reconciler
+from millpond_operator.kubernetes import Cache, kinds
+from millpond_operator.resources import Surroundings
+from tests.simulation.running import simulate
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+PROVEN_A = {"kafka": {"clusterId": "K", "since": "2026-01-01T00:00:00Z", "address": "kafka.money:9092"}}
 
 
 def _app(
-    name: str, *, servers: str = "kafka:9092", id: str = "pay", created: str = "2026-01-01", started: bool = False
+    name: str,
+    *,
+    namespace: str = "money",
+    servers: str = "kafka:9092",
+    id: str = "pay",
+    created: datetime = NOW,
+    **status,
 ):
+    metadata = {"namespace": namespace, "name": name, "creationTimestamp": created.isoformat()}
     return {
-        "metadata": {"namespace": "money", "name": name, "creationTimestamp": created},
+        "metadata": metadata,
         "spec": {"applicationId": id, "kafka": {"bootstrapServers": servers}},
-        "status": {"targetRevision": "r1"} if started else {},
+        "status": status,
     }
 
 
@@ -29,41 +44,111 @@ def claims(enqueued) -> Claims:
     return Claims(enqueued.append)
 
 
-def test_first_holder_keeps_the_application_id(claims):
-    """Not even an older one gets it: its workers would meet those that run."""
-    assert claims.taken_by(_app("b")) is None
-    assert claims.taken_by(_app("a", created="2025-01-01")) == ("money", "b")
-    assert claims.taken_by(_app("b")) is None
+def test_first_at_an_address_may_prove_its_claim_before_others(claims):
+    """Not even an older StreamApp goes before it; those at another address do not wait."""
+    waiting = Rival(("money", "b"), NOW + PROVES_IN)
+    assert claims.rival(_app("b"), NOW) is None
+    assert claims.rival(_app("a", created=NOW - timedelta(days=1)), NOW) == waiting
+    assert claims.rival(_app("b"), NOW) is None
+    assert claims.rival(_app("c", servers="elsewhere:9092"), NOW) is None
+
+
+def test_claim_that_is_not_proven_gives_way(claims):
+    """Nobody keeps an id by a name: another one's workers reach that Kafka first, and have it."""
+    claims.rival(_app("squatter", namespace="evil", servers="kafka.money.svc:9092"), NOW)
+    assert claims.rival(_app("a"), NOW).key == ("evil", "squatter")
+    later = NOW + PROVES_IN
+    assert claims.rival(_app("a"), later) is None
+    assert claims.prove(("money", "a"), "K", later).cluster_id == "K"
+    squatter = _app("squatter", namespace="evil", servers="kafka.money.svc:9092")
+    assert claims.rival(squatter, later) == Rival(("money", "a"))
+    assert claims.prove(("evil", "squatter"), "K", later) == Rival(("money", "a"))
+
+
+def test_proven_claim_counts_under_every_address(claims, enqueued):
+    """And as long as the StreamApp is there; then the next one whose workers reach that Kafka has it, and is told."""
+    claims.rival(_app("a"), NOW)
+    claims.rival(_app("b", servers="broker.example.com:9092"), NOW)
+    assert claims.prove(("money", "a"), "K", NOW).since == "2026-01-01T12:00:00Z"
+    assert claims.prove(("money", "b"), "K", NOW) == Rival(("money", "a"))
+    assert claims.prove(("money", "b"), "L", NOW).cluster_id == "L"
+    claims.release(("money", "b"))
+    claims.rival(_app("b", servers="broker.example.com:9092"), NOW)
+    enqueued.clear()
+    claims.release(("money", "a"))
+    assert enqueued == [("money", "b")]
+    assert claims.prove(("money", "b"), "K", NOW).cluster_id == "K"
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_after_a_restart_started_apps_keep_their_ids(claims, order):
-    """In whatever order they are seen first, paused or not."""
-    apps = [_app("z", created="2024-01-01", started=True), _app("a"), _app("b", created="2023-01-01")]
-    claims.prime([apps[index] for index in order])
-    assert [claims.taken_by(app) for app in apps] == [None, ("money", "z"), ("money", "z")]
+def test_proofs_outlive_the_operator(claims, order):
+    """In whatever order StreamApps are seen by the next one, and whatever their age."""
+    apps = [_app("z", **PROVEN_A), _app("a", created=NOW - timedelta(days=9)), _app("b", servers="other:9092")]
+    claims.prime([apps[index] for index in order], NOW)
+    assert [claims.rival(app, NOW) for app in apps] == [None, Rival(("money", "z")), None]
+    assert claims.prove(("money", "b"), "K", NOW) == Rival(("money", "z"))
+    assert claims.holds(("money", "z"))
+    assert not claims.holds(("money", "a"))
 
 
-def test_free_id_goes_to_the_longest_waiting_app(claims, enqueued):
-    """And that one is told."""
-    for name in ("a", "b", "c"):
-        claims.taken_by(_app(name))
-    claims.release(("money", "a"))
-    assert set(enqueued) == {("money", "b"), ("money", "c")}
-    assert claims.taken_by(_app("c")) == ("money", "b")
-    assert claims.taken_by(_app("b")) is None
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_two_proofs_the_older_one_counts(claims, order):
+    """Two leaders that wrote at once leave such a thing behind."""
+    second = {"kafka": PROVEN_A["kafka"] | {"since": "2026-01-01T00:00:01Z"}}
+    apps = [_app("z", **PROVEN_A), _app("a", **second)]
+    claims.prime([apps[index] for index in order], NOW)
+    assert [claims.rival(app, NOW) for app in apps] == [None, Rival(("money", "z"))]
 
 
-def test_same_id_on_another_kafka_is_independent(claims):
-    """It may be the same one under another name, which matters when something is to be deleted there."""
-    assert claims.taken_by(_app("a")) is None
-    assert claims.taken_by(_app("b", servers="elsewhere:9092")) is None
-    assert claims.others(("money", "a")) == [("money", "b")]
-    claims.release(("money", "b"))
-    assert claims.others(("money", "a")) == []
+def test_started_app_goes_before_waiting_ones_after_a_restart(claims):
+    """Its workers may be about to report their Kafka."""
+    apps = [_app("a"), _app("z", targetRevision="r1")]
+    claims.prime(apps, NOW)
+    assert [claims.rival(app, NOW) is None for app in apps] == [False, True]
 
 
-def test_order_of_bootstrap_servers_does_not_matter(claims):
-    """One Kafka, two spellings."""
-    assert claims.taken_by(_app("a", servers="x:1, y:2")) is None
-    assert claims.taken_by(_app("b", servers="y:2,x:1")) == ("money", "a")
+def test_ambiguous_name_does_not_keep_others_out(claims):
+    """`kafka.money` may be a pod of a service called `money`: what it proved says nothing of the namespace `money`."""
+    claims.rival(_app("squatter", namespace="evil", servers="kafka.money:9092"), NOW)
+    claims.prove(("evil", "squatter"), "E", NOW)
+    assert claims.rival(_app("a"), NOW) is None
+    assert claims.prove(("money", "a"), "K", NOW).cluster_id == "K"
+
+
+def test_moving_to_another_address_keeps_a_proof(claims):
+    """Until its workers have proven another one."""
+    claims.rival(_app("a"), NOW)
+    claims.prove(("money", "a"), "K", NOW)
+    moved = _app("a", servers="other:9092")
+    assert claims.rival(moved, NOW) is None
+    assert claims.proof(("money", "a")).cluster_id == "K"
+    assert claims.rival(_app("b"), NOW) is None, "nothing is known of that address any more"
+    assert claims.prove(("money", "a"), "L", NOW).address == "other.money:9092"
+    assert claims.prove(("money", "b"), "K", NOW).cluster_id == "K"
+
+
+def test_changed_application_gives_its_id_back(claims, enqueued):
+    """A StreamApp of the same name that has another id."""
+    claims.rival(_app("a"), NOW)
+    claims.prove(("money", "a"), "K", NOW)
+    claims.rival(_app("b"), NOW)
+    assert claims.rival(_app("a", id="other"), NOW) is None
+    assert not claims.holds(("money", "a"))
+    assert ("money", "b") in enqueued
+    assert claims.rival(_app("b"), NOW) is None
+
+
+def test_all_claims_count_from_the_first_pass_on():
+    """Whichever StreamApp that is about: another one, seen first, would have the id else."""
+
+    class Hosting:
+        async def forget(self, *key: str) -> None: ...
+
+    cache = Cache()
+    first = _app("z", **PROVEN_A)
+    first["metadata"] |= {"resourceVersion": "1", "uid": "1"}
+    cache.put(kinds.STREAM_APP, first)
+    surroundings = Surroundings("https://coordinator:7070", "CA", 1, "ops")
+    reconciler = Reconciler(None, cache, Hosting(), surroundings, lambda _: None)
+    simulate(reconciler(("money", "gone")))
+    assert reconciler._claims.holds(("money", "z"))

@@ -102,7 +102,7 @@ def test_true_conditions_hold(given):
         was = before.condition(ConditionType.STANDBYS_CAUGHT_UP)
         assert tasks.caught_up >= tasks.standbys_wanted or (was.status == "True" and not story.lagging)
     assert ("Suspended" in true) == (phase is Phase.SUSPENDED)
-    assert ("Degraded" in true) == (failed is not None or story.problem is not None)
+    assert ("Degraded" in true) == (failed is not None or story.problem is not None or story.stuck is not None)
     if "Stalled" in told:
         assert story.stuck is not None or failed is not None
         recovers = told["Progressing"].reason == "Recovering"  # a worker, whatever became of the revision

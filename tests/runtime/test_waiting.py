@@ -25,7 +25,7 @@ from tests.runtime.running import Running
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trouble is trouble at once and told at once, and brokers are given up sooner."""
     monkeypatch.setattr(Waiting.trouble, "__defaults__", (0.0,))
-    monkeypatch.setattr("millpond.runtime.start._TELL_S", 0.05)
+    monkeypatch.setattr("millpond.runtime.introduction._TELL_S", 0.05)
     monkeypatch.setattr("millpond.runtime.cluster._TRY_S", 0.3)
 
 
@@ -106,7 +106,7 @@ def test_worker_that_recovers_at_start_joins_without_trouble(broker, create_topi
         with running:
             engine = service.application(app_id, "shop").engine
             running.wait(lambda: "w0" in engine.members, "it is a member")
-            assert engine.members["w0"].incarnation == running.worker._incarnation
+            assert engine.members["w0"].incarnation == running.worker._introduction.incarnation
             running.wait(lambda: engine.members["w0"].trouble is not None, "its trouble goes along")
             running.worker.waiting.ends("test")
             running.wait(lambda: engine.members["w0"].trouble is None, "its trouble is over")

@@ -291,6 +291,18 @@ class Applier:
                     kinds.CONTROLLER_REVISION, app.namespace, metadata["name"], uid=metadata["uid"]
                 )
 
+    async def template(self, app: StreamApp, revision: str) -> Object | None:
+        """Return the pod template of a revision, None if it is not at hand; it is kept apart from what others may change.
+
+        Raises:
+            ApiError: it cannot be kept.
+        """
+        there = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
+        if there is not None and owned_by(app, there) and there["metadata"]["labels"].get(REVISION) == revision:
+            await self._keep_template(app, there, revision)
+        kept = self._kept_template(app, revision)
+        return kept if kept is not None else self._at_hand(app, revision)
+
     def kept(self, app: StreamApp) -> frozenset[str]:
         """The revisions whose templates are at hand."""
         there = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
@@ -424,6 +436,9 @@ class Applier:
         there = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
         if there is not None and owned_by(app, there) and there["metadata"]["labels"].get(REVISION) == revision:
             return _template_in(there)
+        return self._kept_template(app, revision)
+
+    def _kept_template(self, app: StreamApp, revision: str) -> Object | None:
         kept = self._cache.get(kinds.CONTROLLER_REVISION, app.namespace, revision_name(app, revision))
         return template_of(kept) if kept is not None and owned_by(app, kept) else None
 
@@ -432,8 +447,10 @@ class Applier:
         running = there["metadata"].get("labels", {}).get(REVISION, "")
         if running in {"", decision.revision} or running != decision.status.current_revision:
             return
-        kept = self._cache.get(kinds.CONTROLLER_REVISION, app.namespace, revision_name(app, running))
-        if kept is not None and owned_by(app, kept):
+        await self._keep_template(app, there, running)
+
+    async def _keep_template(self, app: StreamApp, there: Object, running: str) -> None:
+        if self._kept_template(app, running) is not None:
             return  # what is in it can never be changed
         if not self._is_clean(app, there):
             log.warning(

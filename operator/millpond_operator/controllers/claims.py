@@ -1,30 +1,75 @@
-"""Which StreamApp an application's id belongs to: two with one id on one Kafka would take each other's tasks."""
+"""Which StreamApp an application's id belongs to: two with one id on one Kafka would take each other's tasks.
+
+An application is its id on a Kafka *cluster*, and which cluster that is only its own workers can tell, when they have
+reached it. So a claim is proven or it is not:
+
+- A proven claim is on a cluster's id, stands in the StreamApp's status, and lasts as long as the StreamApp. Of several on one
+  cluster the oldest counts.
+- One that is not is on an address. It keeps later ones at that address from starting for a while, in which its workers can
+  prove it, and then gives way: whoever proves first has the id, so nobody can keep an id from others by its mere name.
+
+See docs/decisions/0032-identity-is-a-kafka-cluster.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
-__all__ = ("Claims",)
+from .addresses import Address, address_of
+from .passes import Key
+from .status import KafkaProof, Status, instant, timestamp
 
-Key = tuple[str, str]
+__all__ = ("PROVES_IN", "Claims", "Rival")
+
+#: So long the first at an address has it to itself, from its creation on: to pull its image, and to reach its Kafka.
+PROVES_IN = timedelta(minutes=2)
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another StreamApp with the same id."""
+
+    key: Key
+    until: datetime | None = None
+    """When it gives way, unless its workers reach that Kafka first; None for not as long as it is there."""
+
+
+@dataclass
+class _Claim:
+    key: Key
+    id: str
+    address: Address
+    created: datetime
+    proof: KafkaProof | None
+
+    @property
+    def proven_here(self) -> bool:
+        """Whether what it proved holds for its address too, whoever looks it up."""
+        return self.proof is not None and self.proof.address == str(self.address) and self.address.sure
+
+    def is_on(self, cluster_id: str) -> bool:
+        """Whether it is proven there."""
+        return self.proof is not None and self.proof.cluster_id == cluster_id
 
 
 class Claims:
-    """The ids that are in use. Who has an id keeps it until it goes; those who want it too wait, whatever their age.
+    """The ids that are in use, as far as this operator sees StreamApps.
 
     Args:
-        enqueue: asks for another pass over a StreamApp, when an id it waits for is free.
+        enqueue: asks for another pass over a StreamApp, when an id it waits for may be free.
     """
 
     def __init__(self, enqueue: Callable[[Key], None]) -> None:
         self._enqueue = enqueue
-        self._claims: dict[tuple[str, str], list[Key]] = {}
-        self._of: dict[Key, tuple[str, str]] = {}
-        self._by_id: dict[str, set[Key]] = {}
+        self._claims: dict[Key, _Claim] = {}
+        self._by_id: dict[str, list[_Claim]] = {}
+        """First come first."""
 
-    def prime(self, apps: Iterable[Mapping[str, Any]]) -> None:
-        """Claim for all StreamApps there are, before anything is decided: those that were started come first."""
+    def prime(self, apps: Iterable[Mapping[str, Any]], now: datetime) -> None:
+        """Take in all StreamApps there are, before anything is decided: those that were started come first."""
 
         def precedence(app: Mapping[str, Any]) -> tuple[bool, str, str, str]:
             metadata = app["metadata"]
@@ -32,46 +77,93 @@ class Claims:
             return not started, metadata.get("creationTimestamp", ""), metadata["namespace"], metadata["name"]
 
         for app in sorted(apps, key=precedence):
-            self.taken_by(app)
+            self.rival(app, now)
 
-    def taken_by(self, app: Mapping[str, Any]) -> Key | None:
-        """Claim the id of a StreamApp, as the API server gave it.
+    def rival(self, app: Mapping[str, Any], now: datetime) -> Rival | None:
+        """Take in a StreamApp as the API server gave it.
+
+        Args:
+            app: the StreamApp.
+            now: the time of day.
 
         Returns:
-            Who has it; None when it is this one's.
+            Who has its id before it; None when nobody has.
         """
+        claim = self._taken_in(app, now)
+        if claim.proof is not None:
+            first = self._holder(claim.id, claim.proof.cluster_id)
+            return None if first is None or first is claim else Rival(first.key)
+        before = True
+        for other in self._by_id[claim.id]:
+            before = before and other is not claim
+            if other is claim or other.address.brokers != claim.address.brokers:
+                continue
+            if other.proven_here and claim.address.sure:
+                return Rival(other.key)
+            if before and other.proof is None and now < other.created + PROVES_IN:
+                return Rival(other.key, other.created + PROVES_IN)
+        return None
+
+    def proof(self, key: Key) -> KafkaProof | None:
+        """What a StreamApp has proven; None when it has proven nothing."""
+        claim = self._claims.get(key)
+        return None if claim is None else claim.proof
+
+    def prove(self, key: Key, cluster_id: str, now: datetime) -> KafkaProof | Rival:
+        """Claim the id on a cluster that the StreamApp's own workers have reached; it counts when it is written down.
+
+        Returns:
+            What is to be written down, or who has the id there.
+        """
+        claim = self._claims[key]
+        first = self._holder(claim.id, cluster_id)
+        if first is not None and first is not claim:
+            return Rival(first.key)
+        if claim.proof is None or not claim.is_on(cluster_id):
+            claim.proof = KafkaProof(cluster_id, timestamp(now), str(claim.address))
+            self._wake(claim)
+        return claim.proof
+
+    def holds(self, key: Key) -> bool:
+        """Whether the id is this StreamApp's own on a cluster, so that what has its name there may be deleted."""
+        claim = self._claims.get(key)
+        return claim is not None and claim.proof is not None and self._holder(claim.id, claim.proof.cluster_id) is claim
+
+    def release(self, key: Key) -> None:
+        """A StreamApp is gone, or is at another address now."""
+        claim = self._claims.pop(key, None)
+        if claim is None:
+            return
+        self._by_id[claim.id].remove(claim)
+        if self._by_id[claim.id]:
+            self._wake(claim)
+        else:
+            del self._by_id[claim.id]
+
+    def _taken_in(self, app: Mapping[str, Any], now: datetime) -> _Claim:
         metadata, spec = app["metadata"], app.get("spec") or {}
         key = (metadata["namespace"], metadata["name"])
         id = str(spec.get("applicationId") or metadata["name"])
-        # The order of the brokers' addresses says nothing.
-        servers = str((spec.get("kafka") or {}).get("bootstrapServers", ""))
-        what = (",".join(sorted(each.strip() for each in servers.split(","))), id)
-        if self._of.get(key, what) != what:
+        address = address_of(str((spec.get("kafka") or {}).get("bootstrapServers", "")), key[0])
+        claim, proof = self._claims.get(key), None
+        if claim is not None and (claim.id, claim.address) == (id, address):
+            return claim
+        if claim is not None:
+            proof = claim.proof if claim.id == id else None
             self.release(key)
-        self._of[key] = what
-        self._by_id.setdefault(id, set()).add(key)
-        waiting = self._claims.setdefault(what, [])
-        if key not in waiting:
-            waiting.append(key)
-        return None if waiting[0] == key else waiting[0]
+        created = instant(metadata.get("creationTimestamp") or "", now)
+        claim = _Claim(key, id, address, created, proof or Status.of(app.get("status")).kafka)
+        self._claims[key] = claim
+        self._by_id.setdefault(id, []).append(claim)
+        return claim
 
-    def others(self, key: Key) -> list[Key]:
-        """Further StreamApps with the same id, on whatever brokers: one Kafka has many addresses."""
-        what = self._of.get(key)
-        return [] if what is None else sorted(self._by_id.get(what[1], set()) - {key})
+    def _holder(self, id: str, cluster_id: str) -> _Claim | None:
+        """Who has an id on a cluster: of those who proved it, who did first."""
+        proven = [each for each in self._by_id[id] if each.is_on(cluster_id)]
+        return min(proven, key=lambda each: (each.proof.since if each.proof else "", each.key), default=None)
 
-    def release(self, key: Key) -> None:
-        """A StreamApp is gone, or has another id now."""
-        what = self._of.pop(key, None)
-        if what is None:
-            return
-        same_id = self._by_id[what[1]]
-        same_id.discard(key)
-        if not same_id:
-            del self._by_id[what[1]]
-        left = self._claims[what]
-        left.remove(key)
-        if not left:
-            del self._claims[what]
-        for each in dict.fromkeys((*left, *sorted(same_id))):
-            self._enqueue(each)
+    def _wake(self, claim: _Claim) -> None:
+        """Those with the same id may have it now, or not any more."""
+        for other in self._by_id[claim.id]:
+            if other is not claim:
+                self._enqueue(other.key)

@@ -44,6 +44,8 @@ class Story:
     """Whether tasks have stood still for longer than a move takes."""
     lagging: bool = False
     """Whether standbys have been behind for longer than a move takes."""
+    upgrade_waits: bool = False
+    """Whether a revision that a new version of the operator makes waits for those of other StreamApps."""
     standby_replicas: int = 0
     """Of each task with state, that the StreamApp wants."""
 
@@ -63,6 +65,7 @@ def conditions(story: Story, before: Status, generation: int, now: datetime) -> 
         (ConditionType.DEGRADED, *_degraded(story)),
         (ConditionType.STANDBYS_CAUGHT_UP, *_standbys(story, before.condition(ConditionType.STANDBYS_CAUGHT_UP))),
         (ConditionType.SUSPENDED, *_suspended(story)),
+        *_outdated(story),
         *_stalled(story),
     ]
     return tuple(
@@ -88,6 +91,7 @@ def problems(observed: Observed) -> list[tuple[str, Problem]]:
 
 
 _Told = tuple[bool | None, str, str]
+_TURN = "Workers restart for this version of the operator when other StreamApps are through with it."
 _ELSEWHERE = "See the condition Degraded."
 
 
@@ -125,11 +129,15 @@ def _progressing(story: Story) -> _Told:
             return True, "Recovering", f"Workers are missing: waiting for {missing} to be ready."
         if story.standing and story.replicas:
             return True, "Recovering", f"Tasks stand still: {_running(story.observed.tasks)}"
+    if story.upgrade_waits:
+        return False, "UpgradeWaits", _TURN
     return False, "Settled", "No changes pending."
 
 
 def _degraded(story: Story) -> _Told:
     failed, problem = story.decision.status.failed, story.problem
+    if story.stuck is not None:
+        return True, story.stuck.reason, story.stuck.message
     if failed is not None:
         return True, failed.reason, f"Revision {failed.revision} failed: {failed.message}"
     if problem is not None:
@@ -165,6 +173,18 @@ def _suspended(story: Story) -> _Told:
     if story.decision.phase is Phase.SUSPENDING:
         return False, "Suspending", _moving(story.decision)
     return False, "NotSuspended", ""
+
+
+def _outdated(story: Story) -> list[tuple[ConditionType, bool | None, str, str]]:
+    """Credentials that changed while workers run: clients read them when they are made."""
+    outdated = sum(each.credentials_changed for each in story.observed.workers.values())
+    if not outdated or story.decision.phase in {Phase.SUSPENDED, Phase.DELETING}:
+        return []
+    message = (
+        f"The files with credentials have changed since {_count(outdated, 'worker')} started; until a restart the old ones are "
+        "used. Set the annotation millpond.dev/restartedAt to a new value to restart the workers one at a time."
+    )
+    return [(ConditionType.CREDENTIALS_OUTDATED, True, "CredentialsChanged", message)]
 
 
 def _stalled(story: Story) -> list[tuple[ConditionType, bool | None, str, str]]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from millpond.protocol import RefusalCode, View
 from millpond_operator.assignment import Options
-from millpond_operator.coordinator import Coordinator, EngineOptions, Limits
-from millpond_operator.kubernetes import Cache, Client, kinds
-from millpond_operator.resources import StreamApp
+from millpond_operator.coordinator import Application, Coordinator, EngineOptions, KafkaClaim, Limits
+from millpond_operator.kubernetes import Cache, Client, Object, kinds
+from millpond_operator.resources import StreamApp, owned_by
 
 from .assignments import KubernetesStore, most_tasks
-from .observation import Refused
+from .observation import Refused, ordinal_of
 from .tokens import Reviews, TokenReviewer
 
 __all__ = ("Hosting",)
@@ -26,6 +26,11 @@ log = logging.getLogger(__name__)
 _RETURN = timedelta(seconds=15)
 #: An application's term grows within one leadership when it is served anew. Whatever is later than that, no leader was.
 _MOST_TERMS = 1_000
+_REASONS = {
+    RefusalCode.TOPOLOGY_MISMATCH: "IncompatibleTopology",
+    RefusalCode.CLAIM_REFUSED: "OtherKafka",
+}
+_TAKEN = {RefusalCode.CLAIM_REFUSED: "ApplicationIdTaken"}
 
 
 @dataclass
@@ -36,10 +41,12 @@ class _Hosted:
     store: KubernetesStore | None = None
     superseded: bool = False
     """A worker knows a later coordinator: it has to be served anew, in a later term."""
+    accepted: set[str] = field(default_factory=set)
+    """The uids of its pods that were seen to be its StatefulSet's."""
 
 
 class Hosting:
-    """Serves the workers of all StreamApps.
+    """Serves the workers of all StreamApps, each by its namespace and name: an application's id is no name of one.
 
     Args:
         client: for assignments and reviews of tokens.
@@ -67,12 +74,12 @@ class Hosting:
         self._leader_epoch = leader_epoch
         self._on_change = on_change
         self._hosted: dict[tuple[str, str], _Hosted] = {}
-        self._names: dict[tuple[str, str], str] = {}
         self._terms: dict[tuple[str, str], int] = {}
         self.coordinator = Coordinator(
             authenticator=TokenReviewer(
                 reviews or client,
                 self._application_of,
+                self._is_worker,
                 issuer=issuer,
                 refused=lambda why: self.coordinator.metrics.refuse(why),
             ),
@@ -94,12 +101,13 @@ class Hosting:
         """Answer those who wait, and end; workers go on with what they have."""
         await self.coordinator.stop()
 
-    async def serve(self, app: StreamApp, *, pinned: str) -> None:
+    async def serve(self, app: StreamApp, *, pinned: str, claim: KafkaClaim | None = None) -> None:
         """Serve a StreamApp with the settings it has now.
 
         Args:
             app: the StreamApp.
-            pinned: as for `pin`, which may say otherwise later.
+            pinned: as for `admit`, which may say otherwise later.
+            claim: as for `admit`; None for one that its workers are still to prove.
 
         Raises:
             StoreError: its assignment cannot be read or written.
@@ -109,21 +117,23 @@ class Hosting:
         if hosted is not None and (hosted.application_id != app.application_id or hosted.app.uid != app.uid):
             await self.forget(*key)
             hosted = None
-        options = self._options(app, pinned=pinned if hosted is None else hosted.options.pinned)
-        if hosted is None or hosted.superseded:
+        if hosted is None:
+            options = self._options(app, pinned, claim or KafkaClaim())
+        else:
+            options = self._options(app, hosted.options.pinned, hosted.options.claim)
+        found = self._application(app)
+        if hosted is None or hosted.superseded or found is None:
             hosted = _Hosted(app, app.application_id, options)
             store = KubernetesStore(self._client, self._cache, lambda: hosted.app, self._leader_epoch)
             hosted.store = store
             term = max(self._leader_epoch, self._terms.get(key, 0))
-            await self.coordinator.add(app.application_id, options, store, term, namespace=app.namespace)
+            await self.coordinator.add(app.application_id, options, store, term, namespace=_scope(*key))
             self._hosted[key] = hosted
-            self._names[app.namespace, app.application_id] = app.name
             return
         hosted.app = app
+        hosted.accepted &= {pod["metadata"]["uid"] for pod in self._cache.of_app(kinds.POD, *key)}
         if hosted.options != options:
-            found = self.coordinator.application(app.application_id, app.namespace)
-            if found is not None:
-                found.reconfigure(options)
+            found.reconfigure(options)
             hosted.options = options
 
     async def forget(self, namespace: str, name: str) -> None:
@@ -131,22 +141,23 @@ class Hosting:
         hosted = self._hosted.pop((namespace, name), None)
         self._terms.pop((namespace, name), None)
         if hosted is not None:
-            self._names.pop((namespace, hosted.application_id), None)
-            await self.coordinator.remove(hosted.application_id, hosted.app.namespace)
+            await self.coordinator.remove(hosted.application_id, _scope(namespace, name))
 
     def view(self, app: StreamApp) -> View | None:
         """What the coordinator knows; None when it does not serve the application."""
-        found = self.coordinator.application(app.application_id, app.namespace)
+        found = self._application(app)
         return None if found is None else found.view()
 
     def refused(self, app: StreamApp) -> Mapping[str, Refused]:
         """The workers that the coordinator does not take in."""
-        found = self.coordinator.application(app.application_id, app.namespace)
+        found = self._application(app)
         if found is None:
             return {}
+        claim = self._hosted[app.namespace, app.name].options.claim
+        reasons = _REASONS if claim is None or not claim.refusal else _REASONS | _TAKEN
         return {
             worker: Refused(
-                "IncompatibleTopology" if each.code is RefusalCode.TOPOLOGY_MISMATCH else "IncompatibleVersion",
+                reasons.get(each.code, "IncompatibleVersion"),
                 f"The topology is not the one that ran before: {each.differences}."
                 if each.differences
                 else each.message,
@@ -155,17 +166,28 @@ class Hosting:
             for worker, each in found.engine.refused.items()
         }
 
-    def pin(self, app: StreamApp, pinned: str) -> None:
-        """Let in workers of this topology only, by its hash; "" for any that the application's others run or nobody does."""
-        found = self.coordinator.application(app.application_id, app.namespace)
-        hosted = self._hosted.get((app.namespace, app.name))
+    def reached(self, app: StreamApp) -> Mapping[str, str]:
+        """The id of the Kafka cluster of each worker that is not let in because of it."""
+        found = self._application(app)
+        return {} if found is None else dict(found.engine.reached)
+
+    def admit(self, app: StreamApp, pinned: str, claim: KafkaClaim) -> None:
+        """Say which workers are let in.
+
+        Args:
+            app: the StreamApp.
+            pinned: the hash of their topology; "" for any that the application's others run or nobody does.
+            claim: the Kafka cluster they have to reach.
+        """
+        found, hosted = self._application(app), self._hosted.get((app.namespace, app.name))
         if found is not None and hosted is not None:
-            hosted.options = replace(hosted.options, pinned=pinned)
+            hosted.options = replace(hosted.options, pinned=pinned, claim=claim)
             found.pin(pinned)
+            found.claim(claim)
 
     def drain(self, app: StreamApp, workers: frozenset[str]) -> None:
         """Drain these workers and no others."""
-        found = self.coordinator.application(app.application_id, app.namespace)
+        found = self._application(app)
         if found is None:
             return
         for name, member in list(found.engine.members.items()):
@@ -179,40 +201,83 @@ class Hosting:
             StoreError: it cannot be written.
         """
         hosted = self._hosted.get((app.namespace, app.name))
-        found = self.coordinator.application(app.application_id, app.namespace)
+        found = self._application(app)
         if hosted is None or hosted.store is None or found is None:
             return
         if self._cache.get(kinds.STREAM_ASSIGNMENT, app.namespace, app.name) is None:
             await hosted.store.save(found.engine.view(None))
 
-    def _options(self, app: StreamApp, *, pinned: str) -> EngineOptions:
+    def _application(self, app: StreamApp) -> Application | None:
+        return self.coordinator.application(app.application_id, _scope(app.namespace, app.name))
+
+    def _options(self, app: StreamApp, pinned: str, claim: KafkaClaim | None) -> EngineOptions:
         spec = app.spec
         return EngineOptions(
             assignment=Options(spec.standby_replicas, spec.max_warmup_replicas, spec.acceptable_recovery_lag),
             session_timeout=spec.session_timeout,
             return_timeout=_RETURN,
             pinned=pinned,
+            claim=claim,
             most_tasks=most_tasks(spec.standby_replicas),
             latest_term=self._leader_epoch + _MOST_TERMS,
         )
 
     def _application_of(self, namespace: str, name: str) -> str | None:
         hosted = self._hosted.get((namespace, name))
-        return None if hosted is None else hosted.application_id
+        if hosted is not None and self._application(hosted.app) is not None:
+            return hosted.application_id
+        if self._cache.get(kinds.STREAM_APP, namespace, name) is not None:
+            self._on_change(namespace, name)  # its workers are not served: a pass serves them, or says why not
+        return None
 
-    def _changed(self, namespace: str, application: str) -> None:
-        name = self._names.get((namespace, application))
-        if name is not None:
-            self._on_change(namespace, name)
+    def _is_worker(self, namespace: str, name: str, pod: str, uid: str) -> bool:
+        """Whether a pod is a worker of a StreamApp.
+
+        Whoever may make pods in a namespace can give them any service account. A worker's pod is the StatefulSet's, as
+        the cache has it, or was when it was seen last: a StatefulSet that is deleted around its pods is made anew.
+        """
+        hosted, found = self._hosted.get((namespace, name)), self._cache.get(kinds.POD, namespace, pod)
+        if hosted is None or found is None or found["metadata"]["uid"] != uid:
+            return False
+        if self._is_owned(hosted.app, found):
+            hosted.accepted.add(uid)
+        return uid in hosted.accepted
+
+    def _is_owned(self, app: StreamApp, pod: Object) -> bool:
+        owner = _controller(pod)
+        owns = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
+        if owner is None or owns is None or owner["uid"] != owns["metadata"]["uid"] or not owned_by(app, owns):
+            return False
+        # A pod with its labels is adopted, whoever made it, and deleted where it is one too many.
+        replicas: int = owns["spec"].get("replicas", 0)
+        return 0 <= ordinal_of(pod["metadata"]["name"]) < replicas
+
+    def _changed(self, namespace: str, _application: str) -> None:
+        self._on_change(*_key(namespace))
 
     def _superseded(self, namespace: str, application: str) -> None:
         """A worker knows a later coordinator. Whether that is so, the lease says: if this one leads, it goes on later."""
-        name = self._names.get((namespace, application))
-        found = self.coordinator.application(application, namespace)
-        if name is None or found is None or found.engine.superseded_by is None:
+        key = _key(namespace)
+        found, hosted = self.coordinator.application(application, namespace), self._hosted.get(key)
+        if hosted is None or found is None or found.engine.superseded_by is None:
             return
         later = found.engine.superseded_by[0] + 1
-        log.warning("A worker of '%s/%s' knows a later coordinator; its next term here is %d.", namespace, name, later)
-        self._terms[namespace, name] = later
-        self._hosted[namespace, name].superseded = True
-        self._on_change(namespace, name)
+        log.warning("A worker of '%s' knows a later coordinator; its next term here is %d.", namespace, later)
+        self._terms[key] = later
+        hosted.superseded = True
+        self._on_change(*key)
+
+
+def _scope(namespace: str, name: str) -> str:
+    """What the coordinator knows a StreamApp by: the namespace in the URLs of its workers."""
+    return f"{namespace}/{name}"
+
+
+def _key(scope: str) -> tuple[str, str]:
+    namespace, _, name = scope.partition("/")
+    return namespace, name
+
+
+def _controller(object: Object) -> Object | None:
+    owners = object["metadata"].get("ownerReferences") or ()
+    return next((each for each in owners if each.get("controller")), None)

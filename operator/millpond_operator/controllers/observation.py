@@ -74,6 +74,8 @@ class Worker:
     """Whether that has become less of late."""
     refused: Refused | None = None
     problem: Problem | None = None
+    credentials_changed: bool = False
+    """Whether it runs with credentials that are not those in its files any more."""
     incarnation: str = ""
     """Another one for each start of the process."""
 
@@ -221,6 +223,7 @@ def _worker(member: Member, owned: Mapping[str, int], planned: Mapping[str, int]
         running=sum(report.state is TaskState.RUNNING for report in active) if member.alive else 0,
         refused=refused,
         problem=None if trouble is None else problems.of_worker(member.worker, trouble.reason, trouble.message),
+        credentials_changed=member.alive and member.credentials_changed,
         incarnation=member.incarnation,
     )
 

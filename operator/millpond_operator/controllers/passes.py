@@ -25,6 +25,8 @@ class Memory:
     """Since when its coordinator has been here; None while it has none."""
     rejected: Problem | None = None
     """What the API server did not take at the last pass."""
+    reached: tuple[str, ...] = ()
+    """The Kafka clusters that workers reached last which were not let in because of that."""
     stunted: Problem | None = None
     """Why its volumes cannot grow."""
     asked_at: datetime | None = None
@@ -43,7 +45,16 @@ class Pass:
     memory: Memory
     template: Object = field(default_factory=dict)
     revision: str = ""
+    """That is wanted for now, and its pod template. It may be an earlier one, while an upgrade waits."""
+    specification: str = ""
+    """The digest of what of the StreamApp shows in pods."""
+    upgrade: bool = False
+    """The revision is another one because of the operator's version."""
+    upgrade_waits: bool = False
+    """It would be another one, and others come first."""
     observed: Observed = Observed()
+    taken: Problem | None = None
+    """Its applicationId is another StreamApp's."""
     again: timedelta | None = None
     events: list[tuple[str, str, str]] = field(default_factory=list)
     """What was seen and is to be told: type, reason, sentence."""

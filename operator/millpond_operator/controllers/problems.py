@@ -31,7 +31,14 @@ _BY_ERROR = {
 }
 #: The environment's fault rather than the revision's: another revision would fare no better.
 _NOT_THE_REVISIONS = frozenset(
-    {"BrokerUnreachable", "PartitionsUnread", "Unschedulable", "VolumeNotExpandable", "WorkerSilent"}
+    {
+        "ApplicationIdTaken",
+        "BrokerUnreachable",
+        "PartitionsUnread",
+        "Unschedulable",
+        "VolumeNotExpandable",
+        "WorkerSilent",
+    }
 )
 #: What may pass by itself is told once it has lasted so long: a volume is bound at the second try, a restart ends a crash.
 _PASSES_IN = timedelta(seconds=10)

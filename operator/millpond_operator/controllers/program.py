@@ -158,7 +158,18 @@ class _Operator:
                     settings.namespace,
                 )
                 self._reconciler = Reconciler(
-                    client, cache, hosting, surroundings, self._queue.add, instance=settings.pod_name
+                    client,
+                    cache,
+                    hosting,
+                    surroundings,
+                    self._queue.add,
+                    instance=settings.pod_name,
+                    upgrade_budget=settings.upgrade_budget,
+                )
+                self._metrics.gauge(
+                    "millpond_operator_upgrades_waiting",
+                    "StreamApps whose workers have still to restart for this version of the operator.",
+                    functools.partial(_waiting, self._reconciler),
                 )
                 async with asyncio.TaskGroup() as group:
                     group.create_task(watching.run(), name="watching")
@@ -231,6 +242,10 @@ class _Operator:
         if self._leading_since is not None and not self._synced:
             return "This operator leads, and has not seen everything yet."
         return None
+
+
+def _waiting(reconciler: Reconciler) -> float:
+    return float(reconciler.upgrades_waiting)
 
 
 def _issuer(connection: Connection) -> str:

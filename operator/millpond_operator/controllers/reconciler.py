@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from millpond.protocol import clock
+from millpond_operator.coordinator import KafkaClaim, StoreError
 from millpond_operator.kubernetes import (
     ApiError,
     Cache,
@@ -22,6 +23,7 @@ from millpond_operator.kubernetes import (
     Conflict,
     Forbidden,
     Invalid,
+    LeadershipLost,
     NotFound,
     Object,
     kinds,
@@ -32,26 +34,30 @@ from millpond_operator.resources import (
     InvalidStreamApp,
     StreamApp,
     Surroundings,
+    check_environment,
     cleanup_name,
     parse,
     pod_template,
     revision_of,
     selector,
+    specification_digest,
 )
 
 from .applying import Applier, NameTaken
-from .claims import Claims
+from .claims import Claims, Rival
 from .conditions import Story, conditions, problems
 from .debounce import Debounce
 from .events import EventRecorder
+from .failures import Failures
 from .hosting import Hosting
 from .looking import Looker
-from .observation import Observed
+from .observation import Observed, ordinal_of
 from .passes import Key, Memory, Pass
 from .problems import Problem, cleanup_problem
 from .reporting import Reporter, changed
 from .rollout import Decision, Existing, Wanted, decide, pinned_by
-from .status import ConditionType, Phase, Status
+from .status import ConditionType, KafkaProof, Phase, Rendered, Status
+from .upgrades import Upgrades, former_revision
 
 __all__ = ("Reconciler",)
 
@@ -61,6 +67,8 @@ log = logging.getLogger(__name__)
 _SETTLES_IN = timedelta(seconds=3)
 #: How often to look whether a name is free that is somebody else's, for now or until a person does something.
 _LEAVES_IN, _FREE_IN = timedelta(seconds=1), timedelta(seconds=5)
+#: How often to see whether there is room for an upgrade, should nobody tell.
+_TURN_IN = timedelta(minutes=1)
 #: How often to see whether volumes can grow after all.
 _GROWS_IN = timedelta(minutes=1)
 
@@ -75,6 +83,8 @@ class Reconciler:
         surroundings: what manifests need to know.
         enqueue: asks for another pass over an application.
         clock: the time of day.
+        instance: who reports events.
+        upgrade_budget: how many StreamApps at a time restart workers because of the operator's version.
     """
 
     def __init__(
@@ -86,6 +96,7 @@ class Reconciler:
         enqueue: Callable[[Key], None],
         clock: Callable[[], datetime] = clock.now,
         instance: str = "millpond-operator",
+        upgrade_budget: int = 1,
     ) -> None:
         self._client = client
         self._cache = cache
@@ -94,10 +105,13 @@ class Reconciler:
         self._applier = Applier(client, cache, surroundings)
         self._events = EventRecorder(client, instance)
         self._claims = Claims(enqueue)
+        self._upgrades = Upgrades(upgrade_budget, enqueue)
+        self._primed = False
         self._debounce = Debounce()
         self._clock = clock
         self._looker = Looker(client, cache, hosting)
         self._reporter = Reporter(client, cache, self._events, surroundings.leader_epoch)
+        self._failures = Failures(cache, self._reporter, clock)
         self._memories: dict[Key, Memory] = {}
 
     def trust(self, ca_pem: str) -> None:
@@ -106,7 +120,7 @@ class Reconciler:
         self._applier.go_on_with(self._surroundings)
 
     async def __call__(self, key: Key) -> timedelta | None:
-        """One pass.
+        """One pass. One that fails leaves a condition that says so.
 
         Returns:
             After which time to come again even though nothing is heard; None for never.
@@ -115,35 +129,57 @@ class Reconciler:
             ApiError, StoreError: something could not be written or read; come again later.
             LeadershipLost: this operator does not lead any more.
         """
+        if not self._primed:  # with what an earlier operator wrote down of all of them
+            self._claims.prime(self._cache.all(kinds.STREAM_APP), self._clock())
+            self._primed = True
+        self._upgrades.prime_once(self._cache.all(kinds.STREAM_APP), self._clock())
+        try:
+            again = await self._reconcile(key)
+        except LeadershipLost:
+            raise
+        except Exception as error:
+            await self._failures.tell(key, self._memories.setdefault(key, Memory()), error)
+            if isinstance(error, InvalidStreamApp):  # nothing but another specification makes a difference
+                return None
+            raise
+        self._failures.over(key)
+        return again
+
+    async def _reconcile(self, key: Key) -> timedelta | None:
         raw = self._cache.get(kinds.STREAM_APP, *key)
         if raw is None:
             await self._forget(key)
             return None
-        try:
-            app = parse(raw)
-        except InvalidStreamApp as error:
-            log.error("%s", error)
-            return None
+        app = parse(raw)
         if app.deleting and not app.has_finalizer:
             await self._forget(key)
             return None
-        other = self._claims.taken_by(raw)
-        if other is not None and app.has_finalizer:  # it has nothing in Kafka, and what is there is another's
-            app = await self._set_finalizer(app, raw, wanted=False)
-        elif other is None and app.cleans_up_kafka != app.has_finalizer and not app.deleting:
-            app = await self._set_finalizer(app, raw, wanted=app.cleans_up_kafka)
-        work = Pass(app, Status.of(app.status), self._clock(), self._memories.setdefault(key, Memory()))
+        now = self._clock()
+        work = Pass(app, Status.of(app.status), now, self._memories.setdefault(key, Memory()))
+        rival = self._claims.rival(raw, now)
+        waits = rival is not None and not work.status.target_revision
+        if waits and app.has_finalizer:  # it never had a worker, nor anything in Kafka
+            work.app = await self._set_finalizer(app, raw, wanted=False)
+            if app.deleting:
+                return None
+        elif not waits and app.cleans_up_kafka != app.has_finalizer and not app.deleting:
+            work.app = await self._set_finalizer(app, raw, wanted=app.cleans_up_kafka)
+        if rival is not None:
+            work.taken = _taken(app, rival)
+            if rival.until is not None:
+                work.come_again(rival.until - now)
         if app.paused:
             await self._paused(work)
-        elif other is not None:
-            await self._reporter.refuse(work, _taken(app, other))
+        elif waits and work.taken is not None:
+            await self._reporter.refuse(work, work.taken)
         else:
             await self._pass(work)
         return work.again
 
-    def prime(self) -> None:
-        """Take note of all StreamApps there are. Before the first pass."""
-        self._claims.prime(self._cache.all(kinds.STREAM_APP))
+    @property
+    def upgrades_waiting(self) -> int:
+        """How many StreamApps wait for their turn to restart workers because of the operator's version."""
+        return self._upgrades.waiting
 
     async def _pass(self, work: Pass) -> None:
         app = work.app
@@ -159,19 +195,30 @@ class Reconciler:
             await self._hosting.forget(app.namespace, app.name)
             work.memory.served_since = None
         else:
-            await self._hosting.serve(app, pinned=pinned_by(work.status))
-            work.memory.served_since = work.memory.served_since or work.now
+            await self._served(work)
         work.template = pod_template(app, self._surroundings)
         work.revision = revision_of(work.template)
+        work.specification = specification_digest(app)
+        if not app.deleting:
+            check_environment(app, work.template)
         await self._looker.look(work)
+        await self._take_turn(work)
         existing = self._looker.existing(work)
-        decision = decide(self._wanted(work), existing, work.observed, work.status, work.now)
+        claim = self._claim(work)
+        status = msgspec.structs.replace(work.status, kafka=self._claims.proof((app.namespace, app.name)))
+        decision = decide(self._wanted(work), existing, work.observed, status, work.now)
         if decision.again is not None:
             work.come_again(decision.again)
+        if work.upgrade_waits:
+            work.come_again(_TURN_IN)
+        self._upgrades.note(
+            (app.namespace, app.name), waits=work.upgrade_waits, restarts=decision.status.rollout is not None
+        )
         await self._write_down(work, decision)
         for event in (*work.events, *decision.events):
             await self._events.record(app, *event)
         try:
+            self._hosting.admit(app, decision.pinned, claim)  # what it goes by is written down
             await self._act(work, decision, existing)
         except NameTaken as error:
             await self._await_name(work, error)
@@ -183,11 +230,64 @@ class Reconciler:
         finally:
             for event in self._applier.drift.told(app):
                 await self._events.record(app, *event)
-        work.memory.rejected = None
+        if work.memory.rejected is not None:
+            work.memory.rejected = None
+            work.come_again(timedelta(0))  # to tell
+
+    async def _served(self, work: Pass) -> None:
+        """Serve the workers, whatever became of that before.
+
+        Raises:
+            StoreError: its assignment cannot be read or written; that is told.
+        """
+        status, memory = work.status, work.memory
+        claim = KafkaClaim(status.kafka.cluster_id) if status.kafka is not None else KafkaClaim()
+        try:
+            await self._hosting.serve(work.app, pinned=pinned_by(status), claim=claim)
+        except StoreError as error:
+            memory.served_since = None
+            if self._lasting(work, f"{work.name} serving", _SETTLES_IN, condition=True):
+                told = changed(status, work, ConditionType.READY, "False", "NotServed", str(error))
+                await self._reporter.save(work, told)
+            raise
+        self._lasting(work, f"{work.name} serving", _SETTLES_IN, condition=False)
+        memory.served_since = memory.served_since or work.now
+
+    def _claim(self, work: Pass) -> KafkaClaim:
+        """The Kafka cluster on which workers may be let in.
+
+        The first claim is on whichever cluster they reach. Later ones may be on another when any topology may take the place
+        of the old one, too: nobody runs that any more.
+        """
+        app, memory = work.app, work.memory
+        key = (app.namespace, app.name)
+        proof = self._claims.proof(key)
+        by_ordinal = sorted(self._hosting.reached(app).items(), key=lambda each: (ordinal_of(each[0]), each[0]))
+        reached = tuple(dict.fromkeys(cluster for _, cluster in by_ordinal))
+        if proof is None:
+            # Who was refused there stays so while its workers start again.
+            memory.reached = reached = reached or memory.reached
+        free = not pinned_by(work.status) and not any(each.alive for each in work.observed.workers.values())
+        if work.taken is None and (proof is None or free):
+            proof = self._proven(work, reached) or proof
+        if work.taken is not None:
+            return KafkaClaim("" if proof is None else proof.cluster_id, work.taken.message)
+        return KafkaClaim() if proof is None else KafkaClaim(proof.cluster_id)
+
+    def _proven(self, work: Pass, reached: tuple[str, ...]) -> KafkaProof | None:
+        """Claim the first cluster that was reached and is free; None when none is."""
+        rivals = []
+        for cluster in reached:
+            found = self._claims.prove((work.app.namespace, work.app.name), cluster, work.now)
+            if not isinstance(found, Rival):
+                return found
+            rivals.append(found)
+        if rivals:
+            work.taken = _taken(work.app, rivals[0])
+        return None
 
     async def _act(self, work: Pass, decision: Decision, existing: Existing | None) -> None:
         app = work.app
-        self._hosting.pin(app, decision.pinned)
         if app.deleting:
             await self._stop_for_good(work, decision, existing)
             return
@@ -217,9 +317,8 @@ class Reconciler:
         if work.observed.pods:
             return
         job = self._applier.cleanup(app)
-        if app.cleans_up_kafka and work.status.target_revision:  # else it never had a worker, nor anything in Kafka
-            if self._claims.others((app.namespace, app.name)):
-                return
+        # Without a claim of its own on a Kafka cluster, what has its id there is somebody else's.
+        if app.cleans_up_kafka and self._claims.holds((app.namespace, app.name)):
             if job is None:
                 if await self._clean_up(work):
                     return
@@ -245,6 +344,26 @@ class Reconciler:
             return False
         return True
 
+    async def _take_turn(self, work: Pass) -> None:
+        """Where only the operator's version makes another revision: want the former one until there is room for it."""
+        app, status = work.app, work.status
+        if app.deleting or not work.observed.pods:  # nothing restarts
+            return
+        former = former_revision(
+            status,
+            app.generation,
+            work.specification,
+            work.revision,
+            self._applier.kept(app),
+            goes_back=app.spec.rollout.auto_rollback,
+        )
+        if not former:
+            return
+        work.upgrade = self._upgrades.admits((app.namespace, app.name), status, work.now)
+        if not work.upgrade:
+            work.upgrade_waits = status.failed is None
+            work.revision, work.template = former, await self._applier.template(app, former) or work.template
+
     def _wanted(self, work: Pass) -> Wanted:
         app, rollout = work.app, work.app.spec.rollout
         return Wanted(
@@ -257,6 +376,7 @@ class Reconciler:
             suspended=app.spec.suspended,
             deleting=app.deleting,
             kept=self._applier.kept(app) | {work.revision},
+            upgrade=work.upgrade,
         )
 
     # The status.
@@ -274,9 +394,10 @@ class Reconciler:
             observed,
             app.spec.replicas,
             self._problem(work, decision),
-            stuck=work.memory.rejected,
+            stuck=work.memory.rejected or work.taken,
             standing=standing,
             lagging=self._lasting(work, f"{work.name} standbys", _SETTLES_IN, condition=lags),
+            upgrade_waits=work.upgrade_waits,
             standby_replicas=app.spec.standby_replicas,
         )
         ready = len(observed.working)
@@ -290,6 +411,7 @@ class Reconciler:
             workers=f"{ready}/{app.spec.replicas}",
             tasks=f"{running}/{tasks.total}" if tasks.known else "",
             image=_images(observed),
+            rendered=Rendered(work.specification, work.revision),
             conditions=conditions(story, work.status, app.generation, work.now),
         )
         await self._reporter.save(work, status)
@@ -299,7 +421,7 @@ class Reconciler:
         if decision.phase in {Phase.SUSPENDING, Phase.SUSPENDED}:
             return None
         cleanup = self._cleanup_problem(work.app) if work.app.deleting else None
-        return cleanup or work.memory.rejected or lasting or work.memory.stunted
+        return cleanup or work.memory.rejected or work.taken or lasting or work.memory.stunted
 
     def _lasting_problem(self, work: Pass) -> Problem | None:
         """The first problem of a worker that will stay, or has lasted for longer than such a one may."""
@@ -313,14 +435,6 @@ class Reconciler:
         return lasting[0] if lasting else None
 
     def _cleanup_problem(self, app: StreamApp) -> Problem | None:
-        others = self._claims.others((app.namespace, app.name)) if app.cleans_up_kafka else []
-        if others:
-            return Problem(
-                "CleanupHeld",
-                f"StreamApp '{others[0][1]}' in namespace '{others[0][0]}' has the applicationId '{app.application_id}' too, so "
-                "nothing of it is deleted in Kafka: delete that one first, or set spec.deletion.kafka to Retain.",
-                settled=True,
-            )
         labels = (selector(app, "cleanup") | {APP_UID: app.uid}).items()
         pods = self._cache.of_app(kinds.POD, app.namespace, app.name)
         return cleanup_problem(
@@ -337,7 +451,7 @@ class Reconciler:
     async def _paused(self, work: Pass) -> None:
         """Somebody wants to be alone with the application: say so, and keep its coordinator going."""
         if not work.app.deleting and work.status.phase not in {"", Phase.SUSPENDED}:
-            await self._hosting.serve(work.app, pinned=pinned_by(work.status))
+            await self._served(work)
         message = "Nothing is changed while the annotation millpond.dev/reconcile is 'paused': remove it to go on."
         status = changed(work.status, work, ConditionType.PROGRESSING, "False", "Paused", message)
         await self._reporter.save(work, status, generation=work.status.observed_generation)
@@ -379,11 +493,13 @@ class Reconciler:
     async def _forget(self, key: Key) -> None:
         await self._hosting.forget(*key)
         self._claims.release(key)
+        self._upgrades.forget(key)
         self._looker.forget(key)
         self._applier.forget(*key)
         self._memories.pop(key, None)
         self._debounce.forget(f"{key[0]}/{key[1]} ")
         self._events.forget(*key)
+        self._failures.over(key)
 
 
 def _rejected(error: ApiError) -> Problem:
@@ -400,11 +516,17 @@ def _images(observed: Observed) -> str:
     return ", ".join(sorted(count, key=lambda image: (-count[image], image)))
 
 
-def _taken(app: StreamApp, other: Key) -> Problem:
+def _taken(app: StreamApp, rival: Rival) -> Problem:
+    """Who has the id, by name in the StreamApp's own namespace only: what others have is nobody's business."""
+    namespace, name = rival.key
+    runs = "runs" if rival.until is None else "is about to run"
+    if namespace == app.namespace:
+        who, cure = f"StreamApp '{name}' {runs} application '{app.application_id}'", ", or delete one of them"
+    else:
+        who, cure = f"Another application with the id '{app.application_id}' {runs}", ""
     return Problem(
         "ApplicationIdTaken",
-        f"StreamApp '{other[1]}' in namespace '{other[0]}' runs application '{app.application_id}' on the same Kafka: give "
-        "this one another spec.applicationId, which takes a new StreamApp, or delete one of them.",
+        f"{who} on the same Kafka: give this one another spec.applicationId, which takes a new StreamApp{cure}.",
         settled=True,
     )
 

@@ -98,6 +98,9 @@ class Reporter:
         ready, was_ready = after.condition(ConditionType.READY), before.is_true(ConditionType.READY)
         if ready is not None and after.is_true(ConditionType.READY) and not was_ready:
             await self._events.record(app, "Normal", ready.reason, ready.message)
+        outdated = after.condition(ConditionType.CREDENTIALS_OUTDATED)
+        if outdated is not None and not before.is_true(ConditionType.CREDENTIALS_OUTDATED):
+            await self._events.record(app, "Warning", outdated.reason, outdated.message)
         if after.is_true(ConditionType.SUSPENDED) and not before.is_true(ConditionType.SUSPENDED):
             await self._events.record(app, "Normal", "Suspended", "All workers have committed and ended.")
 

@@ -21,6 +21,7 @@ import msgspec
 from .observation import Observed, Pod, Refused, Worker, ordinal_of
 from .problems import Problem
 from .status import Failed, Phase, Rollout, Scaling, Status, instant, timestamp
+from .wording import count_workers, workers_to_end
 
 __all__ = ("Decision", "Existing", "Wanted", "decide", "pinned_by")
 
@@ -30,7 +31,6 @@ _PATIENCE = timedelta(seconds=20)
 _SOON, _LATER = timedelta(seconds=1), timedelta(minutes=1)
 #: What has been waited for so long is looked at again after a fraction of that time.
 _FRACTION = 20
-_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Wanted:
     """It is being deleted, and there is something to do before it may go."""
     kept: frozenset[str] = frozenset()
     """Revisions whose pod template is at hand: one can go back to them."""
+    upgrade: bool = False
+    """The revision is another one only because this version of the operator makes pods differently."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,11 @@ class _State:
     def recreates(self) -> bool:
         """Whether all workers stop before others start. Once new ones were let start, going back takes the same."""
         rollout = self.status.rollout
-        return self.wanted.strategy == _RECREATE or (
-            rollout is not None and rollout.strategy == _RECREATE and (rollout.stopped or rollout.forced)
-        )
+        if rollout is not None and rollout.strategy == _RECREATE and (rollout.stopped or rollout.forced):
+            return True
+        upgrade = rollout is not None and rollout.upgrade and rollout.revision == self.status.target_revision
+        # A new version of the operator brings no other topology: one worker at a time will do.
+        return self.wanted.strategy == _RECREATE and not (self.wanted.upgrade or upgrade)
 
     def elapsed(self, since: str) -> timedelta:
         return self.now - instant(since, self.now)
@@ -224,7 +228,7 @@ def _stopped(state: _State) -> Decision:
         phase = Phase.DELETING
     else:
         phase = Phase.SUSPENDING if pods else Phase.SUSPENDED
-    waiting = _ending(pods) if pods else ""
+    waiting = workers_to_end(pods) if pods else ""
     return state.decision(phase, revision, 0, drain=_all(pods), keep_volumes=True, waiting=waiting)
 
 
@@ -233,7 +237,9 @@ def _none(state: _State, revision: str) -> Decision:
     state.settle(rollout=None, scaling=None)
     pods = state.observed.pods
     if pods:
-        return state.decision(Phase.SCALING, revision, 0, drain=_all(pods), keep_volumes=True, waiting=_ending(pods))
+        return state.decision(
+            Phase.SCALING, revision, 0, drain=_all(pods), keep_volumes=True, waiting=workers_to_end(pods)
+        )
     return state.decision(_steady(state), revision, 0, keep_volumes=True)
 
 
@@ -270,7 +276,7 @@ def _recreate(state: _State, revision: str, *, rolling_back: bool) -> Decision:
     if not rollout.stopped:
         if pods:
             return state.decision(
-                phase, state.existing.revision, 0, drain=_all(pods), keep_volumes=True, waiting=_ending(pods)
+                phase, state.existing.revision, 0, drain=_all(pods), keep_volumes=True, waiting=workers_to_end(pods)
             )
         rollout = msgspec.structs.replace(rollout, stopped=True, worker_since=timestamp(state.now))
         state.settle(rollout=rollout)
@@ -309,12 +315,11 @@ def _roll(state: _State, revision: str, *, rolling_back: bool) -> Decision:
         Phase.ROLLING_BACK if rolling_back else Phase.ROLLING_OUT if state.status.current_revision else Phase.PENDING
     )
     if rollout is None:
-        rollout = Rollout(
-            revision, "Rolling", timestamp(state.now), from_=existing.revision if existing.revision != revision else ""
-        )
+        former = existing.revision if existing.revision != revision else ""
+        rollout = Rollout(revision, "Rolling", timestamp(state.now), from_=former, upgrade=wanted.upgrade)
         state.settle(rollout=rollout)
         if state.status.current_revision and old:
-            state.tell("RollingOut", f"{_pods(len(old))} to restart with revision {revision}, one at a time.")
+            state.tell("RollingOut", f"{count_workers(len(old))} to restart with revision {revision}, one at a time.")
     # First one, then the other: two that drain at a time have fewer places to drain to.
     if replicas > wanted.replicas and _others(state, going):
         return state.decision(phase, revision, replicas, drain=going, again=_SOON, waiting="a scale-in to end")
@@ -350,7 +355,8 @@ def _step(
                 return state.decision(phase, revision, replicas, again=_SOON)
     if pod is not None and revision != state.wanted.revision and _refusal(state, pod) is not None:
         # The good revision is not let in by those of the bad one, however they came to be: they have to stop first.
-        state.settle(rollout=Rollout(revision, _RECREATE, timestamp(state.now), from_=rollout.revision, forced=True))
+        since, up = timestamp(state.now), rollout.upgrade
+        state.settle(rollout=Rollout(revision, _RECREATE, since, from_=rollout.revision, forced=True, upgrade=up))
         return _recreate(state, revision, rolling_back=True)
     if pod is not None and not _settled(state, pod, revision):
         return state.decision(phase, revision, replicas, again=_SOON, waiting=f"{hand} to settle")
@@ -451,7 +457,7 @@ def _scale(state: _State) -> tuple[int, frozenset[str]]:
     if scaling is None or scaling.to != wanted:
         scaling = Scaling(wanted, timestamp(state.now))
         state.settle(scaling=scaling)
-        state.tell("ScalingIn", f"{_pods(len(leaving))} to drain before the application goes on with {wanted}.")
+        state.tell("ScalingIn", f"{count_workers(len(leaving))} to drain before the application goes on with {wanted}.")
     if all(pod.terminating or _empty(state, pod) for pod in leaving):
         return wanted, names
     return current, names
@@ -489,10 +495,9 @@ def _failure(state: _State, pod: Pod, since: str) -> Problem | None:
     if refused is not None:
         rollout = state.status.rollout
         recreated = rollout is not None and rollout.strategy == _RECREATE
+        why = Problem(refused.reason, refused.message, settled=True)
         # Where any topology is let in, only one that others still run is refused for long.
-        if not recreated or waited > _PATIENCE:
-            return Problem(refused.reason, refused.message, settled=True)
-        return None
+        return why if why.blames_revision and (not recreated or waited > _PATIENCE) else None
     problem = pod.problem or (worker.problem if worker is not None else None)
     if problem is not None and not problem.blames_revision:
         return None
@@ -534,14 +539,19 @@ def _gives_up(state: _State, revision: str, problem: Problem) -> bool:
             f"{message} Set rollout.strategy to Recreate, and all workers stop before the new ones start; or keep the "
             "topology."
         )
+    elif problem.reason == "OtherKafka":
+        message = (
+            f"{message} To move it, set rollout.strategy to Recreate: then all workers stop before the new ones start."
+        )
     failed = Failed(revision, wanted.strategy, problem.reason, message)
     if status.failed != failed:
         state.settle(failed=failed)
         state.tell("RevisionFailed", f"Revision {revision} failed: {message}", "Warning")
     if not wanted.auto_rollback or status.current_revision == revision or status.current_revision not in wanted.kept:
         return False
-    strategy = status.rollout.strategy if status.rollout is not None else wanted.strategy
-    state.settle(rollout=Rollout(status.current_revision, strategy, timestamp(state.now), from_=revision, forced=True))
+    failing = status.rollout or Rollout(revision, wanted.strategy, "")
+    back = Rollout(status.current_revision, failing.strategy, timestamp(state.now), revision, upgrade=failing.upgrade)
+    state.settle(rollout=msgspec.structs.replace(back, forced=True))
     state.tell("RollingBack", f"Going back to revision {status.current_revision}, the last one that worked.", "Warning")
     return True
 
@@ -570,14 +580,3 @@ def _own(pod: Pod) -> frozenset[str]:
 def _all(pods: tuple[Pod, ...]) -> frozenset[str]:
     """All end: none of them takes over from another what both will let go of."""
     return frozenset(pod.name for pod in pods)
-
-
-def _pods(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"
-
-
-def _ending(pods: tuple[Pod, ...]) -> str:
-    """Who has to end; by name when there are few, since one on a lost node never will by itself."""
-    if len(pods) > _MOST_NAMED:
-        return f"{_pods(len(pods))} to commit and end"
-    return f"{', '.join(pod.name for pod in pods)} to commit and end"

@@ -67,6 +67,10 @@ class Settings:
     lease_renew_deadline: timedelta = _setting(timedelta(seconds=10), "A leader that cannot renew for so long stops.")
     lease_retry_period: timedelta = _setting(timedelta(seconds=2), "How often the Lease is renewed, or tried for.")
     concurrency: int = _setting(8, "How many StreamApps are reconciled at once.")
+    upgrade_budget: int = _setting(
+        1,
+        "How many StreamApps at a time restart their workers because a new version of the operator makes pods differently.",
+    )
     longest_reconcile: timedelta = _setting(
         timedelta(minutes=5), "A reconciliation that takes longer makes /healthz fail."
     )
@@ -81,6 +85,7 @@ class Settings:
             ("coordinator_connections", 1),
             ("http_port", 0),
             ("concurrency", 1),
+            ("upgrade_budget", 1),
         ):
             if getattr(self, name) < low:
                 raise ConfigError(f"{_flag(name)} is {getattr(self, name)}: it must be {low} or more.")

@@ -19,7 +19,9 @@ __all__ = (
     "Condition",
     "ConditionType",
     "Failed",
+    "KafkaProof",
     "Phase",
+    "Rendered",
     "Rollout",
     "Scaling",
     "Status",
@@ -55,6 +57,8 @@ class ConditionType(StrEnum):
     DEGRADED = "Degraded"
     STANDBYS_CAUGHT_UP = "StandbysCaughtUp"
     SUSPENDED = "Suspended"
+    CREDENTIALS_OUTDATED = "CredentialsOutdated"
+    """There only while it is True: workers run with credentials that were changed since they started."""
     STALLED = "Stalled"
     """There only while it is True: nothing goes on by itself (kstatus)."""
 
@@ -96,6 +100,8 @@ class Rollout(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Its strategy is what it is whatever the StreamApp says: it goes back from where the same strategy had led."""
     stopped: bool = False
     """Recreate: all workers of the old revision have ended."""
+    upgrade: bool = False
+    """A new version of the operator caused it, not a change of the StreamApp."""
 
 
 class Scaling(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -103,6 +109,23 @@ class Scaling(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     to: int
     since: str
+
+
+class Rendered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the specification came to: by it a new version of the operator sees that only it makes the difference."""
+
+    specification: str
+    """A digest of what of the specification shows in pods."""
+    revision: str
+
+
+class KafkaProof(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The Kafka cluster that the application's workers reached, and on which its id is its own."""
+
+    cluster_id: str
+    since: str
+    address: str = ""
+    """At which it was reached, spelled as `addresses.py` does."""
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -123,6 +146,8 @@ class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The revision that should run now."""
     topology: str = ""
     """The hash of that revision's topology."""
+    rendered: Rendered | None = None
+    kafka: KafkaProof | None = None
     failed: Failed | None = None
     rollout: Rollout | None = None
     scaling: Scaling | None = None

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 #: A heartbeat with a token that is new waits for so long; its worker gives up after three seconds.
 REVIEW_TIMEOUT = timedelta(seconds=2)
 _POD_NAME = "authentication.kubernetes.io/pod-name"
+_POD_UID = "authentication.kubernetes.io/pod-uid"
 #: So often an answer is asked for anew: a pod that was deleted loses its token, but its successor's name was the same one.
 _AGAIN_S = 300.0
 #: For so long nobody is asked about a token that was refused, or that could not be reviewed.
@@ -76,6 +77,7 @@ class TokenReviewer:
         reviews: to ask with; best a client of its own, whose connections nothing else waits for.
         application_of: the application id of the StreamApp that a service account belongs to, by namespace and name; None
             when there is none.
+        is_worker: whether a pod is one of that StreamApp's workers, by its name and uid besides.
         timeout: for one review.
         clock: seconds that never go back.
         issuer: who signs this cluster's tokens, as far as is known.
@@ -86,6 +88,7 @@ class TokenReviewer:
         self,
         reviews: Reviews,
         application_of: Callable[[str, str], str | None],
+        is_worker: Callable[[str, str, str, str], bool],
         timeout: timedelta = REVIEW_TIMEOUT,
         clock: Callable[[], float] = clock.monotonic,
         issuer: str = "",
@@ -93,6 +96,7 @@ class TokenReviewer:
     ) -> None:
         self._reviews = reviews
         self._application_of = application_of
+        self._is_worker = is_worker
         self._timeout_s = timeout.total_seconds()
         self._clock = clock
         self._issuers = {issuer} - {""}
@@ -214,11 +218,14 @@ class TokenReviewer:
 
     def _identity(self, user: Mapping[str, Any]) -> Identity | None:
         namespace, _, account = str(user.get("username", "")).removeprefix(ACCOUNT_PREFIX).partition(":")
-        pods: list[str] = list((user.get("extra") or {}).get(_POD_NAME) or ())
+        extra: Mapping[str, list[str]] = user.get("extra") or {}
+        pods, uids = (list(extra.get(name) or ()) for name in (_POD_NAME, _POD_UID))
         application = self._application_of(namespace, account)
-        if application is None or len(pods) != 1:
+        if application is None or not len(pods) == len(uids) == 1:
             return None
-        return Identity(worker=pods[0], application=application, namespace=namespace)
+        if not self._is_worker(namespace, account, pods[0], uids[0]):
+            return None
+        return Identity(worker=pods[0], application=application, namespace=f"{namespace}/{account}")
 
 
 def _lasts_s(claims: Claims | None) -> float:

@@ -12,7 +12,7 @@ from .application import Application
 from .auth import Authenticator, Identity, TokenFile
 from .engine import Engine
 from .limits import Limits
-from .options import EngineOptions
+from .options import EngineOptions, KafkaClaim
 from .server import Coordinator
 from .store import AssignmentStore, FileStore, StoreError
 
@@ -25,6 +25,7 @@ __all__ = (
     "EngineOptions",
     "FileStore",
     "Identity",
+    "KafkaClaim",
     "Limits",
     "Refused",
     "Starting",

@@ -9,7 +9,7 @@ from millpond.protocol import Heartbeat, Refusal, RefusalCode, TopologySummary, 
 
 from . import refusals
 from .members import Membership
-from .options import MOST_TASKS
+from .options import MOST_TASKS, KafkaClaim
 from .topologies import differences, united
 
 __all__ = ("Admission", "Refused", "Starting")
@@ -17,7 +17,7 @@ __all__ = ("Admission", "Refused", "Starting")
 #: Who stands outside repeats itself every second; not to be heard of for so long is to be gone.
 _FORGOTTEN_MS = 5_000
 #: Refusals that stand until somebody changes what the worker runs.
-_LASTING = frozenset({RefusalCode.TOPOLOGY_MISMATCH, RefusalCode.UNSUPPORTED_VERSION})
+_LASTING = frozenset({RefusalCode.TOPOLOGY_MISMATCH, RefusalCode.UNSUPPORTED_VERSION, RefusalCode.CLAIM_REFUSED})
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Refused:
     revision: str
     """What it runs, as whoever started it calls that."""
     code: RefusalCode
-    """`TOPOLOGY_MISMATCH` or `UNSUPPORTED_VERSION`."""
+    """`TOPOLOGY_MISMATCH`, `UNSUPPORTED_VERSION` or `CLAIM_REFUSED`."""
     message: str
     """One sentence with cause and cure."""
     at_ms: int
@@ -54,17 +54,22 @@ class Admission:
     Args:
         pinned: see `pinned`.
         most_tasks: see `most_tasks`.
+        claim: see `claim`.
 
     Attributes:
         pinned: the hash of the only topology that is let in; "" for none in particular.
         most_tasks: topologies of more are refused.
+        claim: on which Kafka cluster workers may be; None for any.
+        reached: the id of the Kafka cluster of each worker that is not let in because of it.
         refused: who is refused for what it runs, by worker.
         starting: who is about to start, by worker.
         changes: grows when either of them changes.
     """
 
-    def __init__(self, *, pinned: str, most_tasks: int = MOST_TASKS) -> None:
+    def __init__(self, *, pinned: str, most_tasks: int = MOST_TASKS, claim: KafkaClaim | None = None) -> None:
         self.pinned = pinned
+        self.claim = claim
+        self.reached: dict[str, str] = {}
         self.most_tasks = most_tasks
         self.refused: dict[str, Refused] = {}
         self.starting: dict[str, Starting] = {}
@@ -75,6 +80,27 @@ class Admission:
     def outside(self) -> bool:
         """Whether anybody stands outside."""
         return bool(self._heard_ms)
+
+    def claim_refusal(self, heartbeat: Heartbeat, now_ms: int) -> Refusal | None:
+        """Hold the Kafka cluster that a worker reaches against the application's.
+
+        Returns:
+            Why it is refused, or has to wait; None when it is the application's, or is not known yet.
+        """
+        claim, reached, worker = self.claim, heartbeat.kafka_cluster[: refusals.LONGEST_NAME], heartbeat.worker
+        if claim is None or heartbeat.ended or (not reached and not heartbeat.topology_hash):
+            return None
+        if reached and reached == claim.cluster and not claim.refusal:
+            self.reached.pop(worker, None)
+            return None
+        self._heard_ms[worker] = now_ms
+        if reached and self.reached.get(worker) != reached:
+            self.reached[worker] = reached
+            self.changes += 1
+        if reached and not claim.cluster and not claim.refusal:
+            self.changes += self.refused.pop(worker, None) is not None
+            return refusals.claim_pending(worker, heartbeat.application, reached)
+        return refusals.claim_refused(heartbeat, claim)
 
     def topology_refusal(
         self, heartbeat: Heartbeat, ours: TopologySummary | None, members: Mapping[str, Membership]
@@ -153,6 +179,7 @@ class Admission:
         if self._heard_ms.pop(worker, None) is not None:
             self.refused.pop(worker, None)
             self.starting.pop(worker, None)
+            self.reached.pop(worker, None)
             self.changes += 1
 
     def _too_many(self, topology: TopologySummary | None) -> bool:

@@ -11,7 +11,7 @@ from millpond.protocol import Answer, Heartbeat, Member, Refusal, View, clock
 
 from .admission import Refused
 from .engine import Engine
-from .options import EngineOptions
+from .options import EngineOptions, KafkaClaim
 from .store import AssignmentStore, StoreError
 
 __all__ = ("Application",)
@@ -131,6 +131,10 @@ class Application:
     def pin(self, pinned: str) -> None:
         """Let in this topology only, by its hash, or with "" none in particular (`EngineOptions.pinned`)."""
         self.engine.pin(pinned)
+
+    def claim(self, claim: KafkaClaim | None) -> None:
+        """Let in workers on this Kafka cluster only (`EngineOptions.claim`)."""
+        self.engine.claim(claim)
 
     def reconfigure(self, options: EngineOptions) -> None:
         """Go on with other settings."""

@@ -35,7 +35,7 @@ from . import refusals
 from .admission import Admission, Refused, Starting
 from .gathering import Gathering
 from .members import Membership, News, Orders, usable_members, without_brokers
-from .options import EngineOptions
+from .options import EngineOptions, KafkaClaim
 from .ownership import Ownership
 from .planning import Job, Leaving, Plan, only
 from .record import members_of, placement_of, view_of
@@ -85,7 +85,7 @@ class Engine:
         options = options or EngineOptions()
         self._options = options.assignment
         self._sessions = Sessions(options)
-        self._admission = Admission(pinned=options.pinned, most_tasks=options.most_tasks)
+        self._admission = Admission(pinned=options.pinned, most_tasks=options.most_tasks, claim=options.claim)
         self._latest_term = options.latest_term
         self._tasks: dict[TaskId, Task] = {}
         self._ids: dict[str, TaskId] = {}
@@ -117,6 +117,11 @@ class Engine:
         return self._admission.refused
 
     @property
+    def reached(self) -> Mapping[str, str]:
+        """The id of the Kafka cluster of each worker that is not let in because of it (`EngineOptions.claim`)."""
+        return self._admission.reached
+
+    @property
     def starting(self) -> Mapping[str, Starting]:
         """Workers that do not know their tasks yet, and what they wait for."""
         return self._admission.starting
@@ -139,7 +144,7 @@ class Engine:
         Returns:
             Why it is refused; None when `answer_for` has the answer.
         """
-        refusal = self._refusal(heartbeat)
+        refusal = self._refusal(heartbeat) or self._admission.claim_refusal(heartbeat, now_ms)
         if refusal is not None:
             self._admission.refuses(heartbeat, refusal, self.topology, now_ms)
             return refusal
@@ -259,6 +264,13 @@ class Engine:
         """Let in this topology only, by its hash, or with "" none in particular (`EngineOptions.pinned`)."""
         self._admission.pinned = pinned
 
+    def claim(self, claim: KafkaClaim | None) -> None:
+        """Let in workers on this Kafka cluster only (`EngineOptions.claim`)."""
+        before, self._admission.claim = self._admission.claim, claim
+        if before is not None and claim is not None and before.cluster not in {"", claim.cluster}:
+            self._forget_tasks()
+            self._membership_changed()
+
     def reconfigure(self, options: EngineOptions, now_ms: int) -> bool:
         """Go on with other settings; how long a new application gathers is no matter any more.
 
@@ -266,6 +278,7 @@ class Engine:
             Whether all workers have to be told.
         """
         self.pin(options.pinned)
+        self.claim(options.claim)
         self._admission.most_tasks, self._latest_term = options.most_tasks, options.latest_term
         if options.assignment != self._options:
             self._options = options.assignment
@@ -506,15 +519,18 @@ class Engine:
             for member in self.members.values():
                 member.look_again()
         else:
-            # A task id means nothing in another topology: who owns what has to be found out again.
-            self._ownership.owners.clear()
-            self._goal = self._placement = Placement()
-            self._placed_generation = -1
-            self._staged = None
-            self._unknown.clear()
-            for member in self.members.values():
-                member.forget_tasks()
+            self._forget_tasks()
         self._membership_changed()
+
+    def _forget_tasks(self) -> None:
+        """A task id means nothing in another topology or on another Kafka: who owns what has to be found out again."""
+        self._ownership.owners.clear()
+        self._goal = self._placement = Placement()
+        self._placed_generation = -1
+        self._staged = None
+        self._unknown.clear()
+        for member in self.members.values():
+            member.forget_tasks()
 
     def _learn(self, member: Membership, news: News, *, first: bool, back: bool) -> None:
         """Take in who owns what."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from millpond.protocol import Heartbeat, TopologySummary
+from millpond.protocol import Heartbeat, TopologySummary, Trouble
 
 __all__ = ("MOST_BYTES", "Limits", "excess", "most_bytes")
 
@@ -15,7 +15,9 @@ MOST_BYTES = 16 * 1024 * 1024
 _ANY_BYTES, _FIRST_BYTES = 256 * 1024, 1024 * 1024
 #: A task in each of `tasks`, `on_disk` and `taken_over`, with long numbers and a long name of a worker.
 _TASK_BYTES = 256
-_LONGEST_WORD, _LONGEST_SENTENCE, _MOST_TAGS = 256, 16 * 1024, 64
+_LONGEST_WORD, _MOST_TAGS = 256, 64
+#: What may be longer than other words.
+_LONGEST = {"address": 16 * 1024, "trouble": 16 * 1024}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,16 +55,12 @@ def excess(heartbeat: Heartbeat) -> str | None:
 
     The coordinator keeps these for as long as it knows the worker.
     """
-    trouble = heartbeat.trouble
-    for name, value, most in (
-        ("incarnation", heartbeat.incarnation, _LONGEST_WORD),
-        ("topology_hash", heartbeat.topology_hash, _LONGEST_WORD),
-        ("revision", heartbeat.revision, _LONGEST_WORD),
-        ("rack", heartbeat.rack or "", _LONGEST_WORD),
-        ("address", heartbeat.address or "", _LONGEST_SENTENCE),
-        ("trouble", "" if trouble is None else trouble.reason + trouble.message, _LONGEST_SENTENCE),
-    ):
-        if len(value) > most:
+    for name in heartbeat.__struct_fields__:
+        value = getattr(heartbeat, name)
+        if isinstance(value, Trouble):
+            value = value.reason + value.message
+        if isinstance(value, str) and len(value) > _LONGEST.get(name, _LONGEST_WORD):
+            most = _LONGEST.get(name, _LONGEST_WORD)
             return f"its {name} has {len(value)} characters, and {most} are the most"
     if len(heartbeat.tags) > _MOST_TAGS or any(
         len(key) > _LONGEST_WORD or len(value) > _LONGEST_WORD for key, value in heartbeat.tags.items()

@@ -81,6 +81,7 @@ class Membership:
     """What it runs, as whoever started it calls that."""
     trouble: Trouble | None = None
     brokers: Brokers = Brokers.ANSWERING
+    credentials_changed: bool = False
     left_out: bool = False
     """It lost its brokers, and others have them: its tasks are theirs to take over."""
     tasks: Mapping[str, TaskReport] = field(default_factory=dict)
@@ -115,8 +116,8 @@ class Membership:
             or self.tags != heartbeat.tags
             or self.rack != heartbeat.rack
         )
-        shown = (self.runs, self.trouble, self.address, self.brokers) != (
-            heartbeat.revision, heartbeat.trouble, heartbeat.address, heartbeat.brokers,
+        shown = (self.runs, self.trouble, self.address, self.brokers, self.credentials_changed) != (
+            heartbeat.revision, heartbeat.trouble, heartbeat.address, heartbeat.brokers, heartbeat.credentials_changed,
         )  # fmt: skip
         copies = changed and _moved(before, heartbeat.tasks, acceptable_lag)
         if changed:
@@ -144,6 +145,7 @@ class Membership:
         self.clock_skew_ms = heartbeat.clock_ms - wall_ms if heartbeat.clock_ms else 0
         self.address, self.tags, self.rack = heartbeat.address, heartbeat.tags, heartbeat.rack
         self.runs, self.trouble, self.brokers = heartbeat.revision, heartbeat.trouble, heartbeat.brokers
+        self.credentials_changed = heartbeat.credentials_changed
         self.leaving = heartbeat.leaving
         self.alive = self.confirmed = True
         return news
@@ -225,6 +227,7 @@ class Membership:
             revision=self.runs if now_ms is not None else "",
             brokers=self.brokers if now_ms is not None else Brokers.ANSWERING,
             trouble=self.trouble if now_ms is not None else None,
+            credentials_changed=self.credentials_changed and now_ms is not None,
         )
 
 

@@ -13,8 +13,9 @@ from .application import Application
 
 __all__ = ("CoordinatorMetrics",)
 
-#: Whose figures they are. The first is not called `namespace`: that is where the coordinator itself runs.
-_APPLICATION = ("application_namespace", "application_id")
+#: Whose figures they are. The first is not called `namespace`: that is where the coordinator itself runs. The name is the second
+#: part of a namespace that has two; it tells apart what has one id on two Kafka clusters.
+_APPLICATION = ("application_namespace", "application_name", "application_id")
 
 
 class CoordinatorMetrics(Collector):
@@ -59,7 +60,7 @@ class CoordinatorMetrics(Collector):
             f"{name}heartbeats", "Heartbeats, by outcome.", labels=[*_APPLICATION, "outcome"]
         )
         for labels, count in self._heartbeats.items():
-            heartbeats.add_metric(labels, count)
+            heartbeats.add_metric([*_parts(labels[0]), *labels[1:]], count)
         refusals = CounterMetricFamily(
             f"{name}refusals", "What was not let in, or had to wait, by reason.", labels=["reason"]
         )
@@ -97,8 +98,8 @@ class CoordinatorMetrics(Collector):
                 f"{name}save_failures", "Assignments that could not be written down.", labels=per_application
             ),
         }
-        for key, each in self._applications():
-            engine = each.engine
+        for (namespace, id), each in self._applications():
+            engine, key = each.engine, [*_parts(namespace), id]
             states = Counter(
                 "gone"
                 if not member.alive
@@ -124,3 +125,8 @@ class CoordinatorMetrics(Collector):
             counters["save_seconds"].add_metric(key, each.save_seconds)
             counters["save_failures"].add_metric(key, each.save_failures)
         yield from (heartbeats, refusals, connections, members, tasks, *gauges.values(), *counters.values())
+
+
+def _parts(namespace: str) -> tuple[str, str]:
+    first, _, second = namespace.partition("/")
+    return first, second

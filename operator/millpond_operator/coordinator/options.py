@@ -7,10 +7,24 @@ from datetime import timedelta
 
 from millpond_operator.assignment import Options
 
-__all__ = ("MOST_TASKS", "EngineOptions")
+__all__ = ("MOST_TASKS", "EngineOptions", "KafkaClaim")
 
 #: Beyond this a topology is taken for a mistake.
 MOST_TASKS = 1_000_000
+
+
+@dataclass(frozen=True)
+class KafkaClaim:
+    """What is known of the Kafka cluster on which an application's id is its own.
+
+    An application is its id on a Kafka cluster, however that is spelled in its addresses. Its workers say which cluster they
+    reach, and get tasks only when that is the claimed one.
+    """
+
+    cluster: str = ""
+    """The id of the cluster; "" while the application has none: then workers wait, and `Engine.reached` tells theirs."""
+    refusal: str = ""
+    """Why no worker is let in, as a sentence with cause and cure; "" when that is not so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +44,8 @@ class EngineOptions:
     pinned: str = ""
     """The hash of the only topology that is let in, whatever others run or ran; "" lets in the one that others run, and
     any one when nobody does."""
+    claim: KafkaClaim | None = None
+    """On which Kafka cluster workers may be; None for any, where there is nobody whose id it could be besides."""
     most_tasks: int = MOST_TASKS
     """Topologies of more are refused."""
     latest_term: int | None = None

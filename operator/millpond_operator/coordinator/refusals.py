@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from millpond.protocol import PROTOCOL_VERSION, Epoch, Heartbeat, Refusal, RefusalCode, TopologySummary
 
+from .options import KafkaClaim
 from .topologies import differences
 
 __all__ = (
     "LONGEST_NAME",
     "bad_name",
+    "claim_pending",
+    "claim_refused",
     "not_leading",
     "not_the_pinned",
     "other_application",
@@ -104,6 +107,30 @@ def unbelievable(worker: str, term: int, ours: int) -> Refusal:
         f"Worker '{worker}' says it knows a coordinator of term {term}, and this one, of term {ours}, cannot be followed by "
         "that: ask again, or restart that worker.",
     )
+
+
+def claim_pending(worker: str, application: str, reached: str) -> Refusal:
+    """Whoever runs the coordinator has not claimed the id on that Kafka cluster yet."""
+    return Refusal(
+        RefusalCode.CLAIM_PENDING,
+        f"Worker '{worker}' reaches Kafka cluster {reached}, and whether the id '{application}' is free there is being "
+        "found out: ask again.",
+    )
+
+
+def claim_refused(heartbeat: Heartbeat, claim: KafkaClaim) -> Refusal:
+    """The id belongs to somebody else on the worker's Kafka cluster, or the worker is on another cluster."""
+    if claim.refusal:
+        return Refusal(RefusalCode.CLAIM_REFUSED, claim.refusal)
+    who = f"Worker '{heartbeat.worker}'"
+    if not heartbeat.kafka_cluster:
+        why = f"{who} does not say which Kafka cluster it reaches: run the coordinator's version of millpond."
+    else:
+        why = (
+            f"{who} reaches Kafka cluster {heartbeat.kafka_cluster}, and '{heartbeat.application}' runs on "
+            f"{claim.cluster}: correct bootstrap.servers, or stop all of its workers before it moves to another Kafka."
+        )
+    return Refusal(RefusalCode.CLAIM_REFUSED, why)
 
 
 def not_the_pinned(heartbeat: Heartbeat, pinned: str, known: TopologySummary | None) -> Refusal:

@@ -10,7 +10,7 @@ GET    /v1/applications                                    the applications' ids
 GET    /metrics  /healthz                                  /metrics unless somebody else shows them
 
 Applications of a namespace are below `/namespaces/{namespace}/v1/...`, and only there; two namespaces may each have an
-application of the same id.
+application of the same id. A namespace may have two parts, `shop/delays`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ _STATUS = {
     RefusalCode.UNKNOWN_APPLICATION: 404,
     RefusalCode.TOPOLOGY_MISMATCH: 409,
     RefusalCode.REPLACED: 409,
+    RefusalCode.CLAIM_PENDING: 409,
+    RefusalCode.CLAIM_REFUSED: 409,
     RefusalCode.NOT_LEADING: 503,
 }
 _JSON, _TEXT, _METRICS = "application/json", "text/plain", "text/plain; version=0.0.4; charset=utf-8"
@@ -64,7 +66,7 @@ _ACCEPTED_AT_ONCE, _BACKLOG = 8, 4096
 #: For so long the rest of a body that is refused is read, so that its sender sees why.
 _LINGERING_S = 0.5
 #: An application without a namespace, and one of a namespace.
-_PREFIXES = ("", "/namespaces/{namespace}")
+_PREFIXES = ("", "/namespaces/{namespace:[^/]+(?:/[^/]+)?}")
 _json = msgspec.json.Encoder()
 
 

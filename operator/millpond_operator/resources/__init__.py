@@ -22,6 +22,7 @@ from .children import (
 )
 from .comparing import content, digest, finish, same, was_applied, within
 from .durations import Duration
+from .environment import check_environment
 from .metadata import cleanup_name, coordinator_config_name, labels, made_for, owned_by, revision_name, selector
 from .names import (
     APP,
@@ -36,9 +37,9 @@ from .names import (
     Object,
     Surroundings,
 )
-from .pods import TOKEN_AUDIENCE, pod_template, revision_of, with_revision
+from .pods import TOKEN_AUDIENCE, pod_template, revision_of, specification_digest, with_revision
 from .spec import StreamAppSpec
-from .streamapp import InvalidStreamApp, StreamApp, parse
+from .streamapp import InvalidStreamApp, StreamApp, parse, unread
 from .workloads import (
     claim_growth,
     claim_of,
@@ -70,6 +71,7 @@ __all__ = (
     "StreamAppSpec",
     "Surroundings",
     "additions",
+    "check_environment",
     "children",
     "claim_growth",
     "claim_of",
@@ -96,10 +98,12 @@ __all__ = (
     "selector",
     "service",
     "service_account",
+    "specification_digest",
     "stateful_set",
     "strangers",
     "stream_assignment",
     "template_of",
+    "unread",
     "view_of",
     "was_applied",
     "with_revision",

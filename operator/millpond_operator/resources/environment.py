@@ -8,7 +8,7 @@ from datetime import timedelta
 from .durations import Duration
 from .names import REVISION, Object, Surroundings
 from .spec import EnvSource, EnvVariable, KeyReference
-from .streamapp import StreamApp
+from .streamapp import InvalidStreamApp, StreamApp
 
 __all__ = (
     "COORDINATOR_DIRECTORY",
@@ -16,6 +16,7 @@ __all__ = (
     "HTTP_PORT",
     "QUERY_PORT",
     "STATE_DIRECTORY",
+    "check_environment",
     "cleanup_environment",
     "worker_environment",
 )
@@ -48,6 +49,9 @@ _CERTIFICATE = "query.ssl.certificate.location"
 _RESERVE = timedelta(seconds=10)
 """Of the grace period, for what comes before and after the last commit."""
 
+_LONGEST_VARIABLE, _LARGEST_ENVIRONMENT = 128 * 1024 - 1, 1024 * 1024
+"""In bytes. Linux starts no process with a longer variable, nor with much more in all."""
+
 
 def worker_environment(app: StreamApp, surroundings: Surroundings) -> list[Object]:
     """All variables of a worker, those that others refer to first."""
@@ -62,13 +66,35 @@ def worker_environment(app: StreamApp, surroundings: Surroundings) -> list[Objec
         _variable("MILLPOND_HTTP_PORT", str(HTTP_PORT)),
         _variable("MILLPOND_QUERY_PORT", str(QUERY_PORT)),
         {"name": "MILLPOND_APPLICATION_SERVER", "value": f"{scheme}://$(MILLPOND_WORKER_ID).{here}:{QUERY_PORT}"},
-        _variable("MILLPOND_COORDINATOR_URL", f"{surroundings.coordinator_url_base}/namespaces/{app.namespace}"),
+        _variable(
+            "MILLPOND_COORDINATOR_URL", f"{surroundings.coordinator_url_base}/namespaces/{app.namespace}/{app.name}"
+        ),
         _variable("MILLPOND_COORDINATOR_TOKEN_FILE", f"{COORDINATOR_DIRECTORY}/token"),
         _variable("MILLPOND_COORDINATOR_CA_FILE", f"{COORDINATOR_DIRECTORY}/ca.crt"),
         _variable("MILLPOND_COORDINATOR_SESSION_TIMEOUT", str(app.spec.session_timeout)),
         _variable("MILLPOND_SHUTDOWN_TIMEOUT", str(Duration.of(max(grace - _RESERVE, grace / 2)))),
         *_own(app),
     ]
+
+
+def check_environment(app: StreamApp, template: Object) -> None:
+    """See that a process can be started with the environment of a pod template.
+
+    Raises:
+        InvalidStreamApp: it is too large, and execve would fail with E2BIG.
+    """
+    total = 0
+    for container in template["spec"]["containers"]:
+        for each in container["env"]:
+            size = len(f"{each['name']}={each.get('value', '').replace('$$', '$')}".encode())
+            total += size
+            if size > _LONGEST_VARIABLE or total > _LARGEST_ENVIRONMENT:
+                raise InvalidStreamApp(
+                    f"StreamApp '{app.namespace}/{app.name}' has an environment that no process can be started with: {each['name']} "
+                    f"has {size} bytes of at most {_LONGEST_VARIABLE}, and all variables up to it {total} of at most "
+                    f"{_LARGEST_ENVIRONMENT}. Put long values of spec.config and spec.env into a ConfigMap or Secret that "
+                    "spec.pod.mounts names."
+                )
 
 
 def cleanup_environment(worker: list[Object]) -> list[Object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -20,7 +22,14 @@ from .metadata import coordinator_config_name, labels, selector
 from .names import APP_UID, RESTARTED_AT, REVISION, Object, Surroundings
 from .streamapp import StreamApp
 
-__all__ = ("TOKEN_AUDIENCE", "cleanup_template", "pod_template", "revision_of", "with_revision")
+__all__ = (
+    "TOKEN_AUDIENCE",
+    "cleanup_template",
+    "pod_template",
+    "revision_of",
+    "specification_digest",
+    "with_revision",
+)
 
 TOKEN_AUDIENCE = "millpond-coordinator"  # noqa: S105 - whom a token is for is no secret
 """Tokens of workers are good for this audience and no other."""
@@ -48,6 +57,17 @@ _SHARED_BY_PODS = (
     "tolerations",
 )
 """What workers and the clean-up have alike."""
+_NOT_IN_PODS = frozenset(
+    {
+        "acceptable_recovery_lag",
+        "deletion",
+        "max_warmup_replicas",
+        "replicas",
+        "rollout",
+        "standby_replicas",
+        "suspended",
+    }
+)
 
 
 def pod_template(app: StreamApp, surroundings: Surroundings) -> Object:
@@ -88,6 +108,31 @@ def pod_template(app: StreamApp, surroundings: Surroundings) -> Object:
 def revision_of(template: Object) -> str:
     """What tells this pod template from others: ten hexadecimal digits, the same in every process."""
     return digest(template)[:10]
+
+
+def specification_digest(app: StreamApp) -> str:
+    """Return what tells this specification of pods from others, whatever version of the operator makes pods of it.
+
+    Fields that have their default value do not count, so that a version that knows more fields comes to the same.
+    """
+    given = {name: value for name, value in _given(app.spec).items() if name not in _NOT_IN_PODS}
+    return digest([given, app.restarted_at])
+
+
+def _given(value: Any) -> Any:
+    """What of a part of a specification is not as it is by default, as JSON."""
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.fields(value)
+        return {each.name: _given(own) for each in fields if (own := getattr(value, each.name)) != _default(each)}
+    if isinstance(value, Mapping):
+        return {key: _given(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_given(each) for each in value]
+    return str(value) if isinstance(value, timedelta) else value
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default_factory() if callable(field.default_factory) else field.default
 
 
 def with_revision(template: Object, revision: str) -> Object:

@@ -11,13 +11,15 @@ import msgspec
 from millpond.errors import MillpondError
 
 from .names import FINALIZER, RECONCILE, RESTARTED_AT
-from .spec import StreamAppSpec, decode_hook
+from .spec import Kafka, StreamAppSpec, decode_hook
 
-__all__ = ("InvalidStreamApp", "StreamApp", "parse")
+__all__ = ("InvalidStreamApp", "StreamApp", "parse", "unread")
 
 
 class InvalidStreamApp(MillpondError):
-    """The object is not what the CRD would let through: an older or a newer CRD is installed."""
+    """No worker can be made of the object: the CRD that is installed lets more through than the operator's own, or the
+    specification is too large for a process.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,16 @@ def parse(object: Mapping[str, Any]) -> StreamApp:
             f"StreamApp '{metadata['namespace']}/{metadata['name']}' cannot be read ({error}): install the CRDs that "
             "come with this operator, then apply the StreamApp again."
         ) from error
+    return _of(object, spec)
+
+
+def unread(object: Mapping[str, Any]) -> StreamApp:
+    """What can be said of a StreamApp whose specification is not looked at: enough to write its status."""
+    return _of(object, StreamAppSpec(image="", topology="", kafka=Kafka(bootstrap_servers="")))
+
+
+def _of(object: Mapping[str, Any], spec: StreamAppSpec) -> StreamApp:
+    metadata = object["metadata"]
     return StreamApp(
         namespace=metadata["namespace"],
         name=metadata["name"],

@@ -55,11 +55,20 @@ _FUNCTIONS: dict[str, Any] = {
     "asApproximateFloat": lambda one: celtypes.DoubleType(float(one.value)),
     "join": lambda parts, by: celtypes.StringType(str(by).join(str(each) for each in parts)),
     "lowerAscii": lambda text: celtypes.StringType(str(text).lower()),
+    "sum": lambda numbers: celtypes.IntType(sum(int(each) for each in numbers)),
 }
 
 
 # Made at import: it raises the interpreter's recursion limit, which must not change while Hypothesis runs a test.
 _ENVIRONMENT = celpy.Environment()
+
+
+def _given(value: Any, before: Any) -> dict[str, Any]:
+    """What an expression may speak of."""
+    given = {"self": celpy.json_to_cel(value)}
+    if before is not None:
+        given["oldSelf"] = celpy.json_to_cel(before)
+    return given
 
 
 def _fields(text: str) -> Fields:
@@ -104,14 +113,14 @@ class Rule:
         environment = _ENVIRONMENT
         return environment.program(environment.compile(self._text), functions=_FUNCTIONS)
 
-    def message(self, value: Any) -> str:
-        """What is said of a value that breaks it."""
+    def message(self, value: Any, before: Any) -> str:
+        """What is said of a value that breaks it; `before` is None where there was none."""
         if not self._expression:
             return self._message
         environment = _ENVIRONMENT
         try:
             program = environment.program(environment.compile(self._expression), functions=_FUNCTIONS)
-            return str(program.evaluate({"self": celpy.json_to_cel(value)}))
+            return str(program.evaluate(_given(value, before)))
         except CELEvalError:
             return self._message
 
@@ -121,11 +130,8 @@ class Rule:
         key = encode([value, before] if self.transition else value)
         found = self._known.get(key)
         if found is None:
-            given = {"self": celpy.json_to_cel(value)}
-            if self.transition:
-                given["oldSelf"] = celpy.json_to_cel(before)
             try:
-                found = bool(self._program.evaluate(given))
+                found = bool(self._program.evaluate(_given(value, before if self.transition else None)))
             except CELEvalError:
                 found = False
             self._known[key] = found

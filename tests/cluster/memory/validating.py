@@ -169,14 +169,7 @@ class Validator:
             was = None if before is _NONE else _head(before) if not path else before
             if not rule.holds(told, was):
                 at = _below(path, rule.field) if rule.field else path
-                shown = (
-                    _shown(value)
-                    if not isinstance(value, (dict, list))
-                    else '"object"'
-                    if isinstance(value, dict)
-                    else '"array"'
-                )
-                found.append((rule.reason, at or "<nil>", f"Invalid value: {shown}: {rule.message(told)}"))
+                found.append((rule.reason, at or "<nil>", _broken(rule, value, rule.message(told, was))))
         if isinstance(value, dict):
             old = before if isinstance(before, dict) else {}
             for key, each in value.items():
@@ -187,6 +180,13 @@ class Validator:
             find = self._old_items(before)
             for number, each in enumerate(value):
                 self._items._rule(each, f"{path}[{number}]", found, find(self._key(each), number))
+
+
+def _broken(rule: Rule, value: Any, message: str) -> str:
+    """What is said of a value that breaks a rule: the word for its type stands in its place."""
+    if rule.reason == "FieldValueForbidden":
+        return f"Forbidden: {message}"
+    return f'Invalid value: "{_named(value)}": {message}'
 
 
 def _head(item: Object) -> Object:
@@ -211,7 +211,12 @@ def _shown(value: Any) -> str:
     return json.dumps(value)
 
 
-def _wrong_type(value: Any, path: str, type: str) -> Cause:
+def _named(value: Any) -> str:
+    """The word for the type of a value."""
     names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
-    told = names.get(value.__class__, "null")
+    return names.get(value.__class__, "null")
+
+
+def _wrong_type(value: Any, path: str, type: str) -> Cause:
+    told = _named(value)
     return "FieldValueTypeInvalid", path, f'Invalid value: "{told}": {path} in body must be of type {type}: "{told}"'

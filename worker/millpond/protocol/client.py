@@ -57,7 +57,9 @@ _CONNECT_S = 1.0
 #: The worker reports twice a second.
 _LAGS_LAST_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
-_FOR_WHAT_IT_RUNS = frozenset({RefusalCode.TOPOLOGY_MISMATCH, RefusalCode.UNSUPPORTED_VERSION})
+_FOR_WHAT_IT_RUNS = frozenset(
+    {RefusalCode.TOPOLOGY_MISMATCH, RefusalCode.UNSUPPORTED_VERSION, RefusalCode.CLAIM_REFUSED}
+)
 
 
 class _Failure(Exception):
@@ -83,6 +85,8 @@ class CoordinatorClient:
         ca_file: certificates that may have signed the coordinator's, PEM; None for those of the system.
         trouble: what the worker waits for, for longer than is usual; called in the event loop.
         brokers: whether Kafka answers the worker; called there, too.
+        kafka_cluster: the id of the Kafka cluster that it reaches; called there, too.
+        credentials_changed: whether the files with its credentials are other ones by now; called there, too.
 
     Attributes:
         refusal: why the last heartbeat was refused; None when it was answered.
@@ -107,6 +111,8 @@ class CoordinatorClient:
         ca_file: Path | None = None,
         trouble: Callable[[], Trouble | None] = lambda: None,
         brokers: Callable[[], Brokers] = lambda: Brokers.ANSWERING,
+        kafka_cluster: Callable[[], str] = lambda: "",
+        credentials_changed: Callable[[], bool] = lambda: False,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.netloc:
@@ -121,6 +127,8 @@ class CoordinatorClient:
         self._topology = topology
         self._waits_for = trouble
         self._brokers = brokers
+        self._kafka_cluster = kafka_cluster
+        self._credentials_changed = credentials_changed
 
         self.refusal: Refusal | None = None
         self.shut_out = False
@@ -236,17 +244,24 @@ class CoordinatorClient:
         except _Failure as failure:
             log.info("The coordinator was not told of this worker's end: %s", failure)
 
-    async def once(self) -> None:
-        """Post one heartbeat and wait for no news. For use instead of `run`; what comes of it is logged and no more."""
+    async def once(self) -> bool:
+        """Post one heartbeat and wait for no news. For use instead of `run`; `refusal` tells whether it was refused.
+
+        Returns:
+            Whether the coordinator answered or refused it.
+        """
         try:
             async with aiohttp.ClientSession() as session:
                 heartbeat = self._heartbeat(wait_ms=0)
                 outcome = await self._post(session, heartbeat, timeout_s=_SESSION_MS / 2000)
         except _Failure as failure:
             self._failed(failure)
-            return
+            return False
         if isinstance(outcome, Refusal):
             self._refused(outcome, heartbeat)
+        else:
+            self.refusal, self.shut_out = None, False
+        return True
 
     async def _turns(
         self, session: aiohttp.ClientSession, urgent: asyncio.Event, waiting: set[asyncio.Task[float]]
@@ -318,6 +333,8 @@ class CoordinatorClient:
                 leaving=self._leaving,
                 trouble=self._waits_for(),
                 brokers=self._brokers(),
+                kafka_cluster=self._kafka_cluster(),
+                credentials_changed=self._credentials_changed(),
                 clock_ms=int(clock.unix_time() * 1000),
                 wait_ms=wait_ms,
             )
@@ -411,11 +428,14 @@ class CoordinatorClient:
     def _refused(self, refusal: Refusal, heartbeat: Heartbeat) -> None:
         self.refusal = refusal
         # Who did not tell its topology may be refused for just that; it tells with the next heartbeat.
-        told = heartbeat.topology is not None or refusal.code is RefusalCode.UNSUPPORTED_VERSION
+        told = heartbeat.topology is not None or refusal.code is not RefusalCode.TOPOLOGY_MISMATCH
         self.shut_out = told and refusal.code in _FOR_WHAT_IT_RUNS
         self.heard.set()
         self._send_topology = True  # what is not known is perhaps what is missing
-        self._trouble(f"refused: {refusal.code}", f"The coordinator at {self._shown_url} refuses: {refusal.message}")
+        if refusal.code is not RefusalCode.CLAIM_PENDING:  # every first start begins with that
+            self._trouble(
+                f"refused: {refusal.code}", f"The coordinator at {self._shown_url} refuses: {refusal.message}"
+            )
 
     def _failed(self, failure: _Failure) -> None:
         self.failures += 1

@@ -184,6 +184,10 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it has been waiting for, for longer than is usual."""
     brokers: Brokers = Brokers.ANSWERING
     """Whether Kafka answers it. A worker that lost its brokers cannot know whether any task is its own still."""
+    kafka_cluster: str = ""
+    """The id of the Kafka cluster that it reaches, as brokers tell it; "" while it does not know."""
+    credentials_changed: bool = False
+    """The files with its credentials are not those that it started with: its connections use the old ones."""
     clock_ms: int = 0
     """Its wall clock, epoch ms: shown to people, who see skew; used for nothing else."""
     wait_ms: int = 0
@@ -238,6 +242,10 @@ class RefusalCode(enum.StrEnum):
     FORBIDDEN = "forbidden"
     """A valid token, for another worker."""
     BAD_REQUEST = "bad_request"
+    CLAIM_PENDING = "claim_pending"
+    """It is not decided yet whether the application's id is its own on the worker's Kafka cluster: ask again."""
+    CLAIM_REFUSED = "claim_refused"
+    """The application's id belongs to another application on that Kafka cluster, or the application to another cluster."""
     NOT_LEADING = "not_leading"
     """This coordinator does not lead, or learned that another one leads: ask again."""
 
@@ -272,6 +280,8 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether Kafka answers it."""
     trouble: Trouble | None = None
     """What it waits for, for longer than is usual. A worker that is not alive and has one is about to start."""
+    credentials_changed: bool = False
+    """It runs with credentials that are not those in its files any more."""
 
 
 class View(msgspec.Struct, frozen=True, omit_defaults=True):

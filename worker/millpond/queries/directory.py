@@ -137,13 +137,17 @@ async def fetching(
         url: of the coordinator.
         application: whose assignment is wanted.
         token_file: with the bearer token; read for each request, since tokens are renewed.
-        ca_file: certificates to trust, in PEM; the system's unless given.
+        ca_file: certificates to trust, in PEM; the system's unless given. Read again when the file changes: authorities are
+            replaced while workers run.
+
+    Raises:
+        OSError: the certificates cannot be read.
     """
     import aiohttp
 
-    context = ssl.create_default_context(cafile=str(ca_file)) if ca_file is not None else None
+    trusted = _Trusted(ca_file)
     path = f"{url.rstrip('/')}/v1/applications/{quote(application, safe='')}/assignment"
-    connector = aiohttp.TCPConnector(ssl=context if context is not None else True, limit=2)
+    connector = aiohttp.TCPConnector(limit=2)
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
 
@@ -152,10 +156,34 @@ async def fetching(
             if token_file is not None:
                 token = await asyncio.to_thread(token_file.read_text, encoding="utf-8")
                 headers["Authorization"] = f"Bearer {token.strip()}"
-            async with session.get(path, headers=headers, allow_redirects=False) as answer:
+            tls = await asyncio.to_thread(trusted.context)
+            async with session.get(path, headers=headers, allow_redirects=False, ssl=tls) as answer:
                 return await _view(answer)
 
         yield fetch
+
+
+class _Trusted:
+    """The certificates to trust, as their file has them."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._text = ""
+        self._context: ssl.SSLContext | None = None
+        self.context()
+
+    def context(self) -> ssl.SSLContext | bool:
+        """What trusts them; True for whatever the system trusts. What cannot be read now was good a moment ago."""
+        if self._file is None:
+            return True
+        try:
+            text = self._file.read_text(encoding="utf-8")
+            if self._context is None or text != self._text:
+                self._context, self._text = ssl.create_default_context(cadata=text), text
+        except (OSError, UnicodeDecodeError, ssl.SSLError):
+            if self._context is None:
+                raise
+        return self._context
 
 
 async def _view(answer: aiohttp.ClientResponse) -> View:

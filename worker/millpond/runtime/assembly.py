@@ -75,6 +75,7 @@ def assemble(
     on_error: Callable[[KafkaError], None],
     fencing: Callable[[str], Producer],
     waiting: Waiting,
+    admit: Callable[[str], None],
 ) -> Assembly:
     """Connect, plan, open the state, create internal topics.
 
@@ -86,6 +87,8 @@ def assemble(
         on_error: told about errors of the clients.
         fencing: makes a producer that has the transactional id of an owner to itself.
         waiting: told while brokers are waited for.
+        admit: called with the id of the Kafka cluster before anything is made or changed there; raises what is to end
+            the start.
 
     Raises:
         MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
@@ -93,6 +96,7 @@ def assemble(
     patience = timedelta(milliseconds=config.task_timeout_ms)
     cluster = Cluster(config.admin_settings(), patience=patience, stopping=stopping, waiting=waiting)
     existing = cluster.topics()
+    admit(cluster.id)
 
     def planned(topics: Mapping[str, int]) -> Plan:
         return make_plan(

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from millpond.errors import BrokerError, TopicError
@@ -49,7 +49,11 @@ _UNKNOWN = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, 
 
 
 class Cluster:
-    """The admin side of one Kafka cluster."""
+    """The admin side of one Kafka cluster.
+
+    Attributes:
+        id: of the cluster, as its brokers told it last; "" while none has. May be read from any thread.
+    """
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class Cluster:
             stopping: asked while waiting; True gives up at once.
             waiting: told while a cluster is waited for.
         """
+        self.id = ""
         self._settings = settings
         self._admin = self._connected()
         self._answered = False
@@ -114,9 +119,8 @@ class Cluster:
             else:
                 self._answered = True
                 self._waiting.ends("brokers")
-                counts = {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
-                self._counts = counts
-                return dict(counts)
+                self._counts = self._read(listing)
+                return dict(self._counts)
 
     def look(self) -> dict[str, int] | None:
         """Every topic with its partition count, None when no broker answers at once. Safe from any thread."""
@@ -124,6 +128,11 @@ class Cluster:
             listing = self._admin.list_topics(timeout=_TRY_S)
         except KafkaException:
             return None
+        return self._read(listing)
+
+    def _read(self, listing: ClusterMetadata) -> dict[str, int]:
+        """Take in the cluster's id; every topic with its partition count."""
+        self.id = listing.cluster_id or self.id
         return {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
 
     def _noted(self, error: KafkaError) -> None:

@@ -5,15 +5,22 @@ That is how a Secret looks that is mounted into a container. Nothing of a file's
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from millpond.errors import ConfigError
+from millpond.protocol import clock
 
-__all__ = ("read_credentials",)
+__all__ = ("CredentialFiles", "files_of", "read_credentials")
 
 #: Files that properties such as `ssl.ca.location` point at, rather than values.
 _MATERIAL = (".cer", ".crt", ".jks", ".key", ".keytab", ".p12", ".pem")
+_LOCATIONS = frozenset({"ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"})
+#: A kubelet replaces mounted files about once a minute.
+_LOOK_S = 10.0
 
 
 def read_credentials(directory: Path) -> Iterator[tuple[str, str, bool]]:
@@ -42,3 +49,57 @@ def read_credentials(directory: Path) -> Iterator[tuple[str, str, bool]]:
             raise ConfigError(f"the credentials in '{file}' cannot be read: they are not UTF-8.") from None
         value = text.removesuffix("\n")
         yield file.name, value.removesuffix("\r") if value != text else value, file.name.endswith(_MATERIAL)
+
+
+class CredentialFiles:
+    """Notices when files with credentials change: the clients read them once, when they are made.
+
+    What it remembers of their content is a digest under a key that never leaves the process.
+
+    Args:
+        directory: of properties, see `read_credentials`; None where there is none.
+        files: further ones.
+        monotonic: seconds that never go back.
+    """
+
+    def __init__(
+        self, directory: Path | None, files: Iterable[Path] = (), monotonic: Callable[[], float] = clock.monotonic
+    ) -> None:
+        self._directory = directory
+        self._files = frozenset(files)
+        self._monotonic = monotonic
+        self._key = secrets.token_bytes(32)
+        self._begun_with = self._digest()
+        self._looked_at = monotonic()
+        self._changed = False
+
+    def changed(self) -> bool:
+        """Whether they are not those any more that there were at the start; looked at every ten seconds at most."""
+        now = self._monotonic()
+        if now - self._looked_at >= _LOOK_S:
+            self._looked_at = now
+            digest = self._digest()
+            # Files that cannot be read are being replaced: the next look tells.
+            self._changed = self._changed if digest is None else digest != self._begun_with
+        return self._changed
+
+    def _digest(self) -> bytes | None:
+        digest = hmac.new(self._key, digestmod=hashlib.sha256)
+        try:
+            inside = () if self._directory is None else self._directory.iterdir()
+            visible = {each for each in inside if not each.name.startswith(".") and each.is_file()}
+            for file in sorted(visible | self._files):
+                digest.update(hashlib.sha256(str(file).encode()).digest() + hashlib.sha256(file.read_bytes()).digest())
+        except OSError:
+            return None
+        return digest.digest()
+
+
+def files_of(settings: Iterable[Mapping[str, object]]) -> frozenset[Path]:
+    """The files that client properties such as `ssl.ca.location` name."""
+    return frozenset(
+        Path(str(value))
+        for each in settings
+        for name, value in each.items()
+        if name in _LOCATIONS and Path(str(value)).is_file()
+    )

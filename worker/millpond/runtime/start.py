@@ -1,30 +1,20 @@
-"""The start of a worker: which tasks are its own, and how Kafka and the coordinator learn that it is back."""
+"""The start of a worker: which tasks are its own, and how Kafka learns that it is back."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from confluent_kafka import Producer
 
 from millpond.errors import OwnershipError
-from millpond.protocol import Brokers, Heartbeat
 from millpond.topology import TaskId
 
 from .config import Config
 from .ownership import tasks_by_claim
-from .plan import Plan, summary
 from .registrar import Registrar
 from .task_manager import TaskManager
-from .waiting import Waiting
 
-if TYPE_CHECKING:
-    from millpond.protocol.client import CoordinatorClient
-
-__all__ = ("announce", "claim_everything", "make_client", "tell_trouble")
-
-_TELL_S = 1.0
+__all__ = ("announce", "claim_everything")
 
 
 def claim_everything(registrar: Registrar, config: Config, tasks: Sequence[TaskId], *, take_over: bool) -> None:
@@ -69,60 +59,3 @@ def announce(manager: TaskManager, config: Config, producer: Producer, tasks: Se
             f"another process runs as worker '{config.worker_id}' of '{config.application_id}' (it fenced this one "
             f"while it started). Give each worker its own 'worker.id'."
         ) from error
-
-
-def make_client(
-    config: Config,
-    plan: Plan | None,
-    url: str,
-    address: str | None,
-    incarnation: str,
-    waiting: Waiting,
-    brokers: Callable[[], Brokers] = lambda: Brokers.ANSWERING,
-) -> CoordinatorClient:
-    """What keeps the worker in touch with the coordinator.
-
-    Args:
-        config: the worker's.
-        plan: of the application; None while it is not known yet, for `tell_trouble`.
-        url: where the coordinator is.
-        address: where the worker's own HTTP interface is, None when it has none.
-        incarnation: of this start of the process.
-        waiting: knows what the worker waits for.
-        brokers: whether Kafka answers the worker.
-
-    Raises:
-        ConfigError: the certificates cannot be read.
-    """
-    from millpond.protocol.client import CoordinatorClient  # aiohttp: only where there is a coordinator
-
-    topology = summary(plan) if plan is not None else None
-    rack = config.consumer.get("client.rack")
-    heartbeat = Heartbeat(
-        application=config.application_id,
-        worker=config.worker_id,
-        incarnation=incarnation,
-        sequence=0,
-        topology_hash=topology.hash if topology is not None else "",
-        revision=config.revision,
-        address=config.application_server or address,
-        tags=dict(config.tags),
-        rack=None if rack is None else str(rack),
-    )
-    return CoordinatorClient(
-        url,
-        heartbeat,
-        topology,
-        token_file=config.coordinator_token_file,
-        ca_file=config.coordinator_ca_file,
-        trouble=waiting.trouble,
-        brokers=brokers,
-    )
-
-
-async def tell_trouble(client: CoordinatorClient, waiting: Waiting) -> None:
-    """While the worker does not know its tasks, tell the coordinator what it waits for. Ends when it is cancelled."""
-    while True:
-        await asyncio.sleep(_TELL_S)
-        if waiting.trouble() is not None:
-            await client.once()

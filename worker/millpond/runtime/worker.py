@@ -10,10 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,6 +39,7 @@ from .following import Follower
 from .garbage import GarbageCollector
 from .holdings import Holding
 from .intake import Intake
+from .introduction import Introduction
 from .lifelines import COMMON_TOPIC, Line, answers
 from .listeners import WorkerListener, check_listener
 from .metrics import WorkerMetrics
@@ -51,7 +50,7 @@ from .query_server import query_interface
 from .registrar import TakenOver
 from .rejected_changelog import RecordLimits
 from .restore import ChangelogReader, Restoration
-from .start import announce, claim_everything, make_client, tell_trouble
+from .start import announce, claim_everything
 from .states import WorkerState, may_follow
 from .task_manager import TaskManager
 from .waiting import Waiting
@@ -73,6 +72,8 @@ _NEWS_WAIT_S = 0.01
 _GOODBYE_S = 2.0
 #: Before a worker goes on with what is its own by Kafka, it waits so long for the coordinator to let it in or to refuse it.
 _DOOR_S = 2.0
+#: Where nobody answered a moment ago.
+_LONELY_DOOR_S = 0.5
 #: A task that takes longer to begin is worth a word, and another one so much later.
 _EXPLAIN_S = 10.0
 #: Changelog records at a time beside running tasks.
@@ -117,13 +118,15 @@ class Worker:
         self._follower: Follower | None = None
         self._client: CoordinatorClient | None = None
         self._heartbeats: Future[None] | None = None
-        self._incarnation = uuid.uuid4().hex
         self.waiting = Waiting()
         self.contact = BrokerContact(
             asking(dict(config.admin_settings())),
             config.brokers_unreachable_timeout_ms / 1000,
             self.waiting,
             config.bootstrap_servers,
+        )
+        self._introduction = Introduction(
+            config, self.metrics.http, lambda: self._query_site.url, self.waiting, self.contact, self._stop
         )
         self._offset_sink: OffsetSink | None = None
         self._pace = Pace(config)
@@ -157,8 +160,9 @@ class Worker:
                 finally:
                     self._close()
         except MillpondError as error:
-            if self._stop.is_set() and isinstance(error, BrokerError) and self.state is WorkerState.STARTING:
-                # Told to stop while it waited for the brokers: it had nothing to commit yet.
+            waited = isinstance(error, (BrokerError, OwnershipError)) and self.state is WorkerState.STARTING
+            if self._stop.is_set() and waited:
+                # Told to stop while it waited for brokers or for the coordinator: it had nothing to commit yet.
                 log.info("stopped before the start was through: %s", error)
                 self._become(WorkerState.PENDING_SHUTDOWN)
             else:
@@ -201,39 +205,24 @@ class Worker:
     def _open(self) -> None:
         self._become(WorkerState.STARTING)
         reader = ChangelogReader(self._restore_progress, self._listener)
-        with self._telling_trouble():
+        with self._introduction.telling_trouble():
             self._assembly = assemble(
-                self.topology, self.config, reader, self._gives_up, self._reports.error, self._fencing, self.waiting
-            )
+                self.topology, self.config, reader, self._gives_up, self._reports.error, self._fencing, self.waiting,
+                self._introduction.await_admission,
+            )  # fmt: skip
+        self._introduction.kafka_cluster = lambda: self._assembly.cluster.id
         self._manager = self._assembly.manager
         self._queries.open(self, store_catalog(self.topology, self._assembly.plan, self._assembly.environment))
         self._intake = Intake(self._manager, self._reports.doubt)
         self.metrics.watch(self._manager, self._assembly.state_file, self._assembly.watch)
         self.contact.start()
 
-    @contextmanager
-    def _telling_trouble(self) -> Iterator[None]:
-        """Meanwhile, the coordinator is told what holds up the start."""
-        url = self.config.coordinator_url
-        if url is None:
-            yield
-            return
-        telling = self.metrics.http.spawn(tell_trouble(self._made_client(url, None), self.waiting))
-        try:
-            yield
-        finally:
-            telling.cancel()
-
-    def _made_client(self, url: str, plan: Plan | None) -> CoordinatorClient:
-        address, brokers = self._query_site.url, lambda: self.contact.brokers
-        return make_client(self.config, plan, url, address, self._incarnation, self.waiting, brokers)
-
     def _start(self) -> None:
         """Find out which tasks are this worker's, and take them up."""
         config, manager = self.config, self._manager
         tasks = list(self._assembly.plan.tasks)
         if config.coordinator_url is not None:
-            self._client = self._made_client(config.coordinator_url, self._assembly.plan)
+            self._client = self._introduction.client(config.coordinator_url, self._assembly.plan)
             self._follower = Follower(manager, self._client, config, tasks, self.contact, self._assembly.watch.hurry)
         mine = self._claimed(tasks)
         self._watch_clients(self._assembly)
@@ -275,7 +264,7 @@ class Worker:
         if self._heartbeats is None:
             assert self._client is not None
             self._heartbeats = self.metrics.http.spawn(self._client.run())
-            self._client.heard.wait(_DOOR_S)
+            self._client.heard.wait(_LONELY_DOOR_S if self._introduction.alone else _DOOR_S)
         return () if follower.shut_out else mine
 
     def _make_globals(self) -> None:

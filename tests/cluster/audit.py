@@ -1,0 +1,93 @@
+"""What operators asked a real API server for, by its audit log, and what their roles let them ask for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.cluster.api import Object
+
+__all__ = ("LOG", "Right", "granted", "refused", "used", "write_policy")
+
+LOG = "audit.log"
+_ACCOUNT = "millpond-operator"
+_CREATED = 201
+
+
+class Right(NamedTuple):
+    """Something that an account may do, or did."""
+
+    verb: str
+    group: str
+    resource: str
+    """With its subresource: `streamapps/status`."""
+    name: str = ""
+    """Of the one object that it is about; "" for any."""
+
+    def covers(self, other: Right) -> bool:
+        """Whether what was done is this."""
+        return self[:3] == other[:3] and self.name in {"", other.name}
+
+
+def write_policy(directory: Path) -> Path:
+    """Write the policy by which the API server logs requests of service accounts, and nobody else's; where it is."""
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}],
+    }
+    path = directory / "audit-policy.json"
+    path.write_text(json.dumps(policy))
+    return path
+
+
+def granted(roles: Iterable[Object]) -> set[Right]:
+    """Everything that roles allow, one by one."""
+    return {
+        Right(verb, group, resource, name)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def used(log: Path, namespace: str) -> set[Right]:
+    """What the operator of a namespace was allowed to do, and did."""
+    found = set()
+    for event in _events(log, namespace):
+        if event["annotations"].get("authorization.k8s.io/decision") == "allow":
+            right = _right(event)
+            found.add(right)
+            # Who applies what is not there yet needs the right to create it as well.
+            if right.verb == "patch" and event["responseStatus"]["code"] == _CREATED:
+                found.add(right._replace(verb="create"))
+    return found
+
+
+def refused(log: Path, namespace: str) -> set[Right]:
+    """What the operator of a namespace asked for and may not do."""
+    return {
+        _right(event)
+        for event in _events(log, namespace)
+        if event["annotations"].get("authorization.k8s.io/decision") == "forbid"
+    }
+
+
+def _events(log: Path, namespace: str) -> Iterator[Object]:
+    user = f"system:serviceaccount:{namespace}:{_ACCOUNT}"
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        if event["user"]["username"] == user and "resource" in event.get("objectRef", {}):
+            yield {"annotations": {}, **event}
+
+
+def _right(event: Object) -> Right:
+    about = event["objectRef"]
+    resource = "/".join(each for each in (about["resource"], about.get("subresource")) if each)
+    return Right(event["verb"], about.get("apiGroup", ""), resource, about.get("name", ""))

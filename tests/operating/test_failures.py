@@ -1,0 +1,214 @@
+"""No pass of the operator ends in a line of its log only: the StreamApp says what is wrong."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from millpond.protocol import clock
+from millpond_operator.controllers import reconciler
+from tests.cluster.api import ApiFailure, Object
+from tests.cluster.faultproxy import on
+from tests.cluster.waiting import wait_for
+from tests.operating.scene import BASE, condition_in, merged
+from tests.operating.stage import Stage
+from tests.resources.examples import specs
+from tests.simulation.world import simulated_world
+from tests.support import generated
+
+_CRD = Path(__file__).parents[2] / "crds" / "streamapps.yaml"
+
+
+@pytest.fixture
+def stage(request, tmp_path):
+    with (
+        simulated_world(request.config.getoption("--seed", default=None)) as world,
+        Stage(world, world.namespace("failures"), tmp_path, {"RESYNC_INTERVAL": "60s"}) as made,
+    ):
+        made.start()
+        yield made
+
+
+def _apply(stage: Stage, name: str, spec: Object) -> None:
+    stage.api.apply(
+        {
+            "apiVersion": "millpond.dev/v1alpha1",
+            "kind": "StreamApp",
+            "metadata": {"name": name, "namespace": stage.namespace},
+            "spec": spec,
+        }
+    )
+
+
+def _degraded(stage: Stage, name: str, reason: str) -> str:
+    """Wait until it is Degraded for this reason, and return what it says."""
+
+    def status() -> Object:
+        return (stage.api.find("StreamApp", stage.namespace, name) or {}).get("status", {})
+
+    def holds() -> bool:
+        found = condition_in(status(), "Degraded")
+        return (found.get("status"), found.get("reason")) == ("True", reason)
+
+    wait_for(holds, f"{name} is degraded: {reason}", otherwise=lambda: f"{status()}\n{stage.operator.tail()}")
+    for type, value in (("Ready", "False"), ("Stalled", "True")):
+        assert condition_in(status(), type)["status"] == value
+    return str(condition_in(status(), "Degraded")["message"])
+
+
+def _status_writes(stage: Stage, name: str) -> list[float]:
+    return [call.at for call in stage.proxy.writes() if (call.name, call.subresource) == (name, "status")]
+
+
+def test_a_specification_that_cannot_be_read_is_a_condition(stage):
+    """A definition without rules is installed, of another version; the right specification is all it takes."""
+    definition = yaml.safe_load(_CRD.read_text())
+    (version,) = definition["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec.pop("x-kubernetes-validations")
+    spec["properties"]["commitInterval"].pop("x-kubernetes-validations")
+    stage.api.apply(definition)
+    app = stage.app("unread")
+    app.apply(commitInterval="999999999999999h")
+    message = _degraded(stage, "unread", "SpecificationInvalid")
+    assert "'999999999999999h' is longer than any duration can be" in message
+    assert "install the CRDs" in message
+    app.apply(commitInterval="1s")
+    app.runs()
+
+
+def test_an_environment_that_no_process_can_have_is_a_condition(stage):
+    """Characters that JSON writes with six are more than the definition's rule counts."""
+    app = stage.app("large")
+    app.apply(config={f"app.{letter}": "\x01" * 8000 for letter in "abc"})
+    message = _degraded(stage, "large", "SpecificationInvalid")
+    assert "MILLPOND_CONFIG_INLINE has 144" in message
+    assert "Put long values of spec.config and spec.env into a ConfigMap" in message
+    app.apply(config={"app.a": "1"})
+    app.runs()
+
+
+def test_an_error_that_nobody_foresaw_is_a_condition(stage, monkeypatch):
+    """It is written once, while the operator tries again and again, and goes when a pass succeeds."""
+    broken = True
+    real = reconciler.pod_template
+
+    def pod_template(app: Any, *rest: Any) -> Object:
+        if broken and app.name == "broken":
+            raise ZeroDivisionError("division by zero")
+        return real(app, *rest)
+
+    monkeypatch.setattr(reconciler, "pod_template", pod_template)
+    app, other = stage.app("broken"), stage.app("other")
+    app.apply()
+    other.apply()
+    assert "ZeroDivisionError: division by zero. The operator cannot go on" in _degraded(
+        stage, "broken", "ReconcileFailed"
+    )
+    other.runs()
+    began = clock.monotonic()
+    wait_for(lambda: stage.operator.tail(1000).count("ZeroDivisionError: division") > 5, "it is tried again")
+    assert not [at for at in _status_writes(stage, "broken") if at > began]
+    broken = False
+    app.runs()
+    assert app.condition("Degraded")["status"] == "False"
+
+
+def test_an_api_server_that_fails_for_long_is_a_condition(stage):
+    """For a moment it is nothing to tell."""
+    app = stage.app("unlucky")
+    stage.proxy.answer(500, times=2, match=on("services", "patch"))
+    app.apply()
+    app.runs()
+    stage.proxy.answer(500, times=None, match=on("services", "patch"))
+    before = stage.api.get("StreamApp", stage.namespace, "unlucky")["status"]
+    stage.api.delete("Service", stage.namespace, "unlucky")
+    assert condition_in(before, "Degraded")["status"] == "False"
+    assert "The operator cannot go on" in _degraded(stage, "unlucky", "ReconcileFailed")
+    told = {each["reason"] for each in stage.api.list("Event", stage.namespace) if each["type"] == "Warning"}
+    assert told == {"ReconcileFailed"}
+    stage.proxy.mend()
+    app.runs()
+    assert app.condition("Degraded")["status"] == "False"
+
+
+_paths = ("/app", "/usr", "//", "/etc/../", "/data", "/data/a", "/app/data", "/lib64/x")
+_mounts = st.sampled_from(
+    [{"name": f"m{number}", "path": path, "configMap": "c"} for number, path in enumerate(_paths)]
+)
+#: What people might write where something else is meant, beside what is right.
+_odd = st.fixed_dictionaries(
+    {},
+    optional={
+        "image": st.sampled_from(["delays:1", ":::", "delays@sha256:1f", "a//b", "Delays", "x" * 900]),
+        "commitInterval": st.sampled_from(["0s", "1ms", "10s", "999999999999999h", "999999h", "00000001s"]),
+        "sessionTimeout": st.sampled_from(["300ms", "1s", "10m", "999999999999999h"]),
+        "maxWarmupReplicas": st.sampled_from([0, 1, 100, -1]),
+        "config": st.dictionaries(
+            st.sampled_from(["transaction.timeout.ms", "app.a", "app.b", "app.c"]),
+            st.sampled_from(["1", "1h", "\x01" * 8000, "é" * 4000, "$(A)", "999999999"]),
+        ),
+        "state": st.fixed_dictionaries({"size": st.sampled_from([1, "64Mi", "1E", "9999999E", "1e-3", "20Gi"])}),
+        "rollout": st.fixed_dictionaries(
+            {},
+            optional={
+                "minReady": st.sampled_from(["0s", "999999999999999h", "24h"]),
+                "progressDeadline": st.sampled_from(["10s", "168h", "999999999999999h"]),
+            },
+        ),
+        "pod": st.fixed_dictionaries(
+            {},
+            optional={
+                "mounts": st.lists(_mounts, max_size=2, unique_by=lambda each: each["name"]),
+                "terminationGracePeriodSeconds": st.sampled_from([15, 3600]),
+            },
+        ),
+    },
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_whatever_the_definition_accepts_ends_in_conditions(stage):
+    """Generated specifications, right ones and odd ones: the status is about each of them, and says how it is."""
+    accepted: list[str] = []
+
+    @settings(max_examples=generated.examples(100), suppress_health_check=list(HealthCheck), deadline=None)
+    @given(specs, _odd)
+    def apply(spec: Object, odd: Object) -> None:
+        name = f"app-{len(accepted)}"
+        try:
+            _apply(stage, name, merged(merged(copy.deepcopy(BASE), spec), odd) | {"replicas": 1})
+        except ApiFailure as failure:
+            assert failure.status == 422, failure
+        else:
+            accepted.append(name)
+
+    apply()
+    print(len(accepted), "accepted")
+    assert accepted
+
+    def unsaid() -> list[tuple[str, Object]]:
+        found = []
+        for name in accepted:
+            app = stage.api.get("StreamApp", stage.namespace, name)
+            status = app.get("status", {})
+            true = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
+            observed = status.get("observedGeneration") == app["metadata"]["generation"]
+            if not (observed and true & {"Ready", "Degraded", "Progressing"}):
+                found.append((name, status))
+        return found
+
+    wait_for(
+        lambda: not unsaid(),
+        "each has a status that says how it is",
+        otherwise=lambda: f"{unsaid()[:3]}\n{stage.operator.tail()}",
+    )
+    log = stage.operator.tail(1_000_000)
+    assert "failed unexpectedly" not in log, log[log.index("failed unexpectedly") :][:4000]
