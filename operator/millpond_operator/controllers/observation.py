@@ -35,7 +35,7 @@ class Pod:
     creating: bool = False
     """Its containers were not made yet: why, only events tell."""
     image: str = ""
-    """That its worker's container runs; "" while none does."""
+    """That its worker's container was started from; "" while none was: one that cannot be pulled runs nowhere."""
     node: str = ""
     """Where it is."""
     stands: bool = False
@@ -182,10 +182,15 @@ def _pod(raw: Mapping[str, Any]) -> Pod:
         and all(
             (each.get("state", {}).get("waiting") or {}).get("reason") == "ContainerCreating" for each in containers
         ),
-        image=next((images.get(each.get("name", ""), "") for each in running), ""),
+        image=next((images.get(each.get("name", ""), "") for each in containers if _was_started(each)), ""),
         node=raw.get("spec", {}).get("nodeName", ""),
         stands=bool(running) and all(each.get("ready") for each in running),
     )
+
+
+def _was_started(container: Mapping[str, Any]) -> bool:
+    state, last = container.get("state") or {}, container.get("lastState") or {}
+    return bool(state.get("running") or state.get("terminated") or last.get("terminated"))
 
 
 def workers_of(view: View | None, refused: Mapping[str, Refused]) -> dict[str, Worker]:
