@@ -26,6 +26,7 @@ class Stage:
     def __init__(self, api, api_server, background, namespace):
         self.api = api
         self.namespace = namespace
+        self._scope = f"{namespace}/delays"
         self._background = background
         self._ca = api_server.authority.ca_file.read_text()
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -38,7 +39,7 @@ class Stage:
     def __enter__(self):
         options = EngineOptions(assignment=Options(1, 2, 10_000), session_timeout=timedelta(seconds=2))
         self._background.call(self.coordinator.start(ssl_context=self._tls))
-        self._background.call(self.coordinator.add("delays", options, namespace=self.namespace))
+        self._background.call(self.coordinator.add("delays", options, namespace=self._scope))
         self.api.apply(
             {
                 "apiVersion": "discovery.k8s.io/v1",
@@ -68,13 +69,13 @@ class Stage:
         if not status.get("authenticated"):
             return None
         (pod,) = status["user"]["extra"]["authentication.kubernetes.io/pod-name"]
-        return Identity(worker=pod, application="delays", namespace=self.namespace)
+        return Identity(worker=pod, application="delays", namespace=self._scope)
 
     def view(self):
         """What the coordinator says of the application."""
 
         async def view():
-            return self.coordinator.application("delays", self.namespace).view()
+            return self.coordinator.application("delays", self._scope).view()
 
         return self._background.call(view())
 
@@ -82,7 +83,7 @@ class Stage:
         """Let in this topology only."""
 
         async def pin():
-            self.coordinator.application("delays", self.namespace).pin(hash)
+            self.coordinator.application("delays", self._scope).pin(hash)
 
         self._background.call(pin())
 
