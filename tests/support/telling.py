@@ -121,6 +121,7 @@ _TRUTH: Mapping[tuple[str, str], Callable[[Moment], bool]] = {
     ("StandbysCaughtUp", "True"): lambda now: now.copies in {now.total, -1},
     ("Degraded", "True"): lambda now: not now.complete,
     ("Degraded", "False"): lambda now: now.complete,
+    ("Stalled", "True"): lambda now: not now.steady,
     ("Suspended", "True"): lambda now: now.wanted == 0,
     ("Suspended", "False"): lambda now: now.wanted > 0,
     ("phase", "Running"): lambda now: now.complete,
