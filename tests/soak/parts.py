@@ -60,7 +60,7 @@ def _kills(seed: int, left_s: float | None) -> list[str]:
 
 def _operators(seed: int, left_s: float | None) -> list[str]:
     if left_s is None:
-        return _pytest(seed, "--soak", "tests/operating", "-m", "apiserver")
+        return _pytest(seed, "--soak", "tests/operating", "-m", "apiserver or slow")
     crashes = "tests/operating/test_crash_at_every_write.py"
     return _pytest(seed, "--soak", crashes, "-m", "apiserver", "-k", _SCENARIOS[seed % len(_SCENARIOS)])
 
