@@ -50,6 +50,7 @@ class Connections:
         self._open: dict[asyncio.BaseProtocol, _Connection] = {}
         self._of_worker: dict[object, list[_Connection]] = {}
         self._sweeping: asyncio.TimerHandle | None = None
+        self._stopped = False
 
     def __len__(self) -> int:
         return sum(not each.transport.is_closing() for each in self._open.values())
@@ -62,6 +63,8 @@ class Connections:
 
     def admit(self, transport: asyncio.Transport, make: Callable[[], asyncio.Protocol]) -> asyncio.Protocol | None:
         """A connection was accepted: its protocol, or None when it may not stay."""
+        if self._stopped:
+            return None  # it was accepted while the server closed, which does not know of it
         if self._unlimited:
             return make()
         peer = str((transport.get_extra_info("peername") or ("",))[0])
@@ -105,7 +108,8 @@ class Connections:
         return connection is None or connection.worker is not None
 
     def stop(self) -> None:
-        """Look after nothing any more."""
+        """Let nobody in, and look after nothing any more."""
+        self._stopped = True
         if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None
