@@ -22,10 +22,10 @@ FAULTS, ALL_FAULTS = 5, 16
 _DIRECTORY = ROOT / "build" / "chaos"
 #: Zombies with work in their hands: stopped when they are about to commit, for so long that others take their tasks over and
 #: commit, also on a busy machine, and not so long that the broker ends their transactions, which would be a fence too.
-_ZOMBIE_S = 10.0
-_TRANSACTION_MS = 16_000
+_ZOMBIE_S = 12.0
+_TRANSACTION_MS = 20_000
 _TWO_AT_ONCE = (2.0, 2.5)
-_TWO_IN_TURN = (2.0, 14.0)
+_TWO_IN_TURN = (2.0, 16.5)
 
 
 def _zombies(moments: Iterable[float]) -> list[Fault]:
