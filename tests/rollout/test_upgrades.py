@@ -87,7 +87,7 @@ def test_a_new_leader_counts_what_was_begun_before_it():
         {"metadata": {"namespace": "shop", "name": f"app-{number}"}, "status": status.as_object()}
         for number, status in enumerate(statuses)
     ]
-    budget.upgrades.prime_once(apps, NOW)
+    budget.upgrades.prime(apps, NOW)
     assert not budget.asks(2)
     budget.is_through(0)
     assert budget.asks(2)

@@ -126,9 +126,10 @@ class Reconciler:
             LeadershipLost: this operator does not lead any more.
         """
         if not self._primed:  # with what an earlier operator wrote down of all of them
-            self._claims.prime(self._cache.all(kinds.STREAM_APP), self._clock())
+            apps, now = list(self._cache.all(kinds.STREAM_APP)), self._clock()
+            self._claims.prime(apps, now)
+            self._upgrades.prime(apps, now)
             self._primed = True
-        self._upgrades.prime_once(self._cache.all(kinds.STREAM_APP), self._clock())
         try:
             again = await self._reconcile(key)
         except LeadershipLost:

@@ -61,7 +61,6 @@ class Upgrades:
     def __init__(self, budget: int, enqueue: Callable[[Key], None]) -> None:
         self._budget = budget
         self._enqueue = enqueue
-        self._primed = False
         self._since: dict[Key, datetime] = {}
         """The StreamApps that restart, and since when."""
         self._waiting: dict[Key, None] = {}
@@ -72,16 +71,13 @@ class Upgrades:
         """How many StreamApps wait."""
         return len(self._waiting)
 
-    def prime_once(self, apps: Iterable[Mapping[str, Any]], now: datetime) -> None:
-        """Take note of what an operator before this one had begun; later calls do nothing.
+    def prime(self, apps: Iterable[Mapping[str, Any]], now: datetime) -> None:
+        """Take note of what an operator before this one had begun, before anything is decided.
 
         Args:
             apps: all StreamApps, as the API server has them.
             now: the time of day.
         """
-        if self._primed:
-            return
-        self._primed = True
         for app in apps:
             rollout = Status.of(app.get("status")).rollout
             if rollout is not None and rollout.upgrade:
