@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +108,16 @@ def test_record_slower_than_the_transaction_timeout_gets_through(
     assert "Raise 'transaction.timeout.ms'" in caplog.text
 
 
-def test_slow_tasks_are_all_flushed_before_the_transaction_begins(tmp_path: Path) -> None:
-    """What a cache of one task forwards may take long: nothing of another task has opened the transaction by then."""
+@contextmanager
+def _slow_tasks(directory: Path, **settings: Any) -> Iterator[tuple[Kafka, Parts]]:
+    """Two tasks with a record each in their caches, whose forwarding is written into the journal, and slow ones by now."""
     store = Kafka()
     builder = mp.StreamsBuilder()
     last = builder.stream("in", key=mp.String, value=mp.String).group_by_key().reduce(lambda _, new: new, store="last")
     last.to_stream().map_values(lambda value: store.journal.append("forward") or value).to(
         "out", key=mp.String, value=mp.String
     )
-    worker = Parts(store, builder.build(), tmp_path, {"in": 2, "out": 1})
+    worker = Parts(store, builder.build(), directory, {"in": 2, "out": 1}, **settings)
     try:
         worker.own(TaskId(0, 0), TaskId(0, 1))
         for partition in range(2):
@@ -123,34 +125,25 @@ def test_slow_tasks_are_all_flushed_before_the_transaction_begins(tmp_path: Path
         worker.process()
         worker.committer.flushes_first = True
         store.journal.clear()
-        worker.commit()
+        yield store, worker
     finally:
         worker.close()
+
+
+def test_slow_tasks_are_all_flushed_before_the_transaction_begins(tmp_path: Path) -> None:
+    """What a cache of one task forwards may take long: nothing of another task has opened the transaction by then."""
+    with _slow_tasks(tmp_path) as (store, worker):
+        worker.commit()
     assert store.journal[:3] == ["forward", "forward", "begin_transaction w0"]
     assert len(store.values("out")) == 2
 
 
 def test_full_caches_of_slow_tasks_are_flushed_by_a_commit(tmp_path: Path) -> None:
     """No transaction is open while another cache forwards: a commit flushes all before it opens one."""
-    store = Kafka()
-    builder = mp.StreamsBuilder()
-    last = builder.stream("in", key=mp.String, value=mp.String).group_by_key().reduce(lambda _, new: new, store="last")
-    last.to_stream().map_values(lambda value: store.journal.append("forward") or value).to(
-        "out", key=mp.String, value=mp.String
-    )
-    worker = Parts(store, builder.build(), tmp_path, {"in": 2, "out": 1}, statestore_cache_max_bytes=1)
-    try:
-        worker.own(TaskId(0, 0), TaskId(0, 1))
-        for partition in range(2):
-            store.append("in", "k", "v", partition=partition)
-        worker.process()
-        worker.committer.flushes_first = True
+    with _slow_tasks(tmp_path, statestore_cache_max_bytes=1) as (store, worker):
         worker.committer.processed(10_000)
-        store.journal.clear()
         worker.committer.advance(time.monotonic())
         worker.finish()
-    finally:
-        worker.close()
     assert store.journal[:3] == ["forward", "forward", "begin_transaction w0"]
     assert "commit w0" in store.journal
 
