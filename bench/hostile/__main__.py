@@ -64,7 +64,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Options:
-    """What the run is to do."""
+    """How large the run is, and how much the hostile tenant sends."""
 
     apps: int = 50
     workers: int = 4
@@ -89,7 +89,7 @@ class Figures(msgspec.Struct, frozen=True):
     calm: Phase
     attacked: Phase
     attack: dict[str, int]
-    """What the hostile tenant did, and what came of it."""
+    """How much the hostile tenant sent, and how much of that was refused, by kind."""
     refused: dict[str, int]
     """What the operator counted, by reason."""
     lost_leases: int

@@ -75,7 +75,7 @@ class Tenants(Fleet):
 
 
 class Tenant(Worker):
-    """One worker, which comes again when its connection ends."""
+    """One worker, which connects again when its connection ends."""
 
     def __init__(self, fleet: Tenants, id: str, source: str) -> None:
         super().__init__(fleet, id)

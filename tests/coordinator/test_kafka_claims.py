@@ -68,7 +68,7 @@ def test_worker_on_another_cluster_is_refused() -> None:
 
 
 def test_application_whose_id_is_taken_gets_no_worker() -> None:
-    """Every one of its workers hears why; none is a member, and one that runs is let go of."""
+    """All of its workers are told why; none becomes a member, and one that was a member is none any more."""
     driver = claiming(KafkaClaim("K"))
     worker = running(driver)
     driver.engine.claim(KafkaClaim("K", "Another application has that id: take another one."))

@@ -237,7 +237,7 @@ def test_scheduling_trouble_waits_before_it_is_told(reason, words):
 
 
 def test_a_volume_that_was_mounted_after_all_is_no_problem():
-    """The event of the failure stays for an hour; what came after it says how it went on."""
+    """The event of the failure stays for an hour; a later event shows that the volume was mounted after all."""
     pod = {"metadata": {"name": "app-0", "uid": "u", "namespace": "shop"}}
 
     def event(reason, message="", uid="u"):

@@ -31,7 +31,7 @@ class _Connection:
     """Below TLS."""
     opened_at: float
     worker: object = None
-    """Whose token it showed; None while it showed none."""
+    """The worker whose valid token came over it; None before there was one."""
 
 
 class Connections:

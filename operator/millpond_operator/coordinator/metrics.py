@@ -13,8 +13,8 @@ from .application import Application
 
 __all__ = ("CoordinatorMetrics",)
 
-#: Whose figures they are. The first is not called `namespace`: that is where the coordinator itself runs. The name is the second
-#: part of a namespace that has two; it tells apart what has one id on two Kafka clusters.
+#: Labels that say which application a figure is about. The first is not called `namespace`: that is where the coordinator
+#: itself runs. The name is that of the StreamApp; it tells applications of one id on two Kafka clusters apart.
 _APPLICATION = ("application_namespace", "application_name", "application_id")
 
 

@@ -361,7 +361,7 @@ class LocalScan:
         if self.head is None:
             self.head, self._instances = head, instances
         elif any(now is not before for now, before in zip(instances, self._instances, strict=True)):
-            why = f"worker '{self._reader.worker}' let go of store '{self._info.name}' while it was read, and has it again."
+            why = f"worker '{self._reader.worker}' lost store '{self._info.name}' and got it back while it was read: ask again."
             raise QueryFailed(FailureReason.NOT_PRESENT, why, self._read.partitions)
 
     def _taken(self, found: Iterator[Row]) -> list[Row]:
