@@ -59,8 +59,14 @@ class Proxy:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
+    def accept_no_more(self) -> None:
+        """In the loop's thread. A server that is closed at once forgets the connections that it has just accepted."""
+        for each in self._server.sockets if self._server is not None else ():
+            self._loop.remove_reader(each.fileno())
+
     def stop(self) -> None:
         """In the loop's thread."""
+        self._resets = True
         if self._server is not None:
             self._server.close()
         self._drop()
@@ -99,7 +105,8 @@ class Proxy:
         pair = (writer, forth)
         self._writers |= dict.fromkeys(pair)
         try:
-            await asyncio.gather(self._pump(reader, forth, self._up), self._pump(back, writer, self._down))
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(self._pump(reader, forth, self._up), self._pump(back, writer, self._down))
         finally:
             for each in pair:
                 self._writers.pop(each, None)
@@ -140,9 +147,11 @@ class Proxies:
     def __exit__(self, *_: object) -> None:
         async def end() -> None:
             for proxy in self._proxies:
-                proxy.stop()
+                proxy.accept_no_more()
             for _ in range(_TURNS):  # connections that were just accepted get to where they can be closed
                 await asyncio.sleep(0)
+            for proxy in self._proxies:
+                proxy.stop()
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -108,3 +111,33 @@ def test_reset_closes_connections_until_it_is_lifted(proxy: Proxy) -> None:
     eventually(lambda: not proxy._resets, "the proxy is mended", 30)
     with _connected(proxy):
         pass
+
+
+def test_proxies_that_end_leave_no_connection_open(echo: _Echo) -> None:
+    """A connection that is made in that moment is closed as well: an open one would fail some later test."""
+    for _ in range(10):
+        over = threading.Event()
+        with warnings.catch_warnings(record=True) as told, contextlib.ExitStack() as stack:
+            warnings.simplefilter("always")
+            with Proxies() as proxies:
+                proxy = proxies.before(lambda: echo.port)
+                first = socket.create_connection(("127.0.0.1", proxy.port), 5)
+                client = threading.Thread(target=_connect_on_and_on, args=(proxy.port, over))
+                stack.callback(client.join)
+                stack.callback(over.set)
+                stack.enter_context(first)
+                client.start()
+                first.sendall(b"x")
+                first.recv(1)
+        gc.collect()
+        assert [str(each.message) for each in told] == []
+
+
+def _connect_on_and_on(port: int, over: threading.Event) -> None:
+    with contextlib.ExitStack() as mine:
+        while not over.is_set():
+            try:
+                mine.enter_context(socket.create_connection(("127.0.0.1", port), 0.5)).send(b"x")
+            except OSError:
+                break
+        over.wait()
