@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import resource
 import sys
@@ -10,6 +9,7 @@ import sys
 import click
 
 from millpond.errors import ConfigError, MillpondError
+from millpond_operator import ending
 from millpond_operator.controllers.program import operate
 from millpond_operator.controllers.settings import Settings, settings_options
 from millpond_operator.kubernetes import LeadershipLost
@@ -37,7 +37,7 @@ def command(settings: Settings) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     # A big assignment is made in a thread; heartbeats can bear to wait for it for longer than the usual 5 ms.
     sys.setswitchinterval(0.05)
-    asyncio.run(operate(settings))
+    ending.run(operate(settings))
 
 
 def main() -> None:

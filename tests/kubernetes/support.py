@@ -11,6 +11,7 @@ import aiohttp
 from aiohttp import web
 
 from millpond.protocol import clock
+from millpond_operator import ending
 from millpond_operator.kubernetes import APP_LABEL, Connection
 from millpond_operator.kubernetes.client import Object
 from millpond_operator.kubernetes.kinds import Kind
@@ -28,7 +29,7 @@ def run(scenario: Coroutine[Any, Any, T], timeout_s: float = _TIMEOUT_S) -> T:
         async with asyncio.timeout(timeout_s):
             return await scenario
 
-    return asyncio.run(bounded())
+    return ending.run(bounded())
 
 
 async def until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import signal
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,12 +16,14 @@ from typing import Any
 
 import pytest
 
-from millpond_operator.kubernetes import Cache, Client
-from millpond_operator.kubernetes.kinds import CONFIG_MAP, SERVICE_ACCOUNT, STREAM_APP
+from millpond_operator.kubernetes import ApiError, Cache, Client
+from millpond_operator.kubernetes.kinds import CONFIG_MAP, SERVICE_ACCOUNT, STREAM_APP, Kind
 from millpond_operator.kubernetes.watching import Watched, WatchError, Watching, WatchOptions
+from tests.cluster.api import Api
 from tests.cluster.apiserver import SharedApiServer
 from tests.cluster.background import Background
 from tests.cluster.faultproxy import FaultProxy, WatchEnd, on
+from tests.cluster.waiting import wait_for
 from tests.kubernetes.support import an_object, connection_of, run, until
 
 QUIET = WatchOptions(resync_interval=timedelta(hours=1))
@@ -395,6 +398,88 @@ def test_watches_that_keep_dying_are_reported(api_server: SharedApiServer, proxy
                 await task
 
     run(scenario())
+
+
+@pytest.fixture
+def thing(api: Api) -> Iterator[Callable[[bool], Kind]]:
+    """Defines a kind of things that no other test has, or takes the definition away."""
+    kind = Kind(f"again-{uuid.uuid4().hex[:8]}.test", "v1", "Thing", "things")
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"things.{kind.group}"},
+        "spec": {
+            "group": kind.group,
+            "names": {"kind": "Thing", "plural": "things"},
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
+
+    name = definition["metadata"]["name"]
+
+    def define(served: bool) -> Kind:
+        if served:
+            api.apply(definition)
+        else:
+            api.delete("CustomResourceDefinition", None, name)
+            wait_for(lambda: api.find("CustomResourceDefinition", None, name) is None, "the definition is gone")
+        return kind
+
+    yield define
+    define(False)
+
+
+def test_a_kind_that_is_defined_again_is_watched_again(
+    api_server: SharedApiServer, proxy: FaultProxy, namespace: str, thing: Callable[[bool], Kind]
+) -> None:
+    """Once its definition is deleted it is said not to be served; once it is back, its objects are seen by a watch."""
+    kind = thing(True)
+
+    async def put(world: World, name: str) -> None:
+        made = an_object(kind, name, namespace=namespace)
+        while name not in _names(await _listed(world, kind)):
+            with contextlib.suppress(ApiError):  # it is served a moment after it is defined
+                await world.user.apply(kind, made)
+            await asyncio.sleep(0.05)
+
+    async def seen(world: World, names: set[str]) -> None:
+        await until(lambda: {key.name for key in world.cache.keys(kind)} == names, f"{names} are seen")
+
+    async def before(world: World) -> None:
+        await put(world, "before")
+
+    async def story(world: World) -> None:
+        await seen(world, {"before"})
+        assert world.watching.unserved() is None
+        await asyncio.to_thread(thing, False)
+        await until(lambda: world.watching.unserved() is not None, "it is not served")
+        assert f"things.{kind.group}: apply the CustomResourceDefinitions" in (world.watching.unserved() or "")
+        await asyncio.to_thread(thing, True)
+        await put(world, "after")
+        await seen(world, {"after"})
+        assert world.watching.unserved() is None
+        await until(lambda: proxy.watches(on("things")) == 1, "it is watched")
+        await put(world, "later")
+        await seen(world, {"after", "later"})
+        # As in `_begun`: each kind was listed three times at first, and twice when the watches began anew.
+        await until(lambda: _answered_lists(proxy) >= 5 * len(watched), "the watches began anew")
+
+    watched = (Watched(CONFIG_MAP), Watched(kind, None))
+    more = {"watched": watched, "before": before}
+    in_world(api_server, proxy, namespace, story, **more)
+
+
+async def _listed(world: World, kind: Kind) -> list[dict[str, Any]]:
+    with contextlib.suppress(ApiError):
+        return (await world.user.list(kind, world.namespace))[0]
+    return []
+
+
+def _names(objects: list[dict[str, Any]]) -> set[str]:
+    return {each["metadata"]["name"] for each in objects}
 
 
 def test_signal_handlers_are_not_changed(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
