@@ -19,27 +19,23 @@ import os
 import random
 import statistics
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from bench.operating import operating
 from bench.options import from_arguments
-from tests.cluster.api import Api, AsyncApi, Object
-from tests.cluster.apiserver import ApiServer, SharedApiServer
-from tests.cluster.background import Background
+from tests.cluster.api import AsyncApi, Object
+from tests.cluster.apiserver import SharedApiServer
 from tests.cluster.binaries import BinariesMissing
-from tests.cluster.installing import install_crds
-from tests.operating.operators import grant_rights
 from tests.operating.process import OperatorProcess as Operator
 
 _NAMESPACE = "streamapps"
 _CREATORS = 20
 _WRITES = ("PATCH", "POST", "PUT", "DELETE")
 RESULT = Path("build/bench-streamapps.json")
-_CRDS = Path(__file__).parents[1] / "crds"
 
 
 @dataclass(frozen=True)
@@ -210,24 +206,8 @@ def run(options: Options) -> Figures:
     Raises:
         BinariesMissing: there is no API server.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="millpond-bench-") as directory,
-        ApiServer(controllers=False) as server,
-        Background() as background,
-        Api(background, server.admin) as api,
-    ):
-        install_crds(api, _CRDS)
-        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
-        grant_rights(api, _NAMESPACE)
-        settings = {"RESYNC_INTERVAL": "20s", "WATCH_PATIENCE": "60s", "LEASE_DURATION": "15s"}
-        settings |= {"LEASE_RENEW_DEADLINE": "10s", "LEASE_RETRY_PERIOD": "2s", "REQUEST_TIMEOUT": "10s"}
-        with Operator(api, server.admin, _NAMESPACE, Path(directory), settings) as operator:
-            operator.await_leading()
-            try:
-                return asyncio.run(measure(server, operator, options))
-            except BaseException:
-                print(operator.tail(30), file=sys.stderr)
-                raise
+    with operating(_NAMESPACE, {"RESYNC_INTERVAL": "20s", "WATCH_PATIENCE": "60s"}) as setting:
+        return asyncio.run(measure(setting.server, setting.operator, options))
 
 
 def main() -> None:

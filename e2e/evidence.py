@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import subprocess
-import threading
 import urllib.error
 from pathlib import Path
-from typing import Self
 
+from e2e.beside import Beside
 from e2e.cluster import Cluster
 from e2e.commands import WORK, CommandFailed, background, end
 
@@ -19,23 +18,16 @@ _LOOK_EVERY_S = 1.0
 _KINDS = "sapp,sasg,pods,statefulsets,controllerrevisions,services,pdb,pvc,jobs,deployments"
 
 
-class Logs:
+class Logs(Beside):
     """Follows the logs of all pods in some namespaces, from each container's first line, as long as the block lasts."""
 
     def __init__(self, cluster: Cluster, namespaces: tuple[str, ...]) -> None:
+        super().__init__()
         self._cluster = cluster
         self._namespaces = namespaces
         self._followers: dict[str, subprocess.Popen[bytes]] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+    def _end(self) -> None:
         for each in self._followers.values():
             end(each)
 

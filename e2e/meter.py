@@ -12,10 +12,11 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
+from e2e.beside import Beside
 from e2e.cluster import eventually
 from e2e.commands import WORK
 from e2e.pauses import Arrivals, Event
@@ -33,7 +34,7 @@ _REST_S = 1.0
 _TASKS = [f"{subtopology}_{partition}" for subtopology in (0, 1) for partition in range(PARTITIONS)]
 
 
-class Meter:
+class Meter(Beside):
     """Measures in a thread of its own as long as the `with` block lasts.
 
     Attributes:
@@ -42,23 +43,14 @@ class Meter:
     """
 
     def __init__(self, address: str, repartition: str) -> None:
+        super().__init__()
         self._address = address
         self._repartition = repartition
         self._arrivals = Arrivals()
         self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="meter", daemon=True)
         self._usual: dict[str, float] = {}
         self.events: list[Event] = []
         self.results = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
 
     @contextlib.contextmanager
     def event(self, name: str, calm_within_s: float = 60.0) -> Iterator[None]:
@@ -120,7 +112,7 @@ class Meter:
     def _pause(self, task: str, begin: float, end: float) -> float:
         return max(0.0, self._arrivals.longest(task, begin, end) - self._usual.get(task, 0.0))
 
-    def _follow(self) -> None:
+    def _run(self) -> None:
         while not self._begun():
             if self._over.wait(0.3):
                 return

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 import urllib.error
 from collections.abc import Iterator
-from typing import Self
 
+from e2e.beside import Beside
 from e2e.cluster import Object
 from e2e.commands import WORK
 from e2e.meter import Meter
@@ -24,7 +23,7 @@ _STANDS_S = 3.0
 _SILENT_S = 6.0
 
 
-class Telling:
+class Telling(Beside):
     """Watches in a thread of its own as long as the `with` block.
 
     Args:
@@ -34,23 +33,16 @@ class Telling:
     """
 
     def __init__(self, app: StreamApp, meter: Meter, tasks: int) -> None:
+        super().__init__()
         self._app = app
         self._meter = meter
         self._tasks = tasks
         self._lost: dict[str, float] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="telling", daemon=True)
         self._moments: list[Moment] = []
         self._found: list[str] = []
         self._paused = False
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+    def _end(self) -> None:
         with (WORK / "telling.txt").open("w") as file:
             file.writelines(f"{moment.words()}\n" for moment in self._moments)
 

@@ -71,9 +71,9 @@ class Verification:
         self.meter.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.meter.__exit__()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._generator.stop()
+        self.meter.__exit__(kind)
 
     def findings(self) -> list[str]:
         """End the input, wait until all of it is through, and say everything that is wrong with what came out."""

@@ -22,7 +22,6 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,33 +32,22 @@ import psutil
 from bench.hostile.attack import Attack
 from bench.hostile.fleet import Phase, Plan
 from bench.hostile.tenants import TenantWorker, create_app, create_namespace, workers_of
+from bench.operating import operating
 from bench.options import from_arguments
 from millpond.protocol import clock
-from tests.cluster.api import Api, ApiFailure, AsyncApi
-from tests.cluster.apiserver import ApiServer, SharedApiServer
-from tests.cluster.background import Background
+from tests.cluster.api import ApiFailure, AsyncApi
+from tests.cluster.apiserver import SharedApiServer
 from tests.cluster.binaries import BinariesMissing
-from tests.cluster.installing import install_crds
-from tests.operating.operators import grant_rights
 from tests.operating.process import OperatorProcess
 
 __all__ = ("Figures", "Options", "run")
 
 RESULT = Path("build/bench-hostile.json")
-_CRDS = Path(__file__).parents[2] / "crds"
 _SYSTEM, _HOSTILE = "system", "hostile"
 _APPS_PER_NAMESPACE = 5
 _AT_ONCE = 8
 _SAMPLE_S = 0.25
 _MOST_LATE_S, _MOST_MB = 0.25, 400.0
-_SETTINGS = {
-    "RESYNC_INTERVAL": "60s",
-    "WATCH_PATIENCE": "60s",
-    "LEASE_DURATION": "15s",
-    "LEASE_RENEW_DEADLINE": "10s",
-    "LEASE_RETRY_PERIOD": "2s",
-    "REQUEST_TIMEOUT": "10s",
-}
 
 
 @dataclass(frozen=True)
@@ -267,24 +255,8 @@ def run(options: Options) -> Figures:
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with (
-        tempfile.TemporaryDirectory(prefix="millpond-hostile-") as directory,
-        ApiServer(controllers=False) as server,
-        Background() as background,
-        Api(background, server.admin) as api,
-    ):
-        install_crds(api, _CRDS)
-        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _SYSTEM}})
-        grant_rights(api, _SYSTEM)
-        with OperatorProcess(api, server.admin, _SYSTEM, Path(directory), _SETTINGS, watch="") as operator:
-            operator.await_leading()
-            try:
-                return asyncio.run(measure(server, operator, Path(directory), options))
-            except BaseException:
-                print(operator.tail(30), file=sys.stderr)
-                for log in Path(directory).glob("*.log"):
-                    print(f"{log.name}:\n" + "\n".join(log.read_text().splitlines()[-10:]), file=sys.stderr)
-                raise
+    with operating(_SYSTEM, {"RESYNC_INTERVAL": "60s", "WATCH_PATIENCE": "60s"}, watch="") as setting:
+        return asyncio.run(measure(setting.server, setting.operator, setting.directory, options))
 
 
 def main() -> None:
