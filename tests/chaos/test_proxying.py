@@ -115,7 +115,7 @@ def test_reset_closes_connections_until_it_is_lifted(proxy: Proxy) -> None:
 
 def test_proxies_that_end_leave_no_connection_open(echo: _Echo) -> None:
     """A connection that is made in that moment is closed as well: an open one would fail some later test."""
-    for _ in range(10):
+    for _ in range(3):
         over = threading.Event()
         with warnings.catch_warnings(record=True) as told, contextlib.ExitStack() as stack:
             warnings.simplefilter("always")

@@ -116,6 +116,7 @@ def test_both_tables_are_joined(app: Delays) -> None:
     assert (hour.seats, hour.worst) == (350, (6, "Hawaiian"))
 
 
+@pytest.mark.slow
 def test_two_days_of_flights_match_a_plain_loop() -> None:
     """The application and the demo's truth agree on real data, so that the demo compares what it says it compares."""
     rows = data.year(days=2)

@@ -120,7 +120,6 @@ FAULTS: dict[str, Callable[[FaultProxy], object]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_api_faults_do_not_change_the_outcome(fault, stage, app, ending):
     """The fault occurs before every change of the StreamApp, and lasts into it."""
@@ -134,7 +133,6 @@ def test_api_faults_do_not_change_the_outcome(fault, stage, app, ending):
     app.ends_like(ending)
 
 
-@pytest.mark.slow
 def test_nothing_is_written_when_everything_is_listed_and_nothing_changed(stage, app):
     """However often that is."""
     app.apply()
@@ -146,7 +144,6 @@ def test_nothing_is_written_when_everything_is_listed_and_nothing_changed(stage,
     assert not [str(call) for call in stage.proxy.calls if is_write(call)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("hangs", [False, True], ids=["refuses", "hangs"])
 @pytest.mark.parametrize("seconds", [1.0, 13.0], ids=["shorter than the lease", "longer than the lease"])
 def test_workers_process_while_the_api_server_is_away(seconds, hangs, stage, app, ending):
@@ -167,7 +164,6 @@ def test_workers_process_while_the_api_server_is_away(seconds, hangs, stage, app
     assert not app.streams.fenced
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"replicas": 4}, {"image": "delays:2"}, {"suspended": True}], ids=str)
 def test_operator_with_old_lists_undoes_nothing(change, stage, app):
     """It may see an API server that lags behind; pods do not notice."""
@@ -185,7 +181,6 @@ def test_operator_with_old_lists_undoes_nothing(change, stage, app):
     assert pods_of(app) == pods
 
 
-@pytest.mark.slow
 def test_operator_with_old_lists_recreates_nothing_deleted(stage, app):
     """What it makes for a StreamApp that it believes in goes again."""
     app.apply()

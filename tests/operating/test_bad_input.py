@@ -229,7 +229,6 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_each_mistake_is_one_condition_until_it_is_cured(scene: Scene) -> None:
     """Degraded says what is wrong and what to do, once; nothing is written while it lasts; then the application runs."""

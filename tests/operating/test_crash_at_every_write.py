@@ -201,7 +201,6 @@ def _check(world: World, name: str, directory, subtests, capsys, sample: random.
                     raise point.error
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_kill_after_any_write_converges_to_the_same_state(name, world, tmp_path, subtests, capsys):
@@ -209,7 +208,6 @@ def test_kill_after_any_write_converges_to_the_same_state(name, world, tmp_path,
     _check(world, name, tmp_path, subtests, capsys)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_real_operators_that_are_killed_end_the_same_too(name, real_world, tmp_path, subtests, capsys, seed):

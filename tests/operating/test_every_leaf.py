@@ -297,7 +297,6 @@ def test_each_leaf_of_the_crd_has_a_case() -> None:
     assert cased == leaves()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_leaf_of_the_spec_reaches_the_workers(scene: Scene) -> None:
     """Set, change and remove it: the StatefulSet and the workers show it, and in the end everything is as it was."""
@@ -326,7 +325,6 @@ def test_every_leaf_of_the_spec_reaches_the_workers(scene: Scene) -> None:
     assert not failures, "\n".join(failures)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_leaf_changes_the_lifecycle_and_back(scene: Scene) -> None:
     """Leaves that show in what happens, and leaves that rules protect."""

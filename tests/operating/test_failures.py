@@ -22,6 +22,8 @@ from tests.resources.examples import specs
 from tests.simulation.world import simulated_world
 from tests.support import generated
 
+pytestmark = pytest.mark.slow
+
 _CRD = Path(__file__).parents[2] / "crds" / "streamapps.yaml"
 
 
@@ -173,7 +175,6 @@ _odd = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_whatever_the_definition_accepts_ends_in_conditions(stage):
     """Generated specifications, right ones and odd ones: the status is about each of them, and says how it is."""

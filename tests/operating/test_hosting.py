@@ -165,6 +165,7 @@ def test_a_streamapp_that_is_deleted_leaves_nothing_behind() -> None:
     served(scenario)
 
 
+@pytest.mark.slow
 def test_a_topology_whose_assignment_could_not_be_written_is_refused() -> None:
     """The StreamApp can say why; the largest one that is let in fits, whatever standbys it has."""
 

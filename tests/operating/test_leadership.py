@@ -82,13 +82,11 @@ def asked(stage, number):
     return [str(call) for call in list(stage.proxies[number].calls) if is_write(call)]
 
 
-@pytest.mark.slow
 def test_leader_frozen_past_its_lease_writes_nothing(stage, app):
     """The other one finishes what it had begun."""
     frozen_past_its_lease(stage, app)
 
 
-@pytest.mark.slow
 def test_a_real_process_that_was_frozen_past_its_lease_writes_nothing(real_world, tmp_path):
     """By a real SIGSTOP, on the system's clocks."""
     with staged(real_world, tmp_path) as stage:
@@ -116,7 +114,6 @@ def frozen_past_its_lease(stage, app):
     assert epochs(app) == {epoch(stage)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "match",
     [
@@ -148,7 +145,6 @@ def test_a_write_that_arrives_when_another_one_leads_changes_nothing(match, stag
     assert epochs(app) == {epoch(stage)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", [LONG], indirect=True, ids=["long lease"])
 def test_leader_asked_to_end_is_followed_at_once(stage, app):
     """The next one need not wait for the end of the lease, and workers do not notice."""
@@ -165,7 +161,6 @@ def test_leader_asked_to_end_is_followed_at_once(stage, app):
     assert {pause.why for pause in app.streams.pauses} <= {"released"}
 
 
-@pytest.mark.slow
 def test_deleted_lease_is_restored_without_two_leaders(stage, app):
     """Or the other one does; never both, and nothing is lost."""
     first, _ = stage.operators
@@ -184,7 +179,6 @@ def test_deleted_lease_is_restored_without_two_leaders(stage, app):
     assert epochs(app) == {epoch(stage)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("hangs", [False, True], ids=["refuses", "hangs"])
 def test_a_leader_that_cannot_reach_the_api_server_stops_leading(hangs, stage, app):
     """It ends before the other one may begin; what reached nobody does not arrive late."""
@@ -200,7 +194,6 @@ def test_a_leader_that_cannot_reach_the_api_server_stops_leading(hangs, stage, a
     assert not [each for each in writes_of(stage, 0) if "leases" not in each]
 
 
-@pytest.mark.slow
 def test_leaders_follow_each_other_with_growing_epochs(stage, app):
     """Even when leases are deleted in between."""
     seen = [epoch(stage)]

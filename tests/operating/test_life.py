@@ -16,7 +16,7 @@ from tests.operating.scene import BASE, TASKS, Scene, merged, scene_of
 
 TWO = merged(BASE, {"replicas": 2})
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture

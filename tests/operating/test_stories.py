@@ -12,7 +12,7 @@ from tests.operating.stage import App, Stage
 from tests.operating.telling import Watch
 from tests.support.telling import flaps, lies
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 _TASKS = 4
 _EVENTS = 5

@@ -18,7 +18,7 @@ from tests.operating.stage import Stage
 
 TWO = merged(BASE, {"replicas": 2})
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture

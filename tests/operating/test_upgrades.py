@@ -12,6 +12,8 @@ from tests.operating.scene import condition_in
 from tests.operating.stage import App, Stage
 from tests.simulation.world import simulated_world
 
+pytestmark = pytest.mark.slow
+
 #: Fifty with --soak.
 _APPS, _MOST_APPS = 12, 50
 #: Many that have several workers would only take longer to simulate.
@@ -62,7 +64,6 @@ def _revisions(app: App) -> set[str]:
     return {pod["metadata"]["labels"]["millpond.dev/revision"] for pod in found}
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_a_new_version_restarts_applications_within_its_budget(stage, monkeypatch, soak):
     """Those that recreate, too, one worker at a time; what a user changes meanwhile waits for none of them."""

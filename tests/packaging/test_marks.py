@@ -12,6 +12,7 @@ def test_marks_follow_from_fixtures():
     """Fixtures of fixtures count, and what is asked for under two names is one need."""
     assert needs(["tmp_path", "create_topic", "broker"]) == ["broker"]
     assert needs(["api_server", "namespace", "processes"]) == ["apiserver", "process"]
+    assert needs(["stage", "world"]) == ["slow"]
     assert needs(["tmp_path", "monkeypatch"]) == []
 
 

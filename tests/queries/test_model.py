@@ -12,6 +12,7 @@ import pytest
 import millpond as mp
 from millpond.queries import local
 from tests.queries.application import RETENTION_MS, STORES, WINDOW_MS, Point
+from tests.support.generated import examples
 
 KEYS = {
     "counts": [f"{prefix}{number}" for prefix in ("", "a", "ab", "b", "é/ %+?&#", "k,") for number in range(12)],
@@ -183,7 +184,7 @@ def test_all_queries_agree_with_a_dictionary(start, chance, alone):
     model = Model(application, chance)
     clients = [application.client(worker) for worker in application.workers]
     kinds = set()
-    for _ in range(40):
+    for _ in range(examples(40)):
         for _ in range(15):
             model.put()
         if chance.random() < 0.3 and not alone:
@@ -229,7 +230,7 @@ def test_queries_stay_right_while_partitions_move(start, chance, monkeypatch):
     monkeypatch.setattr("millpond.queries.local.PIECE_ROWS", 7)  # so that moves hit the middle of answers
     application = start(3, 6)
     model = Model(application, chance)
-    for _ in range(400):
+    for _ in range(examples(400)):
         model.put()
     model.commit_all()
     moving = random.Random(chance.random())

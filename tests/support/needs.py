@@ -14,9 +14,9 @@ MARKERS = {
     "broker": "needs a Kafka broker, and with it the jars",
     "apiserver": "needs a real kube-apiserver with etcd, which are built from Go modules once",
     "process": "starts processes of its own: workers, commands, type checkers",
-    "slow": "takes more than about ten seconds",
+    "slow": "takes more than about ten seconds, or runs a whole simulated operator",
 }
-"""The marks, and what each says of a test; `slow` is given by hand."""
+"""The marks, and what each says of a test; `slow` is given by hand, too."""
 
 _BY_FIXTURE = {
     "broker": "broker",
@@ -24,6 +24,8 @@ _BY_FIXTURE = {
     "own_brokers": "broker",
     "api_server": "apiserver",
     "processes": "process",
+    "real_world": "slow",
+    "world": "slow",
 }
 
 
