@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cluster.waiting import together, wait_for
+from tests.cluster.waiting import TIME, together, wait_for
 from tests.operating.stage import App, Stage, about
 from tests.operating.world import World
 
@@ -25,7 +25,7 @@ LANES = 2
 SAMPLE = 2
 """Writes of a scenario after which a real operator is killed, too."""
 #: The lease of one that was killed is deleted; one that lives must not lose it to a machine that is busy.
-SETTINGS = {"LEASE_DURATION": "60s", "LEASE_RENEW_DEADLINE": "50s", "LEASE_RETRY_PERIOD": "1s"}
+SETTINGS = {"LEASE_DURATION": "60s", "LEASE_RENEW_DEADLINE": "50s", "LEASE_RETRY_PERIOD": "10s"}
 #: Writes of one run may come in another order or number than those of the next one.
 _MOST_WRITES = 100
 
@@ -187,12 +187,13 @@ def _lanes(world: World, count: int, directory) -> Iterator[list[Stage]]:
 
 
 def _check(world: World, name: str, directory, subtests, capsys, sample: random.Random | None = None) -> None:
-    with _lanes(world, 1 if sample else LANES, directory) as stages:
+    lanes = LANES if TIME.get().parallel and not sample else 1
+    with _lanes(world, lanes, directory) as stages:
         began = time.monotonic()
-        lanes = Lanes(SCENARIOS[name], stages)
-        wanted, writes = lanes.undisturbed()
+        runs = Lanes(SCENARIOS[name], stages)
+        wanted, writes = runs.undisturbed()
         numbers = itertools.count(1) if sample is None else sample.sample(range(1, writes + 1), SAMPLE)
-        points = lanes.disturbed(wanted, writes, numbers)
+        points = runs.disturbed(wanted, writes, numbers)
         with capsys.disabled():
             print(f"\n    {name}: {writes} writes, {len(points)} runs in {time.monotonic() - began:.0f} s")
         for point in points:

@@ -55,6 +55,8 @@ class VirtualClocks(clock.Clocks):
 class _VirtualTime(waiting.Time):
     """Time that passes when the test waits."""
 
+    parallel = False
+
     def __init__(self, background: VirtualBackground) -> None:
         self._background = background
 
