@@ -25,6 +25,8 @@ from tests.support.scheduling import GroupScheduling, group_of, write_groups
 # Threads that outlive a test, such as simulated workers, may log to what pytest captured for it and has closed since.
 logging.raiseExceptions = False
 
+#: Most brokers live for seconds: what the JVM's second compiler and its parallel collector win comes too late for them.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _OTHER_BROKER = "MILLPOND_TEST_BOOTSTRAP_SERVERS"
 _SESSION = pytest.StashKey[dict[str, str]]()
 
@@ -51,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         if config.option.seed is None:
             config.option.seed = seeds.fresh()
+        os.environ.setdefault("JDK_JAVA_OPTIONS", _SHORT_LIVED)
         directory = Path(tempfile.mkdtemp(prefix="millpond-tests-"))
         support.open_session(directory)
         # Taken out of the environment: millpond itself refuses variables of its own that are no settings.
