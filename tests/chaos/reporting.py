@@ -81,6 +81,8 @@ def summary(outcome: Outcome) -> Group:
         for finding in outcome.findings:
             firsts[finding.place].append(str(finding))
         parts.append(_list("such as", [text for texts in firsts.values() for text in texts[:4]], 40))
+    if outcome.rewound:
+        parts.append(_list("the broker loaded its committed offsets while it served them", outcome.rewound))
     verdict = "Exactly once: nothing lost, nothing twice." if outcome.exactly_once else "NOT exactly once."
     parts.append(Text(verdict, style="bold green" if outcome.exactly_once else "bold red"))
     parts.append(Text(f"plan, logs and findings: {options.directory}"))

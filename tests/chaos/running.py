@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaException
 
 from tests.chaos.application import FINALS, RESULTS, TOTALS, WORDS
+from tests.chaos.broker_log import rewound
 from tests.chaos.changelogs import expected
 from tests.chaos.conducting import Conductor
 from tests.chaos.generating import Generator
@@ -54,6 +55,8 @@ class Outcome:
     findings: list[Finding] = field(default_factory=list)
     copies: Copies = field(default_factory=Copies)
     starts: int = 0
+    rewound: list[str] = field(default_factory=list)
+    """When the broker may have answered with committed offsets of the past (`broker_log.py`)."""
 
     @property
     def exactly_once(self) -> bool:
@@ -277,3 +280,4 @@ class _Run:
         outcome.findings += self._find_old_rows()
         outcome.copies = find_in_stores(directories, changelogs, stage.owners())
         outcome.findings += outcome.copies.findings
+        outcome.rewound = rewound(stage.broker.log_file)
