@@ -140,6 +140,33 @@ def test_an_api_server_that_fails_for_long_is_a_condition(stage):
     assert app.condition("Degraded")["status"] == "False"
 
 
+def test_tasks_move_on_though_another_has_a_name(stage):
+    """What somebody made under a name of the application's keeps a new leader from nothing but changing objects."""
+    app = stage.app("served")
+    app.apply(sessionTimeout="1s", rollout={"minReady": "0s"})
+    app.runs()
+    budget = stage.api.get("PodDisruptionBudget", stage.namespace, "served")
+    stage.operator.freeze()
+    stage.api.delete("PodDisruptionBudget", stage.namespace, "served")
+    foreign = {"name": "served", "namespace": stage.namespace}
+    stage.api.create({key: budget[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": foreign})
+    stage.operator.thaw()
+    stage.world.background.call(stage.crash())
+    _degraded(stage, "served", "NameTaken")
+    lost = {task for task, worker in app.streams.running().items() if worker == "served-1"}
+    stage.kubelets.freeze(stage.namespace, "served-1")
+    try:
+        wait_for(
+            lambda: lost and {app.streams.owners[task] for task in lost} == {"served-0"},
+            "tasks of a lost worker are taken over",
+            otherwise=app.status,
+        )
+    finally:
+        stage.kubelets.thaw(stage.namespace, "served-1")
+    stage.api.delete("PodDisruptionBudget", stage.namespace, "served")
+    app.runs()
+
+
 _paths = ("/app", "/usr", "//", "/etc/../", "/data", "/data/a", "/app/data", "/lib64/x")
 _mounts = st.sampled_from(
     [{"name": f"m{number}", "path": path, "configMap": "c"} for number, path in enumerate(_paths)]

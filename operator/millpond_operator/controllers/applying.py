@@ -88,6 +88,7 @@ class NameTaken(MillpondError):
             if leaving
             else f"{kind} '{name}' exists and does not belong to this StreamApp: delete it, or give the StreamApp another name."
         )
+        self.kind = kind
         self.leaving = leaving
 
 

@@ -184,6 +184,9 @@ class Reconciler:
             try:
                 await self._applier.claim_names(app)
             except NameTaken as error:
+                # Workers that run need their coordinator all the same: only a foreign assignment is in its way.
+                if self._has_workers(work) and error.kind != kinds.STREAM_ASSIGNMENT.kind:
+                    await self._served(work)
                 await self._await_name(work, error)
                 return
             self._lasting(work, f"{work.name} name", _SETTLES_IN, condition=False)
@@ -227,6 +230,11 @@ class Reconciler:
         if work.memory.rejected is not None:
             work.memory.rejected = None
             work.come_again(timedelta(0))  # to tell
+
+    @staticmethod
+    def _has_workers(work: Pass) -> bool:
+        """Whether workers were started and not stopped, as far as was written down."""
+        return bool(work.status.target_revision) and work.status.phase != Phase.SUSPENDED
 
     async def _served(self, work: Pass) -> None:
         """Serve the workers, whatever became of that before.
