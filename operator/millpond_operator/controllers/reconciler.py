@@ -234,7 +234,7 @@ class Reconciler:
     @staticmethod
     def _has_workers(work: Pass) -> bool:
         """Whether workers were started and not stopped, as far as was written down."""
-        return bool(work.status.target_revision) and work.status.phase != Phase.SUSPENDED
+        return bool(work.status.target_revision) and work.status.phase not in {"", Phase.SUSPENDED}
 
     async def _served(self, work: Pass) -> None:
         """Serve the workers, whatever became of that before.
@@ -365,6 +365,11 @@ class Reconciler:
 
     async def _write_down(self, work: Pass, decision: Decision) -> None:
         """Bring the status up to date: what is about to be done, and what there is."""
+        rendered = Rendered(work.specification, work.revision)
+        await self._reporter.save(work, msgspec.structs.replace(self._seen(work, decision), rendered=rendered))
+
+    def _seen(self, work: Pass, decision: Decision) -> Status:
+        """Return the status with what there is: numbers and conditions."""
         app, observed, tasks = work.app, work.observed, work.observed.tasks
         # Until the workers have reported to a new leader, nobody knows whether their tasks run: they did.
         stands = observed.reported and not tasks.all_run
@@ -385,7 +390,7 @@ class Reconciler:
         ready = len(observed.working)
         holds = work.status.is_true(ConditionType.READY) and not standing and decision.phase is not Phase.SUSPENDED
         running = tasks.total if holds else tasks.running
-        status = msgspec.structs.replace(
+        return msgspec.structs.replace(
             decision.status,
             phase=decision.phase.value,
             replicas=len(observed.pods),
@@ -393,10 +398,8 @@ class Reconciler:
             workers=f"{ready}/{app.spec.replicas}",
             tasks=f"{running}/{tasks.total}" if tasks.known else "",
             image=observed.images,
-            rendered=Rendered(work.specification, work.revision),
             conditions=conditions(story, work.status, app.generation, work.now),
         )
-        await self._reporter.save(work, status)
 
     def _problem(self, work: Pass, decision: Decision) -> Problem | None:
         lasting = self._lasting_problem(work)
@@ -431,11 +434,19 @@ class Reconciler:
         return lasting
 
     async def _paused(self, work: Pass) -> None:
-        """Somebody wants to be alone with the application: say so, and keep its coordinator going."""
-        if not work.app.deleting and work.status.phase not in {"", Phase.SUSPENDED}:
+        """Somebody wants to be alone with the application: say so and how it is, and keep its coordinator going."""
+        status = work.status
+        if not work.app.deleting and self._has_workers(work):
             await self._served(work)
+            work.template = pod_template(work.app, self._surroundings)
+            work.revision = revision_of(work.template)
+            await self._looker.look(work)
+            work.memory.rejected = None  # nothing is tried that could be rejected
+            status = self._seen(work, Decision(Phase(status.phase), status.target_revision, 0, status))
+            for event in work.events:
+                await self._events.record(work.app, *event)
         message = "Nothing is changed while the annotation millpond.dev/reconcile is 'paused': remove it to go on."
-        status = changed(work.status, work, ConditionType.PROGRESSING, "False", "Paused", message)
+        status = changed(status, work, ConditionType.PROGRESSING, "False", "Paused", message)
         await self._reporter.save(work, status, generation=work.status.observed_generation)
 
     async def _await_name(self, work: Pass, error: NameTaken) -> None:
