@@ -51,7 +51,7 @@ from .hosting import Hosting
 from .looking import Looker
 from .observation import ordinal_of
 from .passes import Key, Memory, Pass
-from .problems import Problem, cleanup_problem
+from .problems import TOLD_BY_WORKERS, Problem, cleanup_problem
 from .reporting import Reporter, changed
 from .rollout import Decision, Existing, Wanted, decide, pinned_by
 from .status import ConditionType, KafkaProof, Phase, Rendered, Status
@@ -409,14 +409,24 @@ class Reconciler:
         return cleanup or work.memory.rejected or work.taken or lasting or work.memory.stunted
 
     def _lasting_problem(self, work: Pass) -> Problem | None:
-        """The first problem of a worker that will stay, or has lasted for longer than such a one may."""
+        """The first problem of a worker that will stay, or has lasted for longer than such a one may.
+
+        What was told last has lasted already. This operator may be new: what workers tell goes on until each was heard.
+        """
+        before = work.status.condition(ConditionType.DEGRADED)
+        told = before if before is not None and before.status == "True" else None
         found = problems(work.observed)
         prefix = f"{work.name} problem "
         names = {f"{prefix}{pod} {problem.reason}": problem for pod, problem in found}
         self._debounce.forget(prefix, names)
         lasting = [
-            problem for what, problem in names.items() if self._lasting(work, what, problem.patience, condition=True)
+            problem
+            for what, problem in names.items()
+            if self._lasting(work, what, problem.patience, condition=True)
+            or (told is not None and told.reason == problem.reason)
         ]
+        if not lasting and told is not None and told.reason in TOLD_BY_WORKERS and not work.observed.heard:
+            return Problem(told.reason, told.message)
         return lasting[0] if lasting else None
 
     def _cleanup_problem(self, app: StreamApp) -> Problem | None:
