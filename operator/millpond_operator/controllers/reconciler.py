@@ -151,8 +151,11 @@ class Reconciler:
         if app.deleting and not app.has_finalizer:
             await self._forget(key)
             return None
+        if self._memories.setdefault(key, Memory()).uid not in {"", app.uid}:
+            await self._forget(key)  # it was deleted and made again between two passes
         now = self._clock()
         work = Pass(app, Status.of(app.status), now, self._memories.setdefault(key, Memory()))
+        work.memory.uid = app.uid
         rival = self._claims.rival(raw, now)
         waits = rival is not None and not work.status.target_revision
         if waits and app.has_finalizer:  # it never had a worker, nor anything in Kafka
