@@ -113,6 +113,24 @@ def test_a_changed_image_is_put_back_and_told(on_bench, api, namespace):
     on_bench(scenario)
 
 
+def test_a_stateful_set_that_others_scale_is_put_back_and_told(on_bench, api, namespace):
+    """`kubectl scale` writes by a subresource, and stops workers that were not drained all the same."""
+
+    async def scenario(bench):
+        await bench.pass_by(bench.decision(replicas=2))
+        path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/delays/scale?fieldManager=kubectl"
+        for replicas, who in ((1, "'kubectl'"), (0, "Somebody")):  # the API server does not note who scales to 0
+            api.request("PATCH", path, {"spec": {"replicas": replicas}}, content="application/merge-patch+json")
+            await bench.pass_by(bench.decision(replicas=2))
+            assert api.get("StatefulSet", namespace, "delays")["spec"]["replicas"] == 2
+            told = {sentence for _, _, sentence in bench.applier.drift.told(bench.app)}
+            assert len(told) == 1
+            assert f"{who} changed StatefulSet 'delays', which is put back" in told.pop()
+        assert await bench.writes_of(lambda: bench.pass_by(bench.decision(replicas=2))) == 0
+
+    on_bench(scenario)
+
+
 CHANGES = {
     "Service": {"spec": {"selector": {"more": "x"}, "sessionAffinity": "ClientIP"}},
     "PodDisruptionBudget": {"spec": {"minAvailable": 1, "maxUnavailable": None}},

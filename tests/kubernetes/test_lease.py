@@ -309,3 +309,24 @@ def test_missing_lease_permission_fails_at_once(api_server: SharedApiServer, api
                 await lease(client, namespace, "first").acquire()
 
     run(scenario())
+
+
+def test_a_duration_that_others_set_is_put_back(api_server: SharedApiServer, namespace: str) -> None:
+    """A longer one would keep candidates from following a dead leader, a shorter one would let two lead."""
+
+    async def scenario() -> None:
+        async with client_of(api_server) as client:
+            first = lease(client, namespace, "first")
+            await first.acquire()
+            before = first._held["spec"]["leaseDurationSeconds"]
+            holding = asyncio.create_task(first.hold())
+            for seconds in (86_400, before + 1):
+                await client.patch(LEASE, namespace, "millpond-operator", {"spec": {"leaseDurationSeconds": seconds}})
+                held = first._held
+                await until(lambda held=held: first._held is not held, "it was renewed")
+                found = await client.get(LEASE, namespace, "millpond-operator")
+                assert found["spec"]["leaseDurationSeconds"] == before
+            assert not holding.done()
+            holding.cancel()
+
+    run(scenario())

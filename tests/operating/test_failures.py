@@ -15,7 +15,8 @@ from millpond.protocol import clock
 from millpond_operator.controllers import reconciler
 from tests.cluster.api import ApiFailure, Object
 from tests.cluster.faultproxy import on
-from tests.cluster.waiting import wait_for
+from tests.cluster.images import Image, topology
+from tests.cluster.waiting import sleep, wait_for
 from tests.operating.scene import BASE, condition_in, merged
 from tests.operating.stage import Stage
 from tests.resources.examples import specs
@@ -138,6 +139,63 @@ def test_an_api_server_that_fails_for_long_is_a_condition(stage):
     stage.proxy.mend()
     app.runs()
     assert app.condition("Degraded")["status"] == "False"
+
+
+def test_tasks_move_on_though_another_has_a_name(stage):
+    """What somebody made under a name of the application's keeps a new leader from nothing but changing objects."""
+    app = stage.app("served")
+    app.apply(sessionTimeout="1s", rollout={"minReady": "0s"})
+    app.runs()
+    budget = stage.api.get("PodDisruptionBudget", stage.namespace, "served")
+    stage.operator.freeze()
+    stage.api.delete("PodDisruptionBudget", stage.namespace, "served")
+    foreign = {"name": "served", "namespace": stage.namespace}
+    stage.api.create({key: budget[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": foreign})
+    stage.operator.thaw()
+    stage.world.background.call(stage.crash())
+    _degraded(stage, "served", "NameTaken")
+    lost = {task for task, worker in app.streams.running().items() if worker == "served-1"}
+    stage.kubelets.freeze(stage.namespace, "served-1")
+    try:
+        wait_for(
+            lambda: lost and {app.streams.owners[task] for task in lost} == {"served-0"},
+            "tasks of a lost worker are taken over",
+            otherwise=app.status,
+        )
+    finally:
+        stage.kubelets.thaw(stage.namespace, "served-1")
+    stage.api.delete("PodDisruptionBudget", stage.namespace, "served")
+    app.runs()
+
+
+@pytest.mark.parametrize("reason", ["Unschedulable", "BrokerUnreachable", "CredentialsChanged"])
+def test_a_new_leader_does_not_take_back_what_was_told(stage, reason):
+    """What lasts goes on to be told while workers find it, and is no news."""
+    app = stage.app("lasting")
+    type = "CredentialsOutdated" if reason == "CredentialsChanged" else "Degraded"
+    if reason == "Unschedulable":
+        app.apply(pod={"nodeSelector": {"disk": "fast"}})
+    elif reason == "BrokerUnreachable":
+        stage.kubelets.images["delays:1"] = Image(topology(stage.tasks), trouble=("BrokerError", "No broker answers."))
+        app.apply()
+    else:
+        app.apply()
+        app.runs()
+        for worker in stage.kubelets.workers(stage.namespace).values():
+            worker.credentials_changed = True
+    wait_for(lambda: app.condition(type).get("reason") == reason, "it is told", otherwise=app.status)
+    app.rest()
+    before = app.condition(type)
+    began = clock.monotonic()
+    stage.world.background.call(stage.crash())
+    stage.operator.await_reconciling()
+    sleep(30)
+    writes = [call for call in stage.proxy.writes() if (call.name, call.subresource) == ("lasting", "status")]
+    told = [condition_in(call.body["status"], type) for call in writes if call.at > began]
+    assert {each.get("status") for each in told} <= {"True"}
+    assert app.condition(type) == before
+    events = [each for each in stage.api.list("Event", stage.namespace) if each["reason"] == reason]
+    assert [each.get("count", 1) for each in events] == [1]
 
 
 _paths = ("/app", "/usr", "//", "/etc/../", "/data", "/data/a", "/app/data", "/lib64/x")

@@ -193,6 +193,27 @@ def test_scheduling_trouble_is_told_only_when_it_lasts(scene: Scene, seconds: in
     assert ("Warning" in {event["type"] for event in scene.events(name)}) == (seconds > 10)
 
 
+def test_a_paused_application_is_ready_only_while_it_runs(scene: Scene) -> None:
+    """Nobody changes anything, and its conditions follow what its workers do all the same."""
+    scene.apply("paused", TWO)
+    scene.await_settled("paused")
+    sleep(15)
+    scene.annotate("paused", "reconcile", "paused")
+    scene.eventually(lambda: scene.condition("paused", "Progressing")["reason"] == "Paused", "it is told")
+    assert scene.condition("paused", "Ready")["status"] == "True"
+    good, scene.kubelets.images["delays:1"] = scene.kubelets.images["delays:1"], Image(pull_error="not found")
+    for pod in scene.pods("paused"):
+        scene.delete("Pod", pod)
+    scene.eventually(lambda: scene.condition("paused", "Ready")["status"] == "False", "it is not ready", 5)
+    scene.await_true("paused", "Degraded", "ImageNotPullable")
+    scene.eventually(lambda: scene.status("paused")["workers"] == "0/2", "nobody works")
+    assert scene.condition("paused", "Progressing")["reason"] == "Paused"
+    scene.kubelets.images["delays:1"] = good
+    scene.await_true("paused", "Ready")
+    assert scene.condition("paused", "Progressing")["reason"] == "Paused"
+    assert scene.status("paused")["tasks"] == f"{TASKS}/{TASKS}"
+
+
 def test_a_first_revision_that_fails_is_stalled_until_it_works(scene: Scene) -> None:
     """Nothing goes on by itself, and a cure ends that."""
     scene.apply("stalled", merged(TWO, {"image": "delays:nowhere"}))

@@ -53,6 +53,21 @@ def test_first_at_an_address_may_prove_its_claim_before_others(claims):
     assert claims.rival(_app("c", servers="elsewhere:9092"), NOW) is None
 
 
+def test_a_streamapp_that_is_made_again_has_proven_nothing(claims, enqueued):
+    """Under its old name and id, and before anybody saw that the former one was gone; others may have the id now."""
+    former, again, other = _app("a"), _app("a"), _app("b", servers="elsewhere:9092")
+    former["metadata"]["uid"], again["metadata"]["uid"] = "former", "again"
+    assert claims.rival(former, NOW) is None
+    claims.prove(("money", "a"), "K", NOW)
+    assert claims.rival(other, NOW) is None
+    assert claims.prove(("money", "b"), "K", NOW) == Rival(("money", "a"))
+    assert claims.rival(again, NOW) is None
+    assert claims.proof(("money", "a")) is None
+    assert not claims.holds(("money", "a")), "what has its id in Kafka is not its own to delete"
+    assert enqueued[-1] == ("money", "b")
+    assert claims.prove(("money", "b"), "K", NOW).cluster_id == "K"
+
+
 def test_claim_that_is_not_proven_gives_way(claims):
     """Nobody keeps an id by a name: another one's workers reach that Kafka first, and have it."""
     claims.rival(_app("squatter", namespace="evil", servers="kafka.money.svc:9092"), NOW)

@@ -88,6 +88,7 @@ class NameTaken(MillpondError):
             if leaving
             else f"{kind} '{name}' exists and does not belong to this StreamApp: delete it, or give the StreamApp another name."
         )
+        self.kind = kind
         self.leaving = leaving
 
 
@@ -335,7 +336,7 @@ class Applier:
             if self._came_to(app, manifest, there):
                 return
             if was_applied(manifest, there):
-                self.drift.put_back(app, kind, there)
+                self.drift.put_back(app, kind, manifest, there)
         answer = await self._written(app, kind, finish(manifest, self._surroundings.leader_epoch), there)
         self._remember(app, manifest, answer)
 

@@ -43,6 +43,8 @@ class Rival:
 @dataclass
 class _Claim:
     key: Key
+    uid: str
+    """Of the StreamApp: one that is deleted and made again under its name has proven nothing."""
     id: str
     address: Address
     created: datetime
@@ -148,14 +150,14 @@ class Claims:
         key = (metadata["namespace"], metadata["name"])
         id = str(spec.get("applicationId") or metadata["name"])
         address = address_of(str((spec.get("kafka") or {}).get("bootstrapServers", "")), key[0])
-        claim, proof = self._claims.get(key), None
-        if claim is not None and (claim.id, claim.address) == (id, address):
+        claim, proof, uid = self._claims.get(key), None, str(metadata.get("uid", ""))
+        if claim is not None and (claim.uid, claim.id, claim.address) == (uid, id, address):
             return claim
         if claim is not None:
-            proof = claim.proof if claim.id == id else None
+            proof = claim.proof if (claim.uid, claim.id) == (uid, id) else None
             self.release(key)
         created = instant(metadata.get("creationTimestamp") or "", now)
-        claim = _Claim(key, id, address, created, proof or Status.of(app.get("status")).kafka)
+        claim = _Claim(key, uid, id, address, created, proof or Status.of(app.get("status")).kafka)
         self._claims[key] = claim
         self._by_id.setdefault(id, []).append(claim)
         return claim

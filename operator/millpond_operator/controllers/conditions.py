@@ -65,7 +65,7 @@ def conditions(story: Story, before: Status, generation: int, now: datetime) -> 
         (ConditionType.DEGRADED, *_degraded(story)),
         (ConditionType.STANDBYS_CAUGHT_UP, *_standbys(story, before.condition(ConditionType.STANDBYS_CAUGHT_UP))),
         (ConditionType.SUSPENDED, *_suspended(story)),
-        *_outdated(story),
+        *_outdated(story, before.condition(ConditionType.CREDENTIALS_OUTDATED)),
         *_stalled(story),
     ]
     return tuple(
@@ -175,11 +175,15 @@ def _suspended(story: Story) -> _Told:
     return False, "NotSuspended", ""
 
 
-def _outdated(story: Story) -> list[tuple[ConditionType, bool | None, str, str]]:
+def _outdated(story: Story, before: Condition | None) -> list[tuple[ConditionType, bool | None, str, str]]:
     """Credentials that changed while workers run: clients read them when they are made."""
-    outdated = sum(each.credentials_changed for each in story.observed.workers.values())
-    if not outdated or story.decision.phase in {Phase.SUSPENDED, Phase.DELETING}:
+    if story.decision.phase in {Phase.SUSPENDED, Phase.DELETING}:
         return []
+    outdated = sum(each.credentials_changed for each in story.observed.workers.values())
+    if not outdated:
+        if before is None or story.observed.heard:
+            return []
+        return [(ConditionType.CREDENTIALS_OUTDATED, True, before.reason, before.message)]
     message = (
         f"The files with credentials have changed since {_count(outdated, 'worker')} started; until a restart the old ones are "
         "used. Set the annotation millpond.dev/restartedAt to a new value to restart the workers one at a time."

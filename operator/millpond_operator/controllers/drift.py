@@ -115,12 +115,21 @@ class Drift:
         self._tell(app, f"{who} added {found} to {kind} '{name}', which is taken out again: set it in the StreamApp.")
         return there
 
-    def put_back(self, app: StreamApp, kind: Kind, there: Object) -> None:
-        """Tell that an object which somebody changed is applied again; `there` is how it was."""
+    def put_back(self, app: StreamApp, kind: Kind, manifest: Object, there: Object) -> None:
+        """Tell that an object which somebody changed is applied again.
+
+        Args:
+            app: whose object it is.
+            kind: of the object.
+            manifest: what is wanted.
+            there: the object as it was.
+        """
         entries = there["metadata"].get("managedFields") or ()
         managers = sorted({each.get("manager", "") for each in entries} - {FIELD_MANAGER})
-        if managers:  # else a webhook did it, or another leader
-            who = ", ".join(f"'{manager}'" for manager in managers)
+        # The API server does not note who scales to 0. Other changes without a manager are a webhook's, or another leader's.
+        scaled = manifest.get("spec", {}).get("replicas") != there.get("spec", {}).get("replicas")
+        if managers or scaled:
+            who = ", ".join(f"'{manager}'" for manager in managers) or "Somebody"
             name = there["metadata"]["name"]
             self._tell(app, f"{who} changed {kind} '{name}', which is put back: change the StreamApp instead.")
 

@@ -135,6 +135,15 @@ class Observed:
         return tuple(pod for pod in self.pods if pod.ready and self.hears(pod))
 
     @property
+    def heard(self) -> bool:
+        """Whether the coordinator has heard the worker of every pod, or would have if there were one."""
+        return self.informed or all(
+            (worker := self.workers.get(pod.name)) is not None and bool(worker.revision or not worker.alive)
+            for pod in self.pods
+            if not pod.terminating
+        )
+
+    @property
     def reported(self) -> bool:
         """Whether every worker that is ready has said what it does, or had the time to."""
         workers = (self.workers.get(pod.name) for pod in self.pods if pod.ready)

@@ -21,6 +21,8 @@ Key = tuple[str, str]
 class Memory:
     """What is remembered of one StreamApp from pass to pass; nothing that must outlive the operator."""
 
+    uid: str = ""
+    """Of the StreamApp; "" until a pass began to look at it."""
     served_since: datetime | None = None
     """Since when its coordinator has been here; None while it has none."""
     rejected: Problem | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from millpond_operator.kubernetes import shortened
 
-__all__ = ("Problem", "cleanup_problem", "mount_problem", "of_pod", "of_worker", "silence")
+__all__ = ("TOLD_BY_WORKERS", "Problem", "cleanup_problem", "mount_problem", "of_pod", "of_worker", "silence")
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
 _CONTAINER = frozenset({"CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"})
@@ -40,6 +40,8 @@ _NOT_THE_REVISIONS = frozenset(
         "WorkerSilent",
     }
 )
+#: What only workers tell, in their heartbeats or by sending none. Others say the same of containers that ended.
+TOLD_BY_WORKERS = frozenset({reason for reason, _ in _BY_ERROR.values()} | {"WorkerSilent", "WorkerWaits"})
 #: What may pass by itself is told once it has lasted so long: a volume is bound at the second try, a restart ends a crash.
 _PASSES_IN = timedelta(seconds=10)
 #: A worker that is silent was waited for already.

@@ -51,7 +51,7 @@ from .hosting import Hosting
 from .looking import Looker
 from .observation import ordinal_of
 from .passes import Key, Memory, Pass
-from .problems import Problem, cleanup_problem
+from .problems import TOLD_BY_WORKERS, Problem, cleanup_problem
 from .reporting import Reporter, changed
 from .rollout import Decision, Existing, Wanted, decide, pinned_by
 from .status import ConditionType, KafkaProof, Phase, Rendered, Status
@@ -151,8 +151,11 @@ class Reconciler:
         if app.deleting and not app.has_finalizer:
             await self._forget(key)
             return None
+        if self._memories.setdefault(key, Memory()).uid not in {"", app.uid}:
+            await self._forget(key)  # it was deleted and made again between two passes
         now = self._clock()
         work = Pass(app, Status.of(app.status), now, self._memories.setdefault(key, Memory()))
+        work.memory.uid = app.uid
         rival = self._claims.rival(raw, now)
         waits = rival is not None and not work.status.target_revision
         if waits and app.has_finalizer:  # it never had a worker, nor anything in Kafka
@@ -184,6 +187,9 @@ class Reconciler:
             try:
                 await self._applier.claim_names(app)
             except NameTaken as error:
+                # Workers that run need their coordinator all the same: only a foreign assignment is in its way.
+                if self._has_workers(work) and error.kind != kinds.STREAM_ASSIGNMENT.kind:
+                    await self._served(work)
                 await self._await_name(work, error)
                 return
             self._lasting(work, f"{work.name} name", _SETTLES_IN, condition=False)
@@ -227,6 +233,11 @@ class Reconciler:
         if work.memory.rejected is not None:
             work.memory.rejected = None
             work.come_again(timedelta(0))  # to tell
+
+    @staticmethod
+    def _has_workers(work: Pass) -> bool:
+        """Whether workers were started and not stopped, as far as was written down."""
+        return bool(work.status.target_revision) and work.status.phase not in {"", Phase.SUSPENDED}
 
     async def _served(self, work: Pass) -> None:
         """Serve the workers, whatever became of that before.
@@ -357,6 +368,11 @@ class Reconciler:
 
     async def _write_down(self, work: Pass, decision: Decision) -> None:
         """Bring the status up to date: what is about to be done, and what there is."""
+        rendered = Rendered(work.specification, work.revision)
+        await self._reporter.save(work, msgspec.structs.replace(self._seen(work, decision), rendered=rendered))
+
+    def _seen(self, work: Pass, decision: Decision) -> Status:
+        """Return the status with what there is: numbers and conditions."""
         app, observed, tasks = work.app, work.observed, work.observed.tasks
         # Until the workers have reported to a new leader, nobody knows whether their tasks run: they did.
         stands = observed.reported and not tasks.all_run
@@ -377,7 +393,7 @@ class Reconciler:
         ready = len(observed.working)
         holds = work.status.is_true(ConditionType.READY) and not standing and decision.phase is not Phase.SUSPENDED
         running = tasks.total if holds else tasks.running
-        status = msgspec.structs.replace(
+        return msgspec.structs.replace(
             decision.status,
             phase=decision.phase.value,
             replicas=len(observed.pods),
@@ -385,10 +401,8 @@ class Reconciler:
             workers=f"{ready}/{app.spec.replicas}",
             tasks=f"{running}/{tasks.total}" if tasks.known else "",
             image=observed.images,
-            rendered=Rendered(work.specification, work.revision),
             conditions=conditions(story, work.status, app.generation, work.now),
         )
-        await self._reporter.save(work, status)
 
     def _problem(self, work: Pass, decision: Decision) -> Problem | None:
         lasting = self._lasting_problem(work)
@@ -398,14 +412,24 @@ class Reconciler:
         return cleanup or work.memory.rejected or work.taken or lasting or work.memory.stunted
 
     def _lasting_problem(self, work: Pass) -> Problem | None:
-        """The first problem of a worker that will stay, or has lasted for longer than such a one may."""
+        """The first problem of a worker that will stay, or has lasted for longer than such a one may.
+
+        What was told last has lasted already. This operator may be new: what workers tell goes on until each was heard.
+        """
+        before = work.status.condition(ConditionType.DEGRADED)
+        told = before if before is not None and before.status == "True" else None
         found = problems(work.observed)
         prefix = f"{work.name} problem "
         names = {f"{prefix}{pod} {problem.reason}": problem for pod, problem in found}
         self._debounce.forget(prefix, names)
         lasting = [
-            problem for what, problem in names.items() if self._lasting(work, what, problem.patience, condition=True)
+            problem
+            for what, problem in names.items()
+            if self._lasting(work, what, problem.patience, condition=True)
+            or (told is not None and told.reason == problem.reason)
         ]
+        if not lasting and told is not None and told.reason in TOLD_BY_WORKERS and not work.observed.heard:
+            return Problem(told.reason, told.message)
         return lasting[0] if lasting else None
 
     def _cleanup_problem(self, app: StreamApp) -> Problem | None:
@@ -423,11 +447,19 @@ class Reconciler:
         return lasting
 
     async def _paused(self, work: Pass) -> None:
-        """Somebody wants to be alone with the application: say so, and keep its coordinator going."""
-        if not work.app.deleting and work.status.phase not in {"", Phase.SUSPENDED}:
+        """Somebody wants to be alone with the application: say so and how it is, and keep its coordinator going."""
+        status = work.status
+        if not work.app.deleting and self._has_workers(work):
             await self._served(work)
+            work.template = pod_template(work.app, self._surroundings)
+            work.revision = revision_of(work.template)
+            await self._looker.look(work)
+            work.memory.rejected = None  # nothing is tried that could be rejected
+            status = self._seen(work, Decision(Phase(status.phase), status.target_revision, 0, status))
+            for event in work.events:
+                await self._events.record(work.app, *event)
         message = "Nothing is changed while the annotation millpond.dev/reconcile is 'paused': remove it to go on."
-        status = changed(work.status, work, ConditionType.PROGRESSING, "False", "Paused", message)
+        status = changed(status, work, ConditionType.PROGRESSING, "False", "Paused", message)
         await self._reporter.save(work, status, generation=work.status.observed_generation)
 
     async def _await_name(self, work: Pass, error: NameTaken) -> None:

@@ -248,7 +248,7 @@ def _trimmed(kind: Kind, object: Object) -> Object:
             each | {"fieldsV1": {"f:spec": each["fieldsV1"]["f:spec"]}}
             for each in entries
             if (each.get("manager"), each.get("operation")) != (FIELD_MANAGER, "Apply")
-            and not each.get("subresource")
+            and each.get("subresource") in {None, "", "scale"}
             and "f:spec" in (each.get("fieldsV1") or {})
         ]
         if others:

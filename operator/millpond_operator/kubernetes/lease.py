@@ -221,7 +221,8 @@ class Lease:
             return
         self._own(found)
         began = self._clock()
-        wanted = {**found, "spec": {**found["spec"], "renewTime": _now()}}
+        # A lasting change of the duration would keep candidates waiting, or let one take the lease while this process leads.
+        wanted = {**found, "spec": {**found["spec"], "leaseDurationSeconds": self._duration_s(), "renewTime": _now()}}
         self._took(await self._client.replace(LEASE, wanted), began)
 
     async def _make_anew(self) -> None:
@@ -253,6 +254,9 @@ class Lease:
     def _left_s(self) -> float:
         return self._renewed_at + self._options.renew_deadline.total_seconds() - self._clock()
 
+    def _duration_s(self) -> int:
+        return max(1, round(self._options.duration.total_seconds()))
+
     def _lease(self, epoch: int, transitions: int) -> Object:
         now = _now()
         return {
@@ -265,7 +269,7 @@ class Lease:
             },
             "spec": {
                 "holderIdentity": self.identity,
-                "leaseDurationSeconds": max(1, round(self._options.duration.total_seconds())),
+                "leaseDurationSeconds": self._duration_s(),
                 "acquireTime": now,
                 "renewTime": now,
                 "leaseTransitions": transitions,
