@@ -13,13 +13,14 @@ KEY = ("shop", "delays")
 OWNERS = {"0_0": "d-0", "0_1": "d-1", "0_2": "d-1", "0_3": "d-2"}
 
 
-def _seen(alive="012", owners=None, *, informed=True, draining="", ending="", starts=None):
+def _seen(alive="012", owners=None, *, informed=True, draining="", ending="", starts=None, heard=""):
     workers = {
         f"d-{number}": Worker(
             f"d-{number}",
             alive=number in alive,
             draining=number in draining,
             incarnation=(starts or {}).get(number, "first"),
+            revision="r1" if number in heard else "",
         )
         for number in "012"
     }
@@ -102,3 +103,16 @@ def test_nobody_is_missed_before_all_could_report(told):
     assert told(_seen("0")) != []
     told.losses.forget(KEY)
     assert told(_seen("")) == []
+
+
+def test_a_worker_lost_soon_after_a_change_of_leaders_is_told(told):
+    """This leader heard it, whether or not all others have had the time to report."""
+    told.losses.forget(KEY)
+    assert told(_seen("012", informed=False)) == []
+    assert told(_seen("012", informed=False, heard="01")) == []
+    after = OWNERS | {"0_1": "d-0", "0_2": "d-0"}
+    assert [reason for _, reason, _ in told(_seen("02", after, informed=False, heard="01"))] == [
+        "WorkerLost",
+        "TasksTakenOver",
+    ]
+    assert told(_seen("02", after)) == []

@@ -60,6 +60,7 @@ class Worker:
     alive: bool
     draining: bool = False
     revision: str = ""
+    """As it reported; "" while this leader has not heard it."""
     owned: int = 0
     """Tasks that are its own in Kafka."""
     active: int = 0
