@@ -229,9 +229,10 @@ def _pending(reason: str, message: str) -> dict:
 )
 def test_scheduling_trouble_waits_before_it_is_told(reason, words):
     """A conflict at binding a volume is gone at the next try, and is none of the nodes' fault."""
-    problem = of_pod(_pending(reason, "running PreBind plugin: the object has been modified"))
+    problem = of_pod(_pending(reason, "running PreBind plugin: the object has been modified."))
     assert problem.reason == "Unschedulable"
     assert words in problem.message
+    assert "modified. " in problem.message
     assert problem.patience == timedelta(seconds=10)
     assert Problem("X", "", settled=True).patience == timedelta(0)
 

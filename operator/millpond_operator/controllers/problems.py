@@ -87,18 +87,16 @@ def of_pod(pod: Mapping[str, Any]) -> Problem | None:
             if condition.get("reason") == "SchedulerError":
                 return Problem(
                     "Unschedulable",
-                    f"The scheduler cannot bind pod {name} to a node: {shortened(condition.get('message', ''))}. See the pod's "
+                    f"The scheduler cannot bind pod {name} to a node: {_clause(condition.get('message', ''))}. See the pod's "
                     "events.",
                 )
             return Problem(
                 "Unschedulable",
-                f"Pod {name} fits on no node: {shortened(condition.get('message', ''))}. Change spec.resources, spec.pod "
+                f"Pod {name} fits on no node: {_clause(condition.get('message', ''))}. Change spec.resources, spec.pod "
                 "or the cluster.",
             )
     if status.get("phase") == "Failed":
-        return Problem(
-            "PodFailed", f"Pod {name} failed: {shortened(status.get('message') or status.get('reason', ''))}."
-        )
+        return Problem("PodFailed", f"Pod {name} failed: {_clause(status.get('message') or status.get('reason', ''))}.")
     return None
 
 
@@ -148,7 +146,7 @@ def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -
             return _missing("Secret", message, pod)
         if 'configmap "' in message and "not found" in message:
             return _missing("ConfigMap", message, pod)
-        return Problem("VolumeNotMountable", f"A volume of pod {name} cannot be mounted: {shortened(message)}.")
+        return Problem("VolumeNotMountable", f"A volume of pod {name} cannot be mounted: {_clause(message)}.")
     return None
 
 
@@ -247,6 +245,11 @@ def _told(message: str) -> tuple[str, str] | None:
         return None
 
 
+def _clause(message: str) -> str:
+    """Somebody else's words, inside of a sentence of ours: without their full stop."""
+    return shortened(message).rstrip(". ")
+
+
 def _missing(kind: str, message: str, pod: Mapping[str, Any]) -> Problem:
     """What a message calls ``secret "its-name" not found``."""
     name = message.split(f'{kind.lower()} "', 1)[1].split('"', 1)[0]
@@ -265,11 +268,11 @@ def _unconfigurable(pod: str, message: str, whole: Mapping[str, Any]) -> Problem
         if f"in {kind.lower()} " in message.lower():
             return Problem(
                 f"{kind}Missing",
-                f"Pod {pod} waits: {shortened(message)}. Add the key, or correct it in the StreamApp.",
+                f"Pod {pod} waits: {_clause(message)}. Add the key, or correct it in the StreamApp.",
             )
     return Problem(
         "ContainerCannotStart",
-        f"The container of pod {pod} cannot be made: {shortened(message)}. Correct the StreamApp.",
+        f"The container of pod {pod} cannot be made: {_clause(message)}. Correct the StreamApp.",
         settled=True,
     )
 
