@@ -19,7 +19,7 @@ from tests.operating.process import OperatorProcess
 __all__ = ("Setting", "operating")
 
 _CRDS = Path(__file__).parents[1] / "crds"
-#: A leader's, as in `deploy/`.
+#: The operator's defaults, which tests shorten.
 _LEASE = {
     "LEASE_DURATION": "15s",
     "LEASE_RENEW_DEADLINE": "10s",
@@ -30,7 +30,7 @@ _LEASE = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What a bench has to do with."""
+    """What a bench works with."""
 
     server: SharedApiServer
     operator: OperatorProcess

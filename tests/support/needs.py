@@ -14,7 +14,7 @@ MARKERS = {
     "broker": "needs a Kafka broker, and with it the jars",
     "apiserver": "needs a real kube-apiserver with etcd, which are built from Go modules once",
     "process": "starts processes of its own: workers, commands, type checkers",
-    "slow": "takes more than about ten seconds, or runs a whole simulated operator",
+    "slow": "takes seconds of computing, or runs a whole simulated operator",
 }
 """The marks, and what each says of a test; `slow` is given by hand, too."""
 

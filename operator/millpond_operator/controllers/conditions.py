@@ -181,7 +181,7 @@ def _outdated(story: Story, before: Condition | None) -> list[tuple[ConditionTyp
         return []
     outdated = sum(each.credentials_changed for each in story.observed.workers.values())
     if not outdated:
-        if before is None or story.observed.heard:
+        if before is None or story.observed.all_reported:
             return []
         return [(ConditionType.CREDENTIALS_OUTDATED, True, before.reason, before.message)]
     message = (

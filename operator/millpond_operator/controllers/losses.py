@@ -46,7 +46,9 @@ class Losses:
             observed: what is seen now.
             leaving: workers that the operator stops, or has no place for.
         """
-        alive = {name: worker for name, worker in observed.workers.items() if worker.alive and _heard(observed, name)}
+        alive = {
+            name: worker for name, worker in observed.workers.items() if worker.alive and observed.has_reported(name)
+        }
         pods = {pod.name: pod.uid for pod in observed.pods if not pod.terminating}
         known = self._known.get(key)
         if known is None:
@@ -54,7 +56,7 @@ class Losses:
             return []
         events: list[_Event] = []
         for name, before in known.alive.items():
-            if before.draining or name in leaving or not _heard(observed, name):
+            if before.draining or name in leaving or not observed.has_reported(name):
                 continue
             now = alive.get(name)
             if now is None:
@@ -89,12 +91,6 @@ class Losses:
             del known.lost[name]
             events.append(("Normal", "WorkerBack", f"Worker {name} is back."))
         return events
-
-
-def _heard(observed: Observed, name: str) -> bool:
-    """Whether a worker has reported since this leader serves the application, or had the time to: else it may well be alive."""
-    worker = observed.workers.get(name)
-    return observed.informed or (worker is not None and bool(worker.revision))
 
 
 def _lost(name: str, tasks: int, *, stays: bool) -> _Event:

@@ -136,20 +136,24 @@ class Observed:
         return tuple(pod for pod in self.pods if pod.ready and self.hears(pod))
 
     @property
-    def heard(self) -> bool:
-        """Whether the coordinator has heard the worker of every pod, or would have if there were one."""
-        return self.informed or all(
-            (worker := self.workers.get(pod.name)) is not None and bool(worker.revision or not worker.alive)
-            for pod in self.pods
-            if not pod.terminating
-        )
-
-    @property
     def reported(self) -> bool:
         """Whether every worker that is ready has said what it does, or had the time to."""
-        workers = (self.workers.get(pod.name) for pod in self.pods if pod.ready)
+        return all(self._awaits_nothing(pod.name) for pod in self.pods if pod.ready)
+
+    @property
+    def all_reported(self) -> bool:
+        """Whether the worker of every pod has said what it does, ready or not, or had the time to."""
+        return all(self._awaits_nothing(pod.name) for pod in self.pods if not pod.terminating)
+
+    def has_reported(self, worker: str) -> bool:
+        """Whether a worker has reported since this leader serves the application, or had the time to: else it may well be alive."""
+        found = self.workers.get(worker)
+        return self.informed or (found is not None and bool(found.revision))
+
+    def _awaits_nothing(self, worker: str) -> bool:
         # One that an earlier coordinator wrote down counts as alive until it is heard, and says then what it runs.
-        return self.informed or all(each is not None and (each.revision or not each.alive) for each in workers)
+        found = self.workers.get(worker)
+        return self.has_reported(worker) or (found is not None and not found.alive)
 
     def hears(self, pod: Pod) -> bool:
         """Whether the coordinator hears the worker of a pod, or cannot know yet."""

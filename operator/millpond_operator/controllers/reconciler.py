@@ -151,7 +151,8 @@ class Reconciler:
         if app.deleting and not app.has_finalizer:
             await self._forget(key)
             return None
-        if self._memories.setdefault(key, Memory()).uid not in {"", app.uid}:
+        known = self._memories.get(key)
+        if known is not None and known.uid not in {"", app.uid}:
             await self._forget(key)  # it was deleted and made again between two passes
         now = self._clock()
         work = Pass(app, Status.of(app.status), now, self._memories.setdefault(key, Memory()))
@@ -428,7 +429,7 @@ class Reconciler:
             if self._lasting(work, what, problem.patience, condition=True)
             or (told is not None and told.reason == problem.reason)
         ]
-        if not lasting and told is not None and told.reason in TOLD_BY_WORKERS and not work.observed.heard:
+        if not lasting and told is not None and told.reason in TOLD_BY_WORKERS and not work.observed.all_reported:
             return Problem(told.reason, told.message)
         return lasting[0] if lasting else None
 
