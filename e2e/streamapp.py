@@ -75,11 +75,15 @@ class StreamApp:
         """The image of each of its pods."""
         return [pod["spec"]["containers"][0]["image"] for pod in self.pods()]
 
-    def reasons(self) -> set[str]:
-        """Return the reasons of the events about it."""
+    def events(self) -> list[Object]:
+        """Return the events about it."""
         found = self._cluster.objects("events", self.namespace)
         about = {"kind": "StreamApp", "name": self.name}
-        return {str(each["reason"]) for each in found if about.items() <= each["involvedObject"].items()}
+        return [each for each in found if about.items() <= each["involvedObject"].items()]
+
+    def reasons(self) -> set[str]:
+        """Return the reasons of the events about it."""
+        return {str(each["reason"]) for each in self.events()}
 
     def until(self, holds: Callable[[Object], bool], what: str, timeout_s: float) -> Object:
         """Wait until something holds for the object, and return it.

@@ -21,6 +21,9 @@ _LOOK_EVERY_S = 0.25
 _STANDS_S = 3.0
 #: Nobody can know of a worker sooner that it is silent (spec.sessionTimeout), nor of a task that it stands still.
 _SILENT_S = 6.0
+#: What ails a volume or keeps a pod from every node passes by itself for so long; told after ten seconds, seen four times a second.
+_PASSES_S = 8.0
+_MAY_PASS = frozenset({"Unschedulable", "VolumeNotMountable"})
 
 
 class Telling(Beside):
@@ -41,6 +44,8 @@ class Telling(Beside):
         self._moments: list[Moment] = []
         self._found: list[str] = []
         self._paused = False
+        self._pending: dict[str, tuple[str, float]] = {}
+        self._waited: dict[str, float] = {}
 
     def _end(self) -> None:
         with (WORK / "telling.txt").open("w") as file:
@@ -71,6 +76,16 @@ class Telling(Beside):
         moments = list(self._moments)
         return [*self._found, *lies(moments), *flaps(moments)]
 
+    def hasty(self) -> list[str]:
+        """Return the events of a trouble that may pass, told of a pod that was not pending for long enough."""
+        told = (event for event in self._app.events() if event["reason"] in _MAY_PASS)
+        waited = dict(self._waited)
+        return [
+            f"{event['reason']}: {event['message']} ({waited})"
+            for event in told
+            if not any(name in event["message"] and seconds >= _PASSES_S for name, seconds in waited.items())
+        ]
+
     def _run(self) -> None:
         while not self._over.wait(_LOOK_EVERY_S):
             if not self._paused:
@@ -79,8 +94,20 @@ class Telling(Beside):
 
     def _look(self) -> None:
         app, pods = self._app.object(), self._app.pods()
+        self._wait(pods)
         if app.get("status", {}).get("conditions"):
             self._moments.append(self._seen(app, pods))
+
+    def _wait(self, pods: list[Object]) -> None:
+        """Keep for how long each pod was pending: since when it is, and the longest time of all that had its name."""
+        now = time.monotonic()
+        for pod in pods:
+            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+            if pod["status"].get("phase") != "Pending":
+                continue
+            if self._pending.get(name, ("", 0.0))[0] != uid:
+                self._pending[name] = (uid, now)
+            self._waited[name] = max(self._waited.get(name, 0.0), now - self._pending[name][1])
 
     def _seen(self, app: Object, pods: list[Object]) -> Moment:
         spec, status, now = app["spec"], app["status"], time.monotonic()
