@@ -47,6 +47,8 @@ class Kafka:
         starts: the first offset kept, of partitions that do not begin at 0.
         facts_of: what topics are; a topic's name is its id elsewhere.
         silent: nobody answers questions about ends.
+        past: what the next questions about offsets are answered with, in their order, instead of what is committed: a broker that
+            has not read its log to the end.
     """
 
     logs: dict[Partition, list[Record]] = field(default_factory=dict)
@@ -57,6 +59,7 @@ class Kafka:
     starts: dict[Partition, int] = field(default_factory=dict)
     facts_of: dict[str, TopicFacts] = field(default_factory=dict)
     silent: bool = False
+    past: list[dict[Partition, tuple[int, str]]] = field(default_factory=list)
 
     def append(self, topic: str, key: str, value: str, timestamp: int = 1_000, partition: int = 0) -> None:
         """Put a committed record into a topic."""
@@ -256,8 +259,9 @@ class Consumer:
         if self.stable and pending & {Partition(each.topic, each.partition) for each in partitions}:
             raise error(KafkaError._TIMED_OUT, retriable=True)
         answer = []
+        offsets = self.kafka.past.pop(0) if self.kafka.past else self.kafka.offsets
         for each in partitions:
-            offset, text = self.kafka.offsets.get(Partition(each.topic, each.partition), (OFFSET_INVALID, ""))
+            offset, text = offsets.get(Partition(each.topic, each.partition), (OFFSET_INVALID, ""))
             answer.append(TopicPartition(each.topic, each.partition, offset, text))
         return answer
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.protocol import Answer, Epoch, Role, TakeOver, TaskReport, TopologySummary
+from millpond.protocol import Answer, Epoch, Mark, Role, TakeOver, TaskReport, TopologySummary
 from millpond.runtime.following import Follower
 from millpond.runtime.ownership import OffsetMetadata, Partition
 from millpond.runtime.plan import make_plan, summary
@@ -39,12 +39,16 @@ class _Client:
         self.topologies: list[TopologySummary] = []
         self.found: dict[str, str] = {}
         self._answer: Answer | None = None
+        self.latest: Answer | None = None
+        self.committed: dict[str, Mark] = {}
         self._revision = 0
 
     def tell(self, **orders: Any) -> None:
         """Answer the next heartbeat."""
         self._revision += 1
-        self._answer = Answer(epoch=Epoch(1, self._revision), coordinator="c1", revision=self._revision, **orders)
+        self._answer = self.latest = Answer(
+            epoch=Epoch(1, self._revision), coordinator="c1", revision=self._revision, **orders
+        )
 
     def news(self) -> Answer | None:
         answer, self._answer = self._answer, None
@@ -53,7 +57,8 @@ class _Client:
     def adopt(self, topology: TopologySummary) -> None:
         self.topologies.append(topology)
 
-    def report(self, tasks: Any, on_disk: Any, found: dict[str, str], *_: Any, **__: Any) -> None:
+    def report(self, tasks: Any, on_disk: Any, found: dict[str, str], *_: Any, committed: Any = (), **__: Any) -> None:
+        self.committed = dict(committed)
         self.reports.append(dict(tasks))
         self.found |= found
 
@@ -122,6 +127,36 @@ def test_claimed_task_runs_after_its_take_over(kafka: Kafka, scene: _Scene) -> N
     assert scene.running() == [A]
     assert kafka.committed(IN_B).metadata.owner == "w1"
     assert scene.client.found == {"0_0": "w0", "0_1": "w1"}
+
+
+def test_task_starts_where_others_said_that_it_was_committed(kafka: Kafka, scene: _Scene) -> None:
+    """Kafka tells an earlier offset first, and then says that the task is another's: neither counts, nor is it told on."""
+    topology = scene.worker.manager.topology
+    kafka.commit(IN_A, 2, OffsetMetadata("w0", 5, topology=topology))
+    earlier, foreign = Kafka(), Kafka()
+    earlier.commit(IN_A, 1, OffsetMetadata("w0", 5, topology=topology))
+    foreign.commit(IN_A, 1, OffsetMetadata("w9", 4, topology=topology))
+    kafka.past = [earlier.offsets, foreign.offsets]
+    scene.client.tell(tasks={"0_0": Role.ACTIVE}, committed={"0_0": Mark(5, 2), "9_9": Mark(1, 1)})
+    scene.turns()
+    assert scene.running() == [A]
+    assert scene.worker.process() == 0
+    assert not scene.client.found
+    scene.worker.manager.changed = True
+    scene.turn()
+    assert scene.client.committed == {"0_0": Mark(5, 2)}
+
+
+def test_starting_worker_heeds_marks_before_its_first_turn(kafka: Kafka, scene: _Scene) -> None:
+    """It announces itself before it carries out orders; these are not lost."""
+    kafka.commit(IN_A, 2, OffsetMetadata("w0", 5, topology=scene.worker.manager.topology))
+    scene.client.tell(tasks={"0_0": Role.ACTIVE}, committed={"0_0": Mark(5, 2)})
+    scene.follower.heed()
+    kafka.past = [{IN_A: (1, "")}]
+    where = scene.worker.manager.registrar.looked_up([A]).tasks[A]
+    assert where.committed[IN_A].offset == 2
+    scene.turns()
+    assert scene.running() == [A]
 
 
 def test_take_over_order_is_carried_out_once(kafka: Kafka, scene: _Scene) -> None:

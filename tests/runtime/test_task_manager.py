@@ -12,7 +12,7 @@ import pytest
 import millpond as mp
 from millpond.cli.run import command as run
 from millpond.errors import OwnershipError, TopicError
-from millpond.protocol import Role, TaskState
+from millpond.protocol import Mark, Role, TaskState
 from millpond.runtime.ownership import Claim, OffsetMetadata, Partition
 from millpond.runtime.start import announce, claim_everything
 from millpond.runtime.trust import digest_of
@@ -161,6 +161,36 @@ def test_going_back_forgets_what_is_not_committed(kafka: Kafka, worker: Parts) -
     worker.commit()
     assert worker.manager.held[A].stores["counts"].get("a").value == 4
     assert kafka.committed(IN_A).offset == 4
+
+
+def test_worker_that_goes_back_does_so_to_its_own_last_commit(kafka: Kafka, worker: Parts) -> None:
+    """Its commit failed because the broker was restarted, which now tells what was before its last commits."""
+    worker.own(A)
+    before = dict(kafka.offsets)
+    worker.process()
+    worker.commit()
+    kafka.append("in", "a", "3")
+    worker.process()
+    worker.new_producer()
+    kafka.past = [before, before]
+    worker.manager.go_back()
+    worker.settle()
+    assert worker.process() == 1
+    worker.commit()
+    assert worker.manager.held[A].stores["counts"].get("a").value == 4
+    assert kafka.committed(IN_A).offset == 4
+
+
+def test_worker_tells_how_far_its_running_tasks_are(kafka: Kafka, worker: Parts) -> None:
+    """Copies are not its to tell of."""
+    worker.own(A)
+    worker.process()
+    worker.commit()
+    held = worker.manager.held[A]
+    assert held.mark == Mark(1, kafka.committed(IN_A).offset or 0)
+    worker.manager.lost(A)
+    assert held.role is Role.STANDBY
+    assert held.mark is None
 
 
 def test_going_back_keeps_no_order_to_hand_over(kafka: Kafka, worker: Parts) -> None:

@@ -23,6 +23,7 @@ from millpond.protocol import (
     Answer,
     Epoch,
     Heartbeat,
+    Mark,
     Refusal,
     Role,
     TopologySummary,
@@ -34,6 +35,7 @@ from millpond_operator.assignment import Instructions, Placement, Situation, Tas
 from . import refusals
 from .admission import Admission, Refused, Starting
 from .gathering import Gathering
+from .marks import Marks
 from .members import Membership, News, Orders, usable_members, without_brokers
 from .options import EngineOptions, KafkaClaim
 from .ownership import Ownership
@@ -93,6 +95,7 @@ class Engine:
         self._unknown: set[tuple[str, str]] = set()
         self._ownership = Ownership(self.members)
 
+        self._marks = Marks()
         self._gathering = Gathering(options.gathering // timedelta(milliseconds=1))
         self._changes = 0
         self._generation = 0  # of the membership: who lives, and who may have tasks
@@ -159,6 +162,8 @@ class Engine:
                 news = member.take(heartbeat, now_ms, wall_ms, self._options.acceptable_lag)
                 self._learn(member, news, first=False, back=not member.alive)
                 self._ended(member, "has ended")
+                if not any(each.alive for each in self.members.values()):
+                    self._marks.forget()
             return None
         if not heartbeat.topology_hash:
             if not known:
@@ -417,6 +422,7 @@ class Engine:
             tasks=orders.tasks,
             release=orders.release,
             take_over=orders.take_over,
+            committed=self._marks_for(member, orders),
             send_topology=self.topology is None,
             may_leave=member.may_leave,
             session_timeout_ms=self._sessions.timeout_ms,
@@ -525,6 +531,7 @@ class Engine:
     def _forget_tasks(self) -> None:
         """A task id means nothing in another topology or on another Kafka: who owns what has to be found out again."""
         self._ownership.owners.clear()
+        self._marks.forget()
         self._goal = self._placement = Placement()
         self._placed_generation = -1
         self._staged = None
@@ -533,7 +540,13 @@ class Engine:
             member.forget_tasks()
 
     def _learn(self, member: Membership, news: News, *, first: bool, back: bool) -> None:
-        """Take in who owns what."""
+        """Take in who owns what, and how far it was committed."""
+        self._marks.left({task: mark for task, mark in news.left.items() if task in self._ids})
+        for task in (*news.found, *news.claimed):
+            # Its owner so far, who may be cut off from Kafka, goes on to say how far it was.
+            former = self.members.get(self.owners.get(self._ids[task], "")) if task in self._ids else None
+            if former is not None and former is not member and task in former.committed:
+                self._marks.left({task: former.committed[task]})
         if self._ownership.learn(member, news, first=first, back=back):
             self._grant_due = self._plan_due = True
             self._changes += 1
@@ -558,6 +571,8 @@ class Engine:
         member.orders = Orders()
         member.may_leave = False
         member.revision += 1
+        self._marks.left(member.committed)
+        member.committed = {}
         self.events.append(f"Worker {member.id} {how}.")
         self._membership_changed()
         self._leave_out()
@@ -597,6 +612,14 @@ class Engine:
             on_disk={id: each.disk(ids) for id, each in usable.items() if each.confirmed},
             owners=dict(self.owners),
         )
+
+    def _marks_for(self, member: Membership, orders: Orders) -> dict[str, Mark]:
+        """How far the tasks were committed that a worker has or gets."""
+        tasks = [task for task, role in orders.tasks.items() if role is Role.ACTIVE]
+        tasks += [task for task, report in member.tasks.items() if report.role is Role.ACTIVE]
+        previous = {task: order.previous for order in orders.take_over for task in order.owners}
+        owners = {task: each for task, owner in previous.items() if (each := self.members.get(owner or "")) is not None}
+        return self._marks.for_worker(member, (*tasks, *previous), owners)
 
     def _as_it_is(self, member: Membership) -> Orders:
         """For a worker that no assignment reckons with yet: what it has, but for what is known to be another's."""

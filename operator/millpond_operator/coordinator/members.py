@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from millpond.protocol import Brokers, Heartbeat, Member, Role, TakeOver, TaskReport, TaskState, Trouble
+from millpond.protocol import Brokers, Heartbeat, Mark, Member, Role, TakeOver, TaskReport, TaskState, Trouble
 from millpond.topology import TaskId
 from millpond_operator.assignment import Copy, Instructions, Worker
 
@@ -50,6 +50,8 @@ class News:
     """Copies came, went, changed their role or became hot or cold."""
     shown: bool = False
     """Something that only people and tools care about: what it runs, its trouble, its address."""
+    left: Mapping[str, Mark] = field(default_factory=dict)
+    """How far tasks were committed that it told of before and does not any more."""
 
 
 @dataclass(slots=True)
@@ -86,6 +88,8 @@ class Membership:
     """It lost its brokers, and others have them: its tasks are theirs to take over."""
     tasks: Mapping[str, TaskReport] = field(default_factory=dict)
     on_disk: Mapping[str, int] = field(default_factory=dict)
+    committed: Mapping[str, Mark] = field(default_factory=dict)
+    """How far it said that it committed its active tasks."""
     claims: frozenset[str] = frozenset()
     _found: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Owners it found, with the sequence of the heartbeat that said so first."""
@@ -132,12 +136,14 @@ class Membership:
             copies = copies or self.on_disk.keys() != heartbeat.on_disk.keys()
             self.on_disk = heartbeat.on_disk
             self._on_disk = None
+        committed, self.committed = self.committed, heartbeat.committed
         news = News(
             claimed=self.claims - claims if changed else frozenset(),
             found=self._newly_found(heartbeat, again=again) if heartbeat.taken_over or self._found else {},
             placement=placement,
             copies=copies,
             shown=shown,
+            left={task: mark for task, mark in committed.items() if not again or task not in heartbeat.committed},
         )
         self.sequence = heartbeat.sequence
         self.heard_ms = now_ms
@@ -179,7 +185,7 @@ class Membership:
 
     def forget_tasks(self) -> None:
         """Its tasks were those of another topology."""
-        self.tasks, self.on_disk, self.claims = {}, {}, frozenset()
+        self.tasks, self.on_disk, self.committed, self.claims = {}, {}, {}, frozenset()
         self._copies = self._on_disk = None
         self._found = {}
         self.instructions = None

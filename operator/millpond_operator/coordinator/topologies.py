@@ -57,11 +57,16 @@ def change(ours: TopologySummary, new: TopologySummary) -> str:
 
 def only_known(heartbeat: Heartbeat, ids: Collection[str]) -> Heartbeat:
     """A heartbeat without tasks whose ids are not among these."""
-    if all(text in ids for each in (heartbeat.tasks, heartbeat.on_disk, heartbeat.taken_over) for text in each):
+    if all(
+        text in ids
+        for each in (heartbeat.tasks, heartbeat.on_disk, heartbeat.taken_over, heartbeat.committed)
+        for text in each
+    ):
         return heartbeat
     return msgspec.structs.replace(
         heartbeat,
         tasks={text: report for text, report in heartbeat.tasks.items() if text in ids},
+        committed={text: mark for text, mark in heartbeat.committed.items() if text in ids},
         on_disk={text: offset for text, offset in heartbeat.on_disk.items() if text in ids},
         taken_over={text: owner for text, owner in heartbeat.taken_over.items() if text in ids},
     )

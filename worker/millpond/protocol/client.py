@@ -32,6 +32,7 @@ from .messages import (
     Brokers,
     Epoch,
     Heartbeat,
+    Mark,
     Refusal,
     RefusalCode,
     TaskReport,
@@ -143,6 +144,7 @@ class CoordinatorClient:
         self._tasks: Mapping[str, TaskReport] = MappingProxyType({})
         self._reported_at = clock.monotonic()
         self._on_disk: Mapping[str, int] = MappingProxyType({})
+        self._committed: Mapping[str, Mark] = MappingProxyType({})
         self._epoch = Epoch()
         self._leaving = False
         self._taken_over: dict[str, tuple[str, int]] = {}  # owner, and the first sequence that carried it; 0: none yet
@@ -169,6 +171,7 @@ class CoordinatorClient:
         epoch: Epoch,
         leaving: bool = False,
         *,
+        committed: Mapping[str, Mark] = MappingProxyType({}),
         urgent: bool = False,
     ) -> None:
         """Say how things stand; the next heartbeat carries it.
@@ -182,10 +185,12 @@ class CoordinatorClient:
                 coordinator has it, so once is enough, and naming one again does no harm.
             epoch: of the answer that the worker carries out.
             leaving: it wants to end.
+            committed: how far it committed its active tasks, by task id.
             urgent: post a heartbeat now instead of with the next turn.
         """
         with self._lock:
             self._tasks, self._on_disk, self._epoch, self._leaving = tasks, on_disk, epoch, leaving
+            self._committed = committed
             self._reported_at = clock.monotonic()
             for task, owner in taken_over.items():
                 self._taken_over[task] = (owner, 0)
@@ -210,6 +215,11 @@ class CoordinatorClient:
         with self._lock:
             answer, self._unread = self._unread, None
         return answer
+
+    @property
+    def latest(self) -> Answer | None:
+        """The newest answer, as often as it is asked for."""
+        return self._answer
 
     # In the client's event loop.
 
@@ -328,6 +338,7 @@ class CoordinatorClient:
                 coordinator=known.coordinator if known else "",
                 acknowledged=known.sequence if known else 0,
                 tasks=self._tasks_now(),
+                committed=dict(self._committed),
                 on_disk=dict(self._on_disk),
                 taken_over={task: owner for task, (owner, _) in self._taken_over.items()},
                 leaving=self._leaving,

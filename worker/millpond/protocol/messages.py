@@ -24,6 +24,7 @@ __all__ = (
     "Brokers",
     "Epoch",
     "Heartbeat",
+    "Mark",
     "Member",
     "Refusal",
     "RefusalCode",
@@ -85,6 +86,15 @@ class Epoch(NamedTuple):
 
     term: int = 0
     number: int = 0
+
+
+class Mark(NamedTuple):
+    """How far a task was committed: of two marks of one task the greater is the later one."""
+
+    epoch: int
+    """Of its owner (`OffsetMetadata.epoch` of the worker)."""
+    offset: int
+    """The committed offsets of its inputs, summed."""
 
 
 class SubtopologySummary(msgspec.Struct, frozen=True):
@@ -163,6 +173,8 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """`Answer.sequence` of the last answer: what is repeated although it was acknowledged was found again."""
     tasks: dict[str, TaskReport] = {}
     """Everything it holds, by task id. An active task listed here is its own in Kafka, or it is about to find out."""
+    committed: dict[str, Mark] = {}
+    """How far it committed its active tasks, by task id; not those that it only looks up."""
     on_disk: dict[str, int] = {}
     """Tasks it has state of but does not hold: the sum of their changelog offsets."""
     taken_over: dict[str, str] = {}
@@ -220,6 +232,9 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Active tasks of this worker to hand over, with their next owners: it names those in its last commit of them."""
     take_over: tuple[TakeOver, ...] = ()
     """What to take from owners that are gone, or from nobody."""
+    committed: dict[str, Mark] = {}
+    """How far others, or its former self, committed tasks that this worker has or is to take over, where it did not say so
+    itself. What Kafka answers that is less is out of date (docs/decisions/0039-offsets-of-the-past.md)."""
     send_topology: bool = False
     """The next heartbeat should carry the topology."""
     may_leave: bool = False

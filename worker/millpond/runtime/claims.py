@@ -17,6 +17,7 @@ from millpond.errors import BrokerError, OwnershipError
 from millpond.topology import TaskId
 
 from .commit import Offsets, is_fenced, portions, topic_partitions
+from .marks import Marks
 from .ownership import CommittedOffset, OffsetMetadata, Partition, decode_metadata, next_epoch, takeable
 
 __all__ = ("UNOWNED", "OffsetStore", "commit_directly", "commit_under", "initialised", "take_over", "transactional_id")
@@ -57,6 +58,9 @@ class OffsetStore:
         surveyor: makes a consumer of the group that does not wait for them.
         stopping: asked while waiting; True gives up.
         patience_s: how long to wait for a broker, in seconds.
+
+    Attributes:
+        marks: what answers may not fall behind.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class OffsetStore:
         stopping: Callable[[], bool],
         patience_s: float,
     ) -> None:
+        self.marks = Marks()
         self._consumer = consumer
         self._forget_consumer = forget_consumer
         self._surveyor = surveyor
@@ -80,18 +85,20 @@ class OffsetStore:
             BrokerError: the coordinator does not answer.
         """
         return self._patiently(
-            lambda: _committed(self._consumer(), partitions, _ANSWER_S), "the committed offsets", self._forget_consumer
+            lambda: self._believable(_committed(self._consumer(), partitions, _ANSWER_S)),
+            "the committed offsets",
+            self._forget_consumer,
         )
 
     def try_read(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset] | None:
-        """As `read`, once; None when there is no answer within `timeout_s`."""
+        """As `read`, once; None when there is no answer within `timeout_s`, or one that is out of date."""
         try:
-            return _committed(self._consumer(), partitions, timeout_s)
+            return self._believable(_committed(self._consumer(), partitions, timeout_s))
         except KafkaException:
             return None
 
     def survey(self, partitions: Sequence[Partition]) -> dict[Partition, CommittedOffset]:
-        """As `read`, but what pending transactions will change is not waited for.
+        """As `read`, but what pending transactions will change is not waited for, and the answer may be out of date.
 
         Raises:
             BrokerError: the coordinator does not answer.
@@ -101,6 +108,11 @@ class OffsetStore:
             return self._patiently(lambda: _committed(consumer, partitions, _ANSWER_S), "the committed offsets")
         finally:
             consumer.close()
+
+    def _believable(self, found: dict[Partition, CommittedOffset]) -> dict[Partition, CommittedOffset]:
+        if self.marks.outdated(found):
+            raise KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+        return found
 
     def _patiently(self, ask: Callable[[], T], what: str, unanswered: Callable[[], None] = lambda: None) -> T:
         began = time.monotonic()

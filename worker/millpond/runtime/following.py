@@ -207,6 +207,7 @@ class Follower:
     # What is to be done ---------------------------------------------------------------------------------------
 
     def _take(self, answer: Answer) -> None:
+        self._learn(answer)
         before, self._answer = self._answer, answer
         if before is None or (answer.revision, answer.coordinator) != (before.revision, before.coordinator):
             self._follow()
@@ -433,6 +434,15 @@ class Follower:
         about_to = TaskReport(Role.ACTIVE, TaskState.ACQUIRING)
         self._client.report({str(task): about_to for task in tasks}, self._on_disk, {}, Epoch(), self.leaving)
 
+    def heed(self) -> None:
+        """Take in of the answer to the first report what Kafka may not fall behind; its orders come with the first turn."""
+        if (answer := self._client.latest) is not None and not self.shut_out:
+            self._learn(answer)
+
+    def _learn(self, answer: Answer) -> None:
+        if answer.committed:
+            self._manager.learn(self._known(answer.committed))
+
     def start(self) -> None:
         """The first report of what is held."""
         self._look_at_disk()
@@ -445,4 +455,9 @@ class Follower:
             tasks = without_lags(tasks)
         found, self._found = self._found, {}
         epoch = self._answer.epoch if self._answer is not None else Epoch()
-        self._client.report(tasks, self._on_disk, found, epoch, self.leaving, urgent=urgent)
+        committed = {
+            str(held.id): mark
+            for held in self._manager.held.values()
+            if held.state is not TaskState.ACQUIRING and (mark := held.mark) is not None
+        }
+        self._client.report(tasks, self._on_disk, found, epoch, self.leaving, committed=committed, urgent=urgent)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from millpond.protocol import Role, TaskReport, TaskState
+from millpond.protocol import Mark, Role, TaskReport, TaskState
 from millpond.topology import TaskId
 
+from .marks import mark_of
 from .ownership import CommittedOffset, Partition
 from .registrar import Whereabouts
 from .restore import Restoration
@@ -88,6 +89,11 @@ class Held:
             if any((each.completeness.heard_at or -1.0) < oldest for each in self.changelogs):
                 return None
         return self.lag
+
+    @property
+    def mark(self) -> Mark | None:
+        """How far it is committed; None where that is not this worker's to say."""
+        return mark_of(self.committed) if self.role is Role.ACTIVE and self.committed else None
 
     def report(self) -> TaskReport:
         """What the coordinator is told of it."""

@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import Producer, TopicPartition
 
 from millpond.errors import OwnershipError, StateCorrupted, TopicError
-from millpond.protocol import Role, TaskState
+from millpond.protocol import Mark, Role, TaskState
 from millpond.topology import SourceNode, TaskId
 
 from .backpressure import BackPressure
@@ -94,6 +94,7 @@ class TaskManager:
         self._subtopologies = {each.id: each for each in plan.subtopologies}
         self._plan = plan
         self._config = config
+        self._marks = offsets.marks
         self._environment = environment
         self._consumer = consumer
         self._copier = copier
@@ -384,6 +385,11 @@ class TaskManager:
         # It is handed over before it ran: nothing of it changes but the owner.
         return self._claimed(held.where, owner, epoch)
 
+    def learn(self, marks: Mapping[TaskId, Mark]) -> None:
+        """Others committed these tasks so far."""
+        for task, mark in marks.items():
+            self._marks.tell(task, self._plan.inputs_of(task), mark)
+
     def committed(self, offsets: Offsets) -> None:
         """A commit of these offsets is through."""
         tasks = {task.id: task for partition in offsets if (task := self.by_input.get(partition)) is not None}
@@ -611,6 +617,8 @@ class TaskManager:
         self._to_release.clear()
         again = [held for held in self.held.values() if held.role is Role.ACTIVE]
         for held in again:
+            if held.mark is not None:
+                self._marks.tell(held.id, held.committed, held.mark)
             if held.state is not TaskState.ACQUIRING:  # else its stores are a copy's, and as good as before
                 self._let_go(held, for_good=False)
             held.where = None

@@ -265,6 +265,7 @@ class Worker:
             assert self._client is not None
             self._heartbeats = self.metrics.http.spawn(self._client.run())
             self._client.heard.wait(_LONELY_DOOR_S if self._introduction.alone else _DOOR_S)
+        follower.heed()
         return () if follower.shut_out else mine
 
     def _make_globals(self) -> None:
