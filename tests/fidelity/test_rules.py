@@ -300,6 +300,17 @@ def test_a_namespace_goes_with_all_that_is_in_it(client: Api) -> None:
         eventually(lambda: client.find("Namespace", None, space) is None, "the namespace is gone")
 
 
+def test_a_pod_needs_its_priority_class(client: Api, space: str) -> None:
+    """What a StatefulSet's controller then tells in an event."""
+    pod = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": space},
+        "spec": {"priorityClassName": "gold", "containers": [{"name": "c", "image": "i:1"}]},
+    }  # fmt: skip
+    failure = refusal(lambda: client.create(pod))
+    assert (failure.status, failure.reason) == (403, "Forbidden")
+    assert failure.message == 'pods "p" is forbidden: no PriorityClass with name gold was found'
+
+
 # Who may do what.
 
 

@@ -193,6 +193,19 @@ def test_scheduling_trouble_is_told_only_when_it_lasts(scene: Scene, seconds: in
     assert ("Warning" in {event["type"] for event in scene.events(name)}) == (seconds > 10)
 
 
+def test_pods_that_cannot_be_created_are_told_with_the_servers_words(scene: Scene) -> None:
+    """No pod tells it, and neither does the StatefulSet: one that was refused by quota or policy is just not there."""
+    scene.apply("refused", merged(BASE, {"replicas": 2, "pod": {"priorityClassName": "gold"}}))
+    scene.await_true("refused", "Degraded", "PodNotCreated")
+    message = scene.condition("refused", "Degraded")["message"]
+    assert "Pod refused-0 cannot be created" in message
+    assert "no PriorityClass with name gold was found. Correct spec.pod.priorityClassName" in message
+    assert not scene.pods("refused")
+    scene.apply("refused", merged(BASE, {"replicas": 2}))
+    scene.await_settled("refused")
+    assert scene.condition("refused", "Degraded")["status"] == "False"
+
+
 def test_a_paused_application_is_ready_only_while_it_runs(scene: Scene) -> None:
     """Nobody changes anything, and its conditions follow what its workers do all the same."""
     scene.apply("paused", TWO)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from millpond_operator.controllers.conditions import Story, conditions, problems
 from millpond_operator.controllers.observation import Observed, Pod, Tasks, Worker
-from millpond_operator.controllers.problems import Problem, mount_problem, of_pod
+from millpond_operator.controllers.problems import Problem, creation_problem, mount_problem, of_pod
 from millpond_operator.controllers.rollout import Decision, Wanted
 from millpond_operator.controllers.status import Condition, ConditionType, Failed, Phase, Status
 from tests.rollout.world import World
@@ -239,6 +239,58 @@ def test_scheduling_trouble_waits_before_it_is_told(reason, words):
     assert "modified. " in problem.message
     assert problem.patience == timedelta(seconds=10)
     assert Problem("X", "", settled=True).patience == timedelta(0)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["oldest first", "newest first"])
+def test_a_volume_is_told_of_by_what_happened_last(turned):
+    """A busy node could not read the Secret at first, and found later that there is none; nobody orders events."""
+    pod = {"metadata": {"name": "app-0", "uid": "u", "namespace": "shop"}}
+
+    def failed(at, message):
+        return {
+            "reason": "FailedMount", "message": message, "lastTimestamp": at, "involvedObject": {"uid": "u"},
+        }  # fmt: skip
+
+    cache = failed("2026-11-22T17:01:40Z", "failed to sync secret cache: timed out waiting for the condition")
+    missing = failed("2026-11-22T17:01:44Z", 'MountVolume.SetUp failed for volume "c" : secret "nowhere" not found')
+    events = [missing, cache] if turned else [cache, missing]
+    assert mount_problem(pod, events).reason == "SecretMissing"
+    missing["lastTimestamp"] = cache["lastTimestamp"]
+    assert mount_problem(pod, events).reason == "SecretMissing"
+    cache["lastTimestamp"] = "2026-11-22T17:01:48Z"
+    assert mount_problem(pod, events).reason == "VolumeNotMountable"
+
+
+@pytest.mark.parametrize(
+    ("why", "cure"),
+    [
+        ('pods "app-1" is forbidden: exceeded quota: small, requested: pods=1', "lower spec.replicas"),
+        ('pods "app-1" is forbidden: violates PodSecurity "restricted:latest": seccompProfile', "spec.pod"),
+        ('pods "app-1" is forbidden: no PriorityClass with name gold was found', "priorityClassName"),
+        ('admission webhook "policy.example" denied the request: no labels', "whose webhook"),
+        ("something that nobody has seen before", "spec.pod forbids"),
+    ],
+)
+def test_a_pod_that_cannot_be_created_is_a_problem_with_a_cure(why, cure):
+    """The server's own words, and what to do; once the pod was created, the event that stays is no problem."""
+
+    def event(reason, message, at):
+        return {"reason": reason, "message": message, "lastTimestamp": at}
+
+    failed = event("FailedCreate", f"create Pod app-1 in StatefulSet app failed error: {why}.", "2026-11-22T17:00:05Z")
+    others = [
+        event("SuccessfulCreate", "create Pod app-1 in StatefulSet app successful", "2026-11-22T17:00:01Z"),
+        event("SuccessfulCreate", "create Pod app-10 in StatefulSet app successful", "2026-11-22T17:00:09Z"),
+        event("SuccessfulDelete", "delete Pod app-1 in StatefulSet app successful", "2026-11-22T17:00:09Z"),
+    ]
+    found = creation_problem("app-1", [failed, *others])
+    assert found.reason == "PodNotCreated"
+    assert why in found.message
+    assert ".." not in found.message
+    assert cure in found.message
+    assert creation_problem("app-10", [failed, *others]) is None
+    made = event("SuccessfulCreate", "create Pod app-1 in StatefulSet app successful", "2026-11-22T17:00:10Z")
+    assert creation_problem("app-1", [made, failed, *others]) is None
 
 
 def test_a_volume_that_was_mounted_after_all_is_no_problem():

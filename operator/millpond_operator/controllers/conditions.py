@@ -75,8 +75,8 @@ def conditions(story: Story, before: Status, generation: int, now: datetime) -> 
 
 
 def problems(observed: Observed) -> list[tuple[str, Problem]]:
-    """Return what is wrong, with the name of the pod: what will stay first, then by ordinal."""
-    found: list[tuple[str, Problem]] = []
+    """Return what is wrong, with the name of the pod: what will stay first, then pods that cannot be made, then by ordinal."""
+    found = list(observed.missing.items())
     for pod in observed.pods:
         worker = observed.workers.get(pod.name)
         if pod.problem is not None and (not pod.terminating or pod.stands):

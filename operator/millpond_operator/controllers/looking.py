@@ -13,7 +13,7 @@ from .hosting import Hosting
 from .losses import Losses
 from .observation import Observed, Pod, ordinal_of, pods_of, tasks_of, workers_of
 from .passes import Key, Pass
-from .problems import Problem, mount_problem, silence
+from .problems import Problem, creation_problem, mount_problem, silence
 from .progress import Progress
 from .rollout import Existing
 from .status import instant
@@ -91,6 +91,7 @@ class Looker:
             tasks_of(view, spec.replicas, spec.standby_replicas, spec.acceptable_recovery_lag),
             informed,
             {} if view is None else view.owners,
+            await self._ask_who_is_missing(work, raw),
         )
         self._miss(work)
 
@@ -154,6 +155,33 @@ class Looker:
             memory.asked_at = work.now
             memory.told = {name: problem for name, problem in found if problem is not None}
         return memory.told
+
+    async def _ask_who_is_missing(self, work: Pass, pods: list[Object]) -> dict[str, Problem]:
+        """Why pods are not there that should be, by what the StatefulSet's controller told of them."""
+        app, memory = work.app, work.memory
+        there = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
+        replicas = there["spec"].get("replicas", 0) if there is not None and owned_by(app, there) else 0
+        made = {pod["metadata"]["name"] for pod in pods}
+        absent = [name for ordinal in range(replicas) if (name := f"{app.name}-{ordinal}") not in made]
+        if there is None or not absent:
+            memory.missing_since, memory.missed_at, memory.missing = None, None, {}
+            return {}
+        memory.missing_since = memory.missing_since or work.now
+        waited = work.now - memory.missing_since
+        pause = min(max(waited / 4, _CREATED_IN), _ASKED_EVERY)
+        work.come_again(pause)
+        if waited >= _CREATED_IN and (memory.missed_at is None or work.now - memory.missed_at >= pause):
+            try:
+                events, _ = await self._client.list(
+                    kinds.EVENT, app.namespace, fields=f"involvedObject.uid={there['metadata']['uid']}"
+                )
+            except ApiError as error:
+                log.info("Events in %s cannot be read: %s", app.namespace, error)
+                return {}
+            memory.missed_at = work.now
+            found = {name: creation_problem(name, events) for name in absent}
+            memory.missing = {name: problem for name, problem in found.items() if problem is not None}
+        return {name: problem for name, problem in memory.missing.items() if name not in made}
 
     async def _mount_problem(self, pod: Object) -> tuple[str, Problem | None]:
         """Why the volumes of a pod are not mounted, by all of its events: later ones say that they are after all."""

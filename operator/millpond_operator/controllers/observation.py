@@ -123,6 +123,8 @@ class Observed:
     """Whether the coordinator has been there for long enough that every live worker has reported."""
     owners: Mapping[str, str] = field(default_factory=dict)
     """Who owns each task in Kafka, as far as is known."""
+    missing: Mapping[str, Problem] = field(default_factory=dict)
+    """Why pods that should be there cannot be made, by name."""
 
     @property
     def images(self) -> str:

@@ -35,6 +35,12 @@ class Memory:
     """When events were asked for last,"""
     told: dict[str, Problem] = field(default_factory=dict)
     """and what they told, by name of the pod."""
+    missing_since: datetime | None = None
+    """Since when pods are missing that should be there,"""
+    missed_at: datetime | None = None
+    """when events were asked for why,"""
+    missing: dict[str, Problem] = field(default_factory=dict)
+    """and what they told, by name of the pod."""
 
 
 @dataclass

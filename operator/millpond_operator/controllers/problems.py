@@ -10,7 +10,16 @@ from typing import Any
 
 from millpond_operator.kubernetes import shortened
 
-__all__ = ("TOLD_BY_WORKERS", "Problem", "cleanup_problem", "mount_problem", "of_pod", "of_worker", "silence")
+__all__ = (
+    "TOLD_BY_WORKERS",
+    "Problem",
+    "cleanup_problem",
+    "creation_problem",
+    "mount_problem",
+    "of_pod",
+    "of_worker",
+    "silence",
+)
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
 _CONTAINER = frozenset({"CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"})
@@ -48,6 +57,15 @@ _PASSES_IN = timedelta(seconds=10)
 _SILENCE_PASSES_IN = timedelta(seconds=4)
 
 
+_CREATION = frozenset({"FailedCreate", "SuccessfulCreate"})
+_CURES = {
+    "exceeded quota": "Raise the namespace's quota, or lower spec.replicas or spec.resources.",
+    "violates PodSecurity": "Change spec.pod, or what the namespace's Pod Security labels demand.",
+    "no PriorityClass": "Correct spec.pod.priorityClassName, or create the class.",
+    "admission webhook": "See whose webhook that is; its owner knows what it demands.",
+    "failed calling webhook": "See whose webhook that is: the API server cannot reach it.",
+}
+"""What to do about a pod that cannot be created, by words of the refusal."""
 _AFTER_MOUNTING = frozenset({"Pulling", "Pulled", "Created", "Started"})
 """Reasons of events about what a kubelet does once all volumes are mounted."""
 
@@ -138,7 +156,7 @@ def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -
     events = [event for event in events if event.get("involvedObject", {}).get("uid") == pod["metadata"]["uid"]]
     if any(event.get("reason") in _AFTER_MOUNTING for event in events):
         return None  # it could not be at first, and then it could
-    for event in events:
+    for event in sorted(events, key=_last_seen, reverse=True):
         message = event.get("message", "")
         if event.get("reason") != "FailedMount":
             continue
@@ -148,6 +166,31 @@ def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -
             return _missing("ConfigMap", message, pod)
         return Problem("VolumeNotMountable", f"A volume of pod {name} cannot be mounted: {_clause(message)}.")
     return None
+
+
+def creation_problem(name: str, events: Iterable[Mapping[str, Any]]) -> Problem | None:
+    """Why a pod that should be there cannot be made: its StatefulSet's controller tells it in events only.
+
+    Args:
+        name: of the pod.
+        events: about the StatefulSet, all that there are.
+    """
+    about = (event for event in sorted(events, key=_last_seen) if f" Pod {name} " in event.get("message", ""))
+    last = next((event for event in reversed([*about]) if event.get("reason") in _CREATION), None)
+    if last is None or last["reason"] != "FailedCreate":
+        return None
+    why = last["message"].partition("failed error: ")[2] or last["message"]
+    cure = next(
+        (cure for words, cure in _CURES.items() if words in why), "See what of the namespace or of spec.pod forbids it."
+    )
+    return Problem("PodNotCreated", f"Pod {name} cannot be created: {_clause(why)}. {cure}")
+
+
+def _last_seen(event: Mapping[str, Any]) -> tuple[str, bool]:
+    """Orders events by when they happened last. Of those within one second, who names what is missing knows more."""
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return next((str(time)[:19] for time in times if time), ""), "not found" in event.get("message", "")
 
 
 def cleanup_problem(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]]) -> Problem | None:

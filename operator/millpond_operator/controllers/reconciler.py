@@ -63,6 +63,8 @@ log = logging.getLogger(__name__)
 
 #: What lasts no longer than this is a task that moves, and no state worth writing down.
 _SETTLES_IN = timedelta(seconds=3)
+#: A copy that lags is no trouble by itself: what is told of copies has been so for less long.
+_COPIES_SETTLE_IN = timedelta(seconds=2)
 #: How often to look whether a name is free that is somebody else's, for now or until a person does something.
 _LEAVES_IN, _FREE_IN = timedelta(seconds=1), timedelta(seconds=5)
 #: How often to see whether volumes can grow after all.
@@ -387,7 +389,7 @@ class Reconciler:
             self._problem(work, decision),
             stuck=work.memory.rejected or work.taken,
             standing=standing,
-            lagging=self._lasting(work, f"{work.name} standbys", _SETTLES_IN, condition=lags),
+            lagging=self._lasting(work, f"{work.name} standbys", _COPIES_SETTLE_IN, condition=lags),
             upgrade_waits=work.upgrade_waits,
             standby_replicas=app.spec.standby_replicas,
         )

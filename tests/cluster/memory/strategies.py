@@ -294,6 +294,9 @@ def admit_create(store: Store, kinds: Kinds, kind: Kind, item: Object) -> None:
                 item["metadata"]["name"],
                 f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found',
             )
+        priority = spec.get("priorityClassName", "")
+        if priority not in {"", "system-cluster-critical", "system-node-critical"}:  # there are no others here
+            raise forbidden(kind, item["metadata"]["name"], f"no PriorityClass with name {priority} was found")
         spec.setdefault("priority", 0)
         spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
         tolerations = spec.setdefault("tolerations", [])
