@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.api import ApiFailure, Object
 from tests.cluster.kubelets import Kubelets
-from tests.cluster.waiting import wait_for
+from tests.cluster.waiting import sleep, wait_for
 from tests.operating.operators import grant_rights
 from tests.operating.scene import condition_in
 from tests.operating.stage import App, Stage
@@ -168,6 +168,18 @@ def test_deleting_the_second_application_leaves_the_first_served(stage: Stage, f
     wait_for(lambda: lost <= {pause.task for pause in streams.pauses}, "they run again", 15, otherwise=first.status)
     assert {pause.before for pause in streams.pauses} == {"first-0"}
     first.await_ready()
+
+
+def test_paused_application_that_is_refused_goes_on_to_say_why(stage: Stage, first: Tenant) -> None:
+    """Nothing of it is what it was before, so what was told last is no answer to why nothing comes out."""
+    second = Tenant(stage, stage.namespace, "second", SERVICE)
+    second.apply()
+    second.await_taken()
+    second.annotate("reconcile", "paused")
+    wait_for(lambda: second.now("Progressing").get("reason") == "Paused", "the pause is told", otherwise=second.find)
+    sleep(20)
+    assert "on the same Kafka" in second.await_taken()
+    undisturbed(stage, first)
 
 
 def test_refused_application_starts_when_the_id_is_free(stage: Stage, first: Tenant) -> None:

@@ -206,6 +206,33 @@ def test_pods_that_cannot_be_created_are_told_with_the_servers_words(scene: Scen
     assert scene.condition("refused", "Degraded")["status"] == "False"
 
 
+def test_a_pod_that_lost_a_label_is_told_with_the_command_that_mends_it(scene: Scene) -> None:
+    """It runs on, but counts as nobody's; and no other pod can be made in its place."""
+    scene.apply("bare", TWO)
+    scene.await_settled("bare")
+    label = "app.kubernetes.io/component"
+    scene.api.patch("Pod", scene.namespace, "bare-1", {"metadata": {"labels": {label: None}}})
+    scene.await_true("bare", "Degraded", "PodNotRecognized")
+    message = scene.condition("bare", "Degraded")["message"]
+    assert f"kubectl label pod bare-1 --overwrite {label}=worker" in message
+    scene.api.patch("Pod", scene.namespace, "bare-1", {"metadata": {"labels": {label: "worker"}}})
+    scene.await_settled("bare")
+    assert scene.condition("bare", "Degraded")["status"] == "False"
+
+
+def test_a_paused_application_that_is_deleted_says_what_waits_for_it(scene: Scene) -> None:
+    """Its namespace stays as long as it does."""
+    scene.apply("kept", merged(TWO, {"deletion": {"kafka": "Delete"}}))
+    scene.await_settled("kept")
+    scene.annotate("kept", "reconcile", "paused")
+    scene.api.delete("StreamApp", scene.namespace, "kept")
+    scene.eventually(
+        lambda: "are deleted then" in scene.condition("kept", "Progressing").get("message", ""), "it is told"
+    )
+    scene.annotate("kept", "reconcile", None)
+    scene.eventually(lambda: scene.find("StreamApp", "kept") is None, "it is gone")
+
+
 def test_a_paused_application_is_ready_only_while_it_runs(scene: Scene) -> None:
     """Nobody changes anything, and its conditions follow what its workers do all the same."""
     scene.apply("paused", TWO)

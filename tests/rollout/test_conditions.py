@@ -289,6 +289,12 @@ def test_a_pod_that_cannot_be_created_is_a_problem_with_a_cure(why, cure):
     assert ".." not in found.message
     assert cure in found.message
     assert creation_problem("app-10", [failed, *others]) is None
+    exists = event(
+        "FailedCreate",
+        f'{failed["message"].partition(" failed")[0]} failed error: pods "app-1" already exists',
+        "2026-11-22T17:00:07Z",
+    )
+    assert creation_problem("app-1", [exists, failed, *others]) is None
     made = event("SuccessfulCreate", "create Pod app-1 in StatefulSet app successful", "2026-11-22T17:00:10Z")
     assert creation_problem("app-1", [made, failed, *others]) is None
 

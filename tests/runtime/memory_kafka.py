@@ -49,6 +49,7 @@ class Kafka:
         silent: nobody answers questions about ends.
         past: what the next questions about offsets are answered with, in their order, instead of what is committed: a broker that
             has not read its log to the end.
+        surveyed: what questions that wait for no transaction are answered with, instead of what is committed; None for that.
     """
 
     logs: dict[Partition, list[Record]] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class Kafka:
     facts_of: dict[str, TopicFacts] = field(default_factory=dict)
     silent: bool = False
     past: list[dict[Partition, tuple[int, str]]] = field(default_factory=list)
+    surveyed: dict[Partition, tuple[int, str]] | None = None
 
     def append(self, topic: str, key: str, value: str, timestamp: int = 1_000, partition: int = 0) -> None:
         """Put a committed record into a topic."""
@@ -260,6 +262,8 @@ class Consumer:
             raise error(KafkaError._TIMED_OUT, retriable=True)
         answer = []
         offsets = self.kafka.past.pop(0) if self.kafka.past else self.kafka.offsets
+        if not self.stable and self.kafka.surveyed is not None:
+            offsets = self.kafka.surveyed
         for each in partitions:
             offset, text = offsets.get(Partition(each.topic, each.partition), (OFFSET_INVALID, ""))
             answer.append(TopicPartition(each.topic, each.partition, offset, text))

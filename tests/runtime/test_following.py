@@ -147,6 +147,21 @@ def test_task_starts_where_others_said_that_it_was_committed(kafka: Kafka, scene
     assert scene.client.committed == {"0_0": Mark(5, 2)}
 
 
+def test_take_over_succeeds_though_surveys_stay_in_the_past(kafka: Kafka, scene: _Scene) -> None:
+    """A broker told the owner in one way and nobody in the other until somebody committed: nobody did for half a minute."""
+    topology = scene.worker.manager.topology
+    kafka.commit(IN_A, 2, OffsetMetadata("dead", 3, topology=topology))
+    kafka.commit(IN_B, 0, OffsetMetadata("w3", 4, topology=topology))
+    kafka.surveyed = {}
+    marks = {"0_0": Mark(3, 2), "0_1": Mark(4, 0)}
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0", "0_1": "w0"}),), committed=marks)
+    scene.turns()
+    assert scene.client.found == {"0_0": "dead", "0_1": "w3"}
+    scene.client.tell(take_over=(TakeOver("dead", {"0_0": "w0"}),), committed=marks)
+    scene.turns()
+    assert scene.running() == [A]
+
+
 def test_starting_worker_heeds_marks_before_its_first_turn(kafka: Kafka, scene: _Scene) -> None:
     """It announces itself before it carries out orders; these are not lost."""
     kafka.commit(IN_A, 2, OffsetMetadata("w0", 5, topology=scene.worker.manager.topology))

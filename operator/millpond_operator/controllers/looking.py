@@ -13,7 +13,7 @@ from .hosting import Hosting
 from .losses import Losses
 from .observation import Observed, Pod, ordinal_of, pods_of, tasks_of, workers_of
 from .passes import Key, Pass
-from .problems import Problem, creation_problem, mount_problem, silence
+from .problems import Problem, creation_problem, mount_problem, silence, unlabelled
 from .progress import Progress
 from .rollout import Existing
 from .status import instant
@@ -26,6 +26,8 @@ _TEMPLATE = "controller-revision-hash"
 """The label by which the StatefulSet's controller tells from which template it made a pod."""
 #: A pod whose containers take longer to be made has trouble that only events tell of.
 _CREATED_IN = timedelta(seconds=5)
+#: So many missing pods are looked for one by one.
+_MOST_STRANGERS = 5
 _ASKED_EVERY = timedelta(minutes=1)
 #: A worker finds a new coordinator, and has reported to it, in its session timeout and so long.
 _REPORTED_IN = timedelta(seconds=5)
@@ -175,13 +177,20 @@ class Looker:
                 events, _ = await self._client.list(
                     kinds.EVENT, app.namespace, fields=f"involvedObject.uid={there['metadata']['uid']}"
                 )
+                found = {name: creation_problem(name, events) for name in absent}
+                for name in [name for name, problem in found.items() if problem is None][:_MOST_STRANGERS]:
+                    found[name] = await self._stranger(app, name)
             except ApiError as error:
-                log.info("Events in %s cannot be read: %s", app.namespace, error)
+                log.info("Why pods of %s are missing cannot be read: %s", work.name, error)
                 return {}
             memory.missed_at = work.now
-            found = {name: creation_problem(name, events) for name in absent}
             memory.missing = {name: problem for name, problem in found.items() if problem is not None}
         return {name: problem for name, problem in memory.missing.items() if name not in made}
+
+    async def _stranger(self, app: StreamApp, name: str) -> Problem | None:
+        """A pod that has the name of one of the application's, and not its labels."""
+        pods, _ = await self._client.list(kinds.POD, app.namespace, fields=f"metadata.name={name}")
+        return unlabelled(name, selector(app), pods[0]["metadata"].get("labels") or {}) if pods else None
 
     async def _mount_problem(self, pod: Object) -> tuple[str, Problem | None]:
         """Why the volumes of a pod are not mounted, by all of its events: later ones say that they are after all."""

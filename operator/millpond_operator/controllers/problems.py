@@ -19,6 +19,7 @@ __all__ = (
     "of_pod",
     "of_worker",
     "silence",
+    "unlabelled",
 )
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
@@ -180,10 +181,30 @@ def creation_problem(name: str, events: Iterable[Mapping[str, Any]]) -> Problem 
     if last is None or last["reason"] != "FailedCreate":
         return None
     why = last["message"].partition("failed error: ")[2] or last["message"]
+    if why.endswith("already exists"):
+        return None  # why another pod has its name, that pod tells
     cure = next(
         (cure for words, cure in _CURES.items() if words in why), "See what of the namespace or of spec.pod forbids it."
     )
     return Problem("PodNotCreated", f"Pod {name} cannot be created: {_clause(why)}. {cure}")
+
+
+def unlabelled(name: str, wanted: Mapping[str, str], labels: Mapping[str, str]) -> Problem | None:
+    """Say that a pod is not known for the application's, since it lacks its labels.
+
+    Args:
+        name: of the pod.
+        wanted: labels by which it is known.
+        labels: that it has.
+    """
+    lacks = [f"{key}={value}" for key, value in wanted.items() if labels.get(key) != value]
+    if not lacks:
+        return None
+    return Problem(
+        "PodNotRecognized",
+        f"Pod {name} lacks the labels {', '.join(lacks)}, so it is not known for a worker's, and no other can have its name: run "
+        f"'kubectl label pod {name} --overwrite {' '.join(lacks)}', or delete the pod.",
+    )
 
 
 def _last_seen(event: Mapping[str, Any]) -> tuple[str, bool]:

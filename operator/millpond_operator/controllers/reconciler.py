@@ -171,10 +171,10 @@ class Reconciler:
             work.taken = taken(app, rival)
             if rival.until is not None:
                 work.come_again(rival.until - now)
-        if app.paused:
-            await self._paused(work)
-        elif waits and work.taken is not None:
+        if waits and work.taken is not None:
             await self._reporter.refuse(work, work.taken)
+        elif app.paused:
+            await self._paused(work)
         else:
             await self._pass(work)
         return work.again
@@ -462,6 +462,8 @@ class Reconciler:
             for event in work.events:
                 await self._events.record(work.app, *event)
         message = "Nothing is changed while the annotation millpond.dev/reconcile is 'paused': remove it to go on."
+        if work.app.deleting:
+            message = f"{message} Its internal topics and consumer group are deleted then, and the StreamApp is gone after that."
         status = changed(status, work, ConditionType.PROGRESSING, "False", "Paused", message)
         await self._reporter.save(work, status, generation=work.status.observed_generation)
 

@@ -98,16 +98,20 @@ class OffsetStore:
             return None
 
     def survey(self, partitions: Sequence[Partition]) -> dict[Partition, CommittedOffset]:
-        """As `read`, but what pending transactions will change is not waited for, and the answer may be out of date.
+        """As `read`, but what pending transactions will change is not waited for, unless the answer is out of date.
+
+        A broker that loaded offsets while it served them answers this question, which asks for no write in its log, with those of
+        the past until somebody commits: longer than anybody waits.
 
         Raises:
             BrokerError: the coordinator does not answer.
         """
         consumer = self._surveyor()
         try:
-            return self._patiently(lambda: _committed(consumer, partitions, _ANSWER_S), "the committed offsets")
+            found = self._patiently(lambda: _committed(consumer, partitions, _ANSWER_S), "the committed offsets")
         finally:
             consumer.close()
+        return self.read(partitions) if self.marks.outdated(found) else found
 
     def _believable(self, found: dict[Partition, CommittedOffset]) -> dict[Partition, CommittedOffset]:
         if self.marks.outdated(found):

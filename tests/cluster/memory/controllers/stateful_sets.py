@@ -256,6 +256,8 @@ class StatefulSets(Controller):
             )
             claims.fix(cluster, item, pod, scaled_down=False)
         except ApiFailure as error:
+            if error.reason == "AlreadyExists":
+                raise  # that is no event
             self._tell(
                 item,
                 "FailedCreate",
