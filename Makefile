@@ -27,14 +27,14 @@ check: venv ## Check what needs nothing but Python, soon: style, types, layers, 
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # What needs nothing but Python, by the marks that tests/support/needs.py derives.
-PLAIN := not (broker or apiserver or process or slow)
+PLAIN := not (broker or apiserver or process or slow or spark)
 
 .PHONY: plain
 plain: venv
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --quick -m "$(PLAIN)" $(ARGS)
 
 .PHONY: test
-test: venv ## Run all tests, on a real broker and a real API server; only what the chosen ones need is fetched and built
+test: venv spark ## Run all tests, on a real broker and a real API server; only what the chosen ones need is fetched and built
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 .PHONY: test-loaded
@@ -124,6 +124,15 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+# Apart from the rest, since pyspark is larger than everything else together.
+.PHONY: spark
+spark: venv $(VENV)/spark ## Install what snapshots need: Spark, and libraries for it
+
+$(VENV)/spark: requirements-spark.lock $(VENV)/ready
+	@echo "Installing Spark into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
+	@touch $@
+
 # The operator runs no topologies: what only that needs is not in its image.
 COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --custom-compile-command "make lock"
@@ -137,6 +146,7 @@ lock: ## Pin the dependencies of pyproject.toml anew (for maintainers)
 	$(COMPILE) -c requirements.lock $(ARGS) pyproject.toml --output-file requirements-worker.lock
 	$(COMPILE) -c requirements.lock --extra operator $(addprefix --no-emit-package ,$(DATA_PLANE)) $(ARGS) \
 	  pyproject.toml --output-file requirements-operator.lock
+	$(COMPILE) -c requirements.lock --extra spark $(ARGS) pyproject.toml --output-file requirements-spark.lock
 	echo 'setuptools>=77' | $(COMPILE) -c requirements.lock $(ARGS) - --output-file requirements-build.lock
 
 .PHONY: clean

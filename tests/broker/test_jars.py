@@ -147,7 +147,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch):
     assert jars.cache_directory() == Path("/c/.cache/millpond")
 
 
-@pytest.mark.parametrize("jar_set", ["kafka", "kafka-streams"])
+@pytest.mark.parametrize("jar_set", ["kafka", "kafka-streams", "spark"])
 def test_the_lock_file_pins_every_jar_and_names_no_host(jar_set):
     """Each jar has coordinates, a size and a SHA-256; where it comes from is jgo's to know."""
     pinned = jars.locked(jar_set)
@@ -164,7 +164,7 @@ def test_the_two_sets_share_kafka_of_one_version():
     """Broker and Kafka Streams peers speak the same release."""
     versions = {
         jar.coordinate.split(":")[2]
-        for jar_set in jars.jar_sets()
+        for jar_set in ("kafka", "kafka-streams")
         for jar in jars.locked(jar_set)
         if jar.coordinate.startswith("org.apache.kafka:")
     }

