@@ -9,6 +9,7 @@ __all__ = (
     "OwnershipError",
     "ProcessingFailed",
     "SerializationError",
+    "SnapshotError",
     "StateCorrupted",
     "StateDirectoryLocked",
     "StateError",
@@ -52,6 +53,10 @@ class StateCorrupted(StateError):
     def __init__(self, message: str, store: str | None = None) -> None:
         super().__init__(message)
         self.store = store
+
+
+class SnapshotError(MillpondError):
+    """A snapshot, or the location that it is in, cannot be read, written or used."""
 
 
 class BrokerError(MillpondError):

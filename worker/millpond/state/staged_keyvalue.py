@@ -19,11 +19,11 @@ from millpond.state.encoding import Produced, encode_entries, encode_missing
 from millpond.state.formats import (
     PARTITION_LENGTH,
     TIMESTAMP_LENGTH,
-    pack_timestamp,
     partition_prefix,
     unpack_timestamp,
 )
 from millpond.state.merge import merge
+from millpond.state.rows import key_value_rows, timestamped_key_value_rows
 from millpond.state.staging import (
     ABSENT,
     ChangelogRecord,
@@ -324,13 +324,9 @@ class StagedKeyValues(StagedStore[K, V]):
     def restore(self, records: Iterable[ChangelogRecord]) -> Rows:
         """Backend rows of changelog records; write them with their offset and `metadata()`. Null keys are skipped."""
         self._forget()
-        prefix = self._prefix
-        if not self.timestamped:
-            return Rows((prefix + key, value) for key, value, _, _ in records if key is not None)
+        row = (timestamped_key_value_rows if self.timestamped else key_value_rows)(self.partition)
         return Rows(
-            (prefix + key, None if value is None else pack_timestamp(timestamp) + value)
-            for key, value, timestamp, _ in records
-            if key is not None
+            [row(key, value, timestamp, headers) for key, value, timestamp, headers in records if key is not None]
         )
 
     def close(self) -> None:

@@ -27,7 +27,6 @@ from millpond.state.formats import (
     PARTITION_LENGTH,
     SEGMENT_LENGTH,
     TIMESTAMP_LENGTH,
-    pack_timestamp,
     segment_interval,
     segment_prefix,
     split_window_key,
@@ -35,6 +34,7 @@ from millpond.state.formats import (
     window_suffix,
 )
 from millpond.state.merge import merge
+from millpond.state.rows import first_live_segment, window_rows
 from millpond.state.staging import ABSENT, ChangelogRecord, StoreContext, changed_since_flush
 from millpond.state.window_changes import tell_window_changes
 from millpond.state.window_puts import Entry, Window, WindowPuts
@@ -156,7 +156,7 @@ class StagedWindows(WindowPuts[K, V]):
         return start // self._interval < self._first_live_segment() if self.persistent else start <= self._floor
 
     def _first_live_segment(self) -> int:
-        return max(0, self._floor // self._interval)
+        return first_live_segment(self._observed, self.retention_ms)
 
     def _decode_row(self, data: bytes) -> Entry:
         timestamp = -1
@@ -276,14 +276,10 @@ class StagedWindows(WindowPuts[K, V]):
         newest = max((start for _, start, _, _ in split), default=-1)
         if newest > self._observed:
             self._advance(newest)
-        rows = Rows()
+        row = window_rows(self.partition, self.retention_ms, timestamped=self.timestamped)
+        oldest = self._first_live_segment() * self._interval if self.persistent else self._floor + 1
+        rows = Rows([row(key, value, timestamp, None) for key, start, value, timestamp in split if start >= oldest])
         self._sweep(rows)
-        partition, interval = self.partition, self._interval
-        for key, start, value, timestamp in split:
-            if not self._expired(start):
-                if value is not None and self.timestamped:
-                    value = pack_timestamp(timestamp) + value
-                rows.append((segment_prefix(partition, start // interval) + key, value))
         self._flushed_metadata = self._sealed_metadata = self._encode_metadata()
         return rows
 

@@ -24,6 +24,7 @@ from millpond.state.formats import (
     encode_buffer_value,
     partition_prefix,
 )
+from millpond.state.rows import check_buffer_record
 from millpond.state.staging import ChangelogRecord, StagedStore
 
 __all__ = ("Pending", "TimeOrderedBuffer")
@@ -214,13 +215,10 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
             if value is None:
                 self._remove(raw_key)
             else:
-                version = next((data for name, data in reversed(headers or ()) if name == "v"), None)
-                if version != b"\x03":
-                    raise self._unreadable("a record of another format than version 3")
                 try:
-                    decode_buffer_value(value)
+                    check_buffer_record(value, headers)
                 except ValueError as error:
-                    raise self._unreadable(f"a record that cannot be read ({error})") from error
+                    raise self._unreadable(str(error)) from error
                 self._accept(raw_key, value)
             rows.append((self._prefix + raw_key, value))
         return rows

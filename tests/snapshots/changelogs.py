@@ -1,0 +1,80 @@
+"""Changelogs of every kind of store, generated: deletions, expired windows, timestamps out of order, null keys and headers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from millpond import serdes
+from millpond.state import KeyValueStoreBuilder, StoreBuilder, TimeOrderedBufferBuilder, WindowStoreBuilder
+from millpond.state.formats import BUFFER_HEADERS, BufferValue, RecordContext, encode_buffer_value, window_key
+
+RETENTION_MS = 200_000
+MINUTE = 60_000
+
+BUILDERS: dict[str, StoreBuilder[Any, Any]] = {
+    "key_value": KeyValueStoreBuilder(name="kv", key=serdes.Bytes, value=serdes.Bytes),
+    "timestamped_key_value": KeyValueStoreBuilder(name="tkv", key=serdes.Bytes, value=serdes.Bytes, timestamped=True),
+    "window": WindowStoreBuilder(
+        name="win", key=serdes.Bytes, value=serdes.Bytes, retention_ms=RETENTION_MS, window_size_ms=MINUTE
+    ),
+    "timestamped_window": WindowStoreBuilder(
+        name="twin",
+        key=serdes.Bytes,
+        value=serdes.Bytes,
+        retention_ms=RETENTION_MS,
+        window_size_ms=MINUTE,
+        timestamped=True,
+    ),
+    "buffer": TimeOrderedBufferBuilder(name="buf", key=serdes.Bytes, value=serdes.Bytes, count_bytes=True),
+}
+"""A builder for every kind, by the kind's name."""
+
+_keys = st.one_of(st.sampled_from([b"", b"a", b"b", b"a\x00", b"\xff\xff"]), st.binary(max_size=4))
+_values = st.one_of(st.none(), st.binary(max_size=12))
+_times = st.integers(0, 2_000_000)
+_headers = st.one_of(st.none(), st.just([]), st.just([("h", None)]), st.just([("h", b"1"), ("v", b"\x03")]))
+
+
+def changelogs(kind: str, most: int = 60) -> st.SearchStrategy[list[Any]]:
+    """Changelogs of one partition: lists of key, value, timestamp in ms, headers."""
+    if kind.endswith("window"):
+        starts = st.integers(-2, 40).map(lambda number: number * 30_000)
+        key = st.builds(window_key, _keys, starts)
+        record = st.tuples(key, _values, _times, _headers)
+    elif kind == "buffer":
+        record = st.tuples(_keys, _values, _times, st.none()).flatmap(_buffered)
+    else:
+        record = st.tuples(st.one_of(st.none(), _keys) if kind == "key_value" else _keys, _values, _times, _headers)
+    return st.lists(record, max_size=most)
+
+
+def _buffered(record: tuple[bytes, bytes | None, int, None]) -> st.SearchStrategy[Any]:
+    key, value, timestamp, _ = record
+    if value is None:
+        return st.just((key, None, timestamp, None))
+    return st.builds(
+        lambda prior, old, headers, time: (
+            key,
+            encode_buffer_value(BufferValue(prior, old, value, RecordContext(timestamp, 7, 0, "in", headers)), time),
+            timestamp,
+            BUFFER_HEADERS,
+        ),
+        _values,
+        _values,
+        st.sampled_from([None, [("n", None), ("m", b"x")]]),
+        _times,
+    )
+
+
+def seen_through_interface(builder: StoreBuilder[Any, Any], store: Any) -> Any:
+    """All that a store shows of its content."""
+    if isinstance(builder, TimeOrderedBufferBuilder):
+        shown: list[Any] = [store.num_records, store.buffer_size, store.min_timestamp]
+        store.evict_while(lambda: True, shown.append)
+        return shown
+    shown = list(store.all())
+    if isinstance(builder, WindowStoreBuilder):
+        return shown, store.observed_stream_time, list(store.backward_all())
+    return shown, list(store.reverse_all()), [store.get(key) for key, _ in shown]

@@ -1,0 +1,208 @@
+"""Directories and buckets behave alike: whole files or none, interrupted copies continued, clear errors."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+
+from millpond.errors import SnapshotError
+from millpond.snapshots.locations import open_location
+from millpond.snapshots.s3 import Bucket
+
+DATA = os.urandom(20 << 20)
+KEY, SECRET = "AKIDEXAMPLE", "s3cr3t-of-the-test"
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return open_location(str(tmp_path / "at"))
+
+
+@pytest.fixture
+def in_memory(monkeypatch):
+    """The code for buckets over obstore's store in memory."""
+    obstore = pytest.importorskip("obstore")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    bucket = open_location("s3://bucket/prefix")
+    bucket._store = obstore.store.MemoryStore()
+    return bucket
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch, processes):
+    """A real S3 server, and what it serves."""
+    pytest.importorskip("obstore")
+    program = shutil.which("versitygw")
+    if program is None:
+        pytest.skip("versitygw is not on PATH")
+    root = tmp_path / "served"
+    (root / "bucket").mkdir(parents=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
+    ended = subprocess.Popen(
+        [program, "--port", f"127.0.0.1:{port}", "posix", "--nometa", str(root)],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                assert ended.poll() is None
+                time.sleep(0.05)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        yield root / "bucket"
+    finally:
+        ended.kill()
+        ended.wait()
+
+
+@pytest.fixture
+def on_server(server, tmp_path):
+    """A bucket on it, its credentials in files."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "AWS_ACCESS_KEY_ID").write_text(KEY + "\n")
+    (secret / "AWS_SECRET_ACCESS_KEY").write_text(SECRET)
+    return open_location("s3://bucket/some/prefix", secret)
+
+
+@pytest.fixture(params=["directory", "in_memory", "on_server"])
+def location(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_files_come_back_as_they_were_put(location, tmp_path):
+    """From bytes and from a file; listed by folder, replaced, deleted."""
+    (tmp_path / "local").write_bytes(DATA)
+    location.put_file(tmp_path / "local", "a/b/large")
+    location.put("a/small", b"1")
+    location.put("ab/other", b"22")
+    location.put("a/small", b"333")
+    assert location.get("a/small") == b"333"
+    assert location.list("a") == [("a/b/large", len(DATA)), ("a/small", 3)]
+    assert len(location.list()) == 3
+    assert location.list("nothing") == []
+    told = []
+    location.fetch("a/b/large", tmp_path / "fetched", told.append)
+    assert (tmp_path / "fetched").read_bytes() == DATA
+    assert sum(told) == len(DATA)
+    location.delete(["a/small", "a/small", "a/b/large"])
+    assert location.list("a") == []
+    assert location.list() == [("ab/other", 2)]
+
+
+def test_copying_that_was_cut_off_is_continued(location, tmp_path):
+    """What is there is not fetched again."""
+    location.put("x", DATA)
+    told = []
+
+    def cut(count):
+        told.append(count)
+        if sum(told) >= 8 << 20:
+            raise InterruptedError
+
+    with pytest.raises((InterruptedError, SnapshotError)):
+        location.fetch("x", tmp_path / "fetched", cut)
+    assert not (tmp_path / "fetched").exists()
+    rest = []
+    location.fetch("x", tmp_path / "fetched", rest.append)
+    assert (tmp_path / "fetched").read_bytes() == DATA
+    assert sum(told) + sum(rest) == len(DATA)
+    assert rest
+
+
+def test_partial_copy_of_a_larger_file_begins_anew(location, tmp_path):
+    """It cannot be of this file."""
+    location.put("x", b"short")
+    (tmp_path / "fetched.partial").write_bytes(b"something much longer")
+    location.fetch("x", tmp_path / "fetched")
+    assert (tmp_path / "fetched").read_bytes() == b"short"
+
+
+def test_missing_file_is_one_sentence(location, tmp_path):
+    """Reading and fetching name the path and the location."""
+    for attempt in (lambda: location.get("no/such"), lambda: location.fetch("no/such", tmp_path / "x")):
+        with pytest.raises(SnapshotError, match=r"cannot read 'no/such' in '.*': .*check the"):
+            attempt()
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("ftp://x/y", "unknown kind"),
+        ("", "is empty"),
+        ("file://host/path", "names a host"),
+        ("s3:///prefix", "names no bucket"),
+    ],
+)
+def test_location_of_another_kind_is_refused(uri, message):
+    """With what to write instead."""
+    with pytest.raises(SnapshotError, match=message):
+        open_location(uri)
+
+
+def test_directory_shows_whole_files_only(directory, tmp_path):
+    """A file that cannot be written leaves nothing."""
+    with pytest.raises(SnapshotError, match="cannot write 'x'"):
+        directory.put_file(tmp_path / "missing", "x")
+    assert directory.list() == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_unwritable_directory_is_one_sentence(directory, tmp_path):
+    """With the system's reason."""
+    (tmp_path / "at").mkdir(mode=0o500)
+    with pytest.raises(SnapshotError, match=r"cannot write 'x/y' .*Permission denied"):
+        directory.put("x/y", b"")
+
+
+def test_credentials_are_in_no_message(in_memory):
+    """Servers repeat the key id in theirs."""
+
+    class Rejecting:
+        pass
+
+    in_memory._store = Rejecting()
+    in_memory._api = type(
+        "Api", (), {"get": staticmethod(lambda *_: (_ for _ in ()).throw(ValueError(f"{KEY} {SECRET}")))}
+    )
+    with pytest.raises(SnapshotError) as raised:
+        in_memory.get("x")
+    assert KEY not in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+def test_unreadable_credentials_are_one_sentence(tmp_path):
+    """They were meant to be used."""
+    pytest.importorskip("obstore")
+    with pytest.raises(SnapshotError, match=r"credentials in '.*' cannot be read"):
+        Bucket("s3://b", "b", "", tmp_path / "missing")
+
+
+def test_rejected_credentials_are_one_sentence(on_server, monkeypatch):
+    """Without them."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-one")
+    with pytest.raises(SnapshotError, match="credentials were rejected") as raised:
+        open_location("s3://bucket/x").list()
+    assert "wrong-one" not in str(raised.value)
+
+
+def test_missing_bucket_is_one_sentence(on_server, monkeypatch):
+    """It is not an empty one."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with pytest.raises(SnapshotError, match="no such file or bucket"):
+        open_location("s3://elsewhere/x").get("y")

@@ -1,0 +1,183 @@
+"""Where snapshots are kept: a directory, or a bucket of an S3-compatible object store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from millpond.errors import SnapshotError
+
+__all__ = ("Directory", "Location", "OnBytes", "open_location")
+
+OnBytes = Callable[[int], None]
+"""Told how many more bytes have arrived."""
+
+_CHUNK = 1 << 20
+_PARTIAL = ".partial"
+
+
+class Location(Protocol):
+    """Files by path, which is relative to the location's URI and has `/` between its parts. Safe from several threads.
+
+    Every method raises `SnapshotError` with one sentence that names no credentials.
+
+    Attributes:
+        uri: as it was given.
+    """
+
+    uri: str
+
+    def put_file(self, local: Path, path: str) -> None:
+        """Store a local file; readers see all of it or nothing."""
+
+    def put(self, path: str, data: bytes) -> None:
+        """Store bytes; readers see all of them or nothing."""
+
+    def get(self, path: str) -> bytes:
+        """Return a whole file."""
+
+    def fetch(self, path: str, local: Path, on_bytes: OnBytes | None = None) -> None:
+        """Copy a file to a local path. What was copied by an earlier call that was cut off is not copied again.
+
+        An exception raised by `on_bytes` ends the copying and is passed on.
+        """
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        """Return path and size in bytes of all files below a folder, by path."""
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; those that are missing are left out."""
+
+
+def open_location(uri: str, credentials_dir: Path | str | None = None) -> Location:
+    """Return the location for a URI.
+
+    Args:
+        uri: ``s3://bucket/prefix``, ``file:///directory``, or a directory's path.
+        credentials_dir: a directory with files that are named like the environment variables ``AWS_ACCESS_KEY_ID``,
+            ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL`` and so on, as a mounted Secret has them. They
+            override the environment.
+
+    Raises:
+        SnapshotError: the URI is of another kind, or what is needed to open it is missing.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme == "s3":
+        from millpond.snapshots.s3 import Bucket
+
+        return Bucket(uri, parts.netloc, parts.path.strip("/"), credentials_dir)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise SnapshotError(
+                f"the location '{uri}' names a host: write file:///path for a local or shared directory"
+            )
+        return Directory(uri, Path(unquote(parts.path)))
+    if "://" in uri:
+        raise SnapshotError(f"the location '{uri}' is of an unknown kind: use s3://bucket/prefix or file:///path")
+    if not uri:
+        raise SnapshotError("the location is empty: use s3://bucket/prefix or file:///path")
+    return Directory(uri, Path(uri))
+
+
+class Directory:
+    """A local or shared directory, made when something is put there."""
+
+    def __init__(self, uri: str, root: Path) -> None:
+        self.uri = uri
+        self._root = root.absolute()
+
+    def put_file(self, local: Path, path: str) -> None:
+        """See `Location`."""
+        self._write(path, lambda target: shutil.copyfile(local, target))
+
+    def put(self, path: str, data: bytes) -> None:
+        """See `Location`."""
+        self._write(path, lambda target: Path(target).write_bytes(data))
+
+    def get(self, path: str) -> bytes:
+        """See `Location`."""
+        try:
+            return (self._root / path).read_bytes()
+        except OSError as error:
+            raise self._failed("read", path, error) from error
+
+    def fetch(self, path: str, local: Path, on_bytes: OnBytes | None = None) -> None:
+        """See `Location`."""
+        partial = local.with_name(local.name + _PARTIAL)
+        try:
+            with (self._root / path).open("rb") as source, partial.open("ab") as target:
+                if target.tell() > os.fstat(source.fileno()).st_size:
+                    target.truncate(0)
+                    target.seek(0)
+                source.seek(target.tell())
+                while chunk := source.read(_CHUNK):
+                    target.write(chunk)
+                    if on_bytes is not None:
+                        on_bytes(len(chunk))
+            partial.replace(local)
+        except OSError as error:
+            raise self._failed("read", path, error) from error
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        """See `Location`."""
+        folder = self._root / prefix
+        found: list[tuple[str, int]] = []
+
+        def refuse(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise error
+
+        try:
+            for at, _, names in os.walk(folder, onerror=refuse):
+                for name in names:
+                    file = Path(at, name)
+                    try:
+                        found.append((file.relative_to(self._root).as_posix(), file.stat().st_size))
+                    except FileNotFoundError:
+                        continue  # deleted meanwhile
+        except OSError as error:
+            raise self._failed("list", prefix, error) from error
+        return sorted(found)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """See `Location`. Directories that become empty are deleted, too."""
+        for path in paths:
+            file = self._root / path
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                raise self._failed("delete", path, error) from error
+            for above in file.parents:
+                if above == self._root:
+                    break
+                try:
+                    above.rmdir()
+                except OSError:
+                    break  # something is in it
+
+    def _write(self, path: str, write: Callable[[str], object]) -> None:
+        target = self._root / path
+        temporary = ""
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=".", suffix=_PARTIAL, dir=target.parent)
+            os.close(handle)
+            write(temporary)
+            Path(temporary).chmod(0o644)
+            with Path(temporary).open("rb") as file:
+                os.fsync(file.fileno())
+            Path(temporary).replace(target)
+        except OSError as error:
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)
+            raise self._failed("write", path, error) from error
+
+    def _failed(self, what: str, path: str, error: OSError) -> SnapshotError:
+        return SnapshotError(
+            f"cannot {what} '{path}' in '{self.uri}': {error.strerror or error}; check the path, its rights and its free space"
+        )

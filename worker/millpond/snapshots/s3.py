@@ -1,0 +1,167 @@
+"""A bucket of an S3-compatible object store, through `obstore`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from millpond.errors import SnapshotError
+
+if TYPE_CHECKING:
+    from millpond.snapshots.locations import OnBytes
+
+__all__ = ("Bucket",)
+
+_CHUNK = 8 << 20
+_PARTIAL = ".partial"
+_TIMEOUT = timedelta(seconds=30)
+_CONNECT_TIMEOUT = timedelta(seconds=5)
+_RETRIES = 5
+#: Options of obstore, by the environment variables that every S3 client understands.
+_OPTIONS = {
+    "AWS_ACCESS_KEY_ID": "access_key_id",
+    "AWS_SECRET_ACCESS_KEY": "secret_access_key",
+    "AWS_SESSION_TOKEN": "session_token",
+    "AWS_REGION": "region",
+    "AWS_DEFAULT_REGION": "region",
+    "AWS_ENDPOINT_URL_S3": "endpoint",
+    "AWS_ENDPOINT_URL": "endpoint",
+    "AWS_ENDPOINT": "endpoint",
+}
+_SECRET = ("access_key_id", "secret_access_key", "session_token")
+
+
+class Bucket:
+    """A prefix in a bucket; see `millpond.snapshots.locations.Location`."""
+
+    def __init__(self, uri: str, bucket: str, prefix: str, credentials_dir: Path | str | None) -> None:
+        """Open it; nothing is sent yet.
+
+        Raises:
+            SnapshotError: `obstore` is not installed, or the settings are not usable.
+        """
+        self.uri = uri
+        try:
+            import obstore
+            from obstore.store import S3Store
+        except ImportError as error:
+            raise SnapshotError(
+                f"the location '{uri}' needs the package obstore: install it with pip install 'millpond[spark]'"
+            ) from error
+        if not bucket:
+            raise SnapshotError(f"the location '{uri}' names no bucket: use s3://bucket/prefix")
+        self._api: Any = obstore
+        options = _options(credentials_dir)
+        self._secrets = [options[name] for name in _SECRET if options.get(name)]
+        plain = options.get("endpoint", "").startswith("http://")
+        try:
+            self._store: Any = S3Store(
+                bucket,
+                prefix=prefix or None,
+                client_options={"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT, "allow_http": plain},
+                retry_config={"max_retries": _RETRIES, "retry_timeout": _TIMEOUT},
+                # Servers other than AWS rarely have a name for each bucket.
+                virtual_hosted_style_request="endpoint" not in options,
+                **{"region": "us-east-1", **options},  # type: ignore[arg-type]
+            )
+        except Exception as error:
+            self._raise("open", "", error)
+
+    def put_file(self, local: Path, path: str) -> None:
+        """See `Location`."""
+        try:
+            self._api.put(self._store, path, local)
+        except Exception as error:
+            self._raise("write", path, error)
+
+    def put(self, path: str, data: bytes) -> None:
+        """See `Location`."""
+        try:
+            self._api.put(self._store, path, data)
+        except Exception as error:
+            self._raise("write", path, error)
+
+    def get(self, path: str) -> bytes:
+        """See `Location`."""
+        try:
+            return bytes(self._api.get(self._store, path).bytes())
+        except Exception as error:
+            self._raise("read", path, error)
+
+    def fetch(self, path: str, local: Path, on_bytes: OnBytes | None = None) -> None:
+        """See `Location`."""
+        partial = local.with_name(local.name + _PARTIAL)
+        try:
+            size = int(self._api.head(self._store, path)["size"])
+            with partial.open("ab") as target:
+                if target.tell() > size:
+                    target.truncate(0)
+                    target.seek(0)
+                while (at := target.tell()) < size:
+                    data = self._api.get_range(self._store, path, start=at, end=min(at + _CHUNK, size))
+                    target.write(memoryview(data))
+                    if on_bytes is not None:
+                        on_bytes(len(data))
+            partial.replace(local)
+        except SnapshotError:
+            raise
+        except Exception as error:
+            self._raise("read", path, error)
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        """See `Location`."""
+        try:
+            pages = self._api.list(self._store, prefix=prefix or None)
+            return sorted((str(each["path"]), int(each["size"])) for page in pages for each in page)
+        except Exception as error:
+            self._raise("list", prefix, error)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """See `Location`."""
+        # One by one: not every server knows the request that deletes many.
+        for path in paths:
+            try:
+                self._api.delete(self._store, path)
+            except FileNotFoundError:
+                continue
+            except Exception as error:
+                self._raise("delete", path, error)
+
+    def _raise(self, what: str, path: str, error: Exception) -> NoReturn:
+        kind = type(error).__name__
+        text = " ".join(str(error).split())
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        if isinstance(error, FileNotFoundError) or kind == "NotFoundError":
+            reason = "there is no such file or bucket; check the location"
+        elif kind in ("PermissionDeniedError", "UnauthenticatedError") or "SignatureDoesNotMatch" in text:
+            reason = "the credentials were rejected; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and the bucket's policy"
+        elif isinstance(error, OSError) and error.strerror:
+            reason = f"{error.strerror}; check the local disk"
+        else:
+            reason = f"{text[:300]}; check that the object store is reachable"
+        at = f" '{path}'" if path else ""
+        # Without the cause: its text may have credentials in it.
+        raise SnapshotError(f"cannot {what}{at} in '{self.uri}': {reason}") from None
+
+
+def _options(credentials_dir: Path | str | None) -> dict[str, str]:
+    """What the environment and a directory of files say, by the names of obstore's options."""
+    given: Mapping[str, str] = {name: os.environ[name] for name in _OPTIONS if os.environ.get(name)}
+    if credentials_dir is not None:
+        try:
+            files = {each.name: each for each in Path(credentials_dir).iterdir()}
+            read = {name: files[name].read_text(encoding="utf-8").strip() for name in _OPTIONS if name in files}
+        except (OSError, UnicodeDecodeError) as error:
+            raise SnapshotError(
+                f"the credentials in '{credentials_dir}' cannot be read ({error}): mount the Secret there, or correct the path"
+            ) from error
+        given = {**given, **{name: value for name, value in read.items() if value}}
+    options: dict[str, str] = {}
+    for name, option in _OPTIONS.items():
+        if name in given:
+            options.setdefault(option, given[name])
+    return options

@@ -1,0 +1,201 @@
+"""The versions of an application's snapshot in a location: ``<application>/<version>/…``, complete once it has a manifest."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import tempfile
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from millpond.errors import SnapshotError
+from millpond.snapshots.locations import Location
+from millpond.snapshots.manifest import Manifest, decode, encode
+from millpond.snapshots.sst import file_sha256
+
+__all__ = (
+    "MANIFEST",
+    "created_ms",
+    "file_path",
+    "new_version",
+    "publish",
+    "read",
+    "remove",
+    "retain",
+    "sweep",
+    "verify",
+    "versions",
+)
+
+MANIFEST = "manifest.json"
+
+_STAMP = "%Y%m%dT%H%M%SZ"
+_VERSION = re.compile(r"^(\d{8}T\d{6}Z)-[0-9a-f]{6}$")
+
+
+def new_version(now_ms: int) -> str:
+    """Return an id for a version that is made now, `YYYYMMDDTHHMMSSZ-xxxxxx`; ids sort by time.
+
+    Args:
+        now_ms: epoch ms.
+    """
+    return f"{datetime.fromtimestamp(now_ms / 1000, UTC).strftime(_STAMP)}-{secrets.token_hex(3)}"
+
+
+def created_ms(version: str) -> int | None:
+    """Return when a version was begun, in epoch ms; None when the name is no version's."""
+    found = _VERSION.match(version)
+    if found is None:
+        return None
+    return int(datetime.strptime(found[1], _STAMP).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def file_path(application: str, version: str, path: str) -> str:
+    """Return where a file of a version is, relative to the location."""
+    return f"{application}/{version}/{path}"
+
+
+def versions(location: Location, application: str) -> list[str]:
+    """Return the complete versions, newest first.
+
+    Raises:
+        SnapshotError: the location cannot be read.
+    """
+    found = _folders(location, application)
+    return sorted(
+        (version for version, paths in found.items() if _is_complete(application, version, paths)), reverse=True
+    )
+
+
+def read(location: Location, application: str, version: str) -> Manifest:
+    """Return the manifest of a version.
+
+    Raises:
+        SnapshotError: it is missing, or cannot be understood.
+    """
+    manifest = decode(location.get(file_path(application, version, MANIFEST)))
+    if (manifest.application, manifest.version) != (application, version):
+        raise SnapshotError(
+            f"the manifest of snapshot {version} is of '{manifest.application}' {manifest.version}: the folder was renamed; make "
+            "a new snapshot"
+        )
+    return manifest
+
+
+def publish(location: Location, manifest: Manifest) -> None:
+    """Write the manifest, which makes the version complete.
+
+    Raises:
+        SnapshotError: a file that it names is missing or has another size; then nothing is written.
+    """
+    folder = f"{manifest.application}/{manifest.version}"
+    sizes = dict(location.list(folder))
+    for file in manifest.files:
+        found = sizes.get(f"{folder}/{file.path}")
+        if found != file.bytes:
+            state = "is missing" if found is None else f"has {found} bytes instead of {file.bytes}"
+            raise SnapshotError(f"snapshot {manifest.version} is not complete: its file '{file.path}' {state}")
+    location.put(f"{folder}/{MANIFEST}", encode(manifest))
+
+
+def remove(location: Location, application: str, version: str) -> None:
+    """Delete a version, its manifest first.
+
+    Raises:
+        SnapshotError: the location cannot be changed.
+    """
+    _delete(location, application, version, [path for path, _ in location.list(f"{application}/{version}")])
+
+
+def retain(location: Location, application: str, keep: int) -> list[str]:
+    """Delete all complete versions but the newest ones; return those that were deleted.
+
+    Args:
+        location: where.
+        application: whose.
+        keep: how many stay, at least 1.
+
+    Raises:
+        SnapshotError: the location cannot be changed.
+    """
+    if keep < 1:
+        raise SnapshotError(f"at least one snapshot must be kept, not {keep}")
+    found = _folders(location, application)
+    complete = sorted(version for version, paths in found.items() if _is_complete(application, version, paths))
+    gone = complete[:-keep]
+    for version in gone:
+        _delete(location, application, version, found[version])
+    return gone
+
+
+def sweep(location: Location, application: str, *, older_than_ms: int, now_ms: int) -> list[str]:
+    """Delete folders without a manifest, which a job that failed left behind; return those that were deleted.
+
+    Args:
+        location: where.
+        application: whose.
+        older_than_ms: folders begun less long ago stay: their job may still be at work.
+        now_ms: epoch ms.
+
+    Raises:
+        SnapshotError: the location cannot be changed.
+    """
+    gone = []
+    for version, paths in sorted(_folders(location, application).items()):
+        begun_ms = created_ms(version)
+        if begun_ms is None or _is_complete(application, version, paths) or now_ms - begun_ms < older_than_ms:
+            continue
+        _delete(location, application, version, paths)
+        gone.append(version)
+    return gone
+
+
+def verify(location: Location, manifest: Manifest) -> list[str]:
+    """Read every file of a version; return one sentence for each that is not as the manifest says.
+
+    Raises:
+        SnapshotError: the location cannot be listed.
+    """
+    folder = f"{manifest.application}/{manifest.version}"
+    sizes = dict(location.list(folder))
+    wrong = []
+    with tempfile.TemporaryDirectory(prefix="millpond-verify-") as scratch:
+        local = Path(scratch, "file")
+        for file in manifest.files:
+            found = sizes.get(f"{folder}/{file.path}")
+            if found is None:
+                wrong.append(f"file '{file.path}' is missing")
+            elif found != file.bytes:
+                wrong.append(f"file '{file.path}' has {found} bytes instead of {file.bytes}")
+            else:
+                try:
+                    location.fetch(f"{folder}/{file.path}", local)
+                except SnapshotError as error:
+                    wrong.append(str(error))
+                    continue
+                if file_sha256(local) != file.sha256:
+                    wrong.append(f"file '{file.path}' is damaged: its SHA-256 is not the manifest's")
+                local.unlink()
+    return wrong
+
+
+def _folders(location: Location, application: str) -> dict[str, list[str]]:
+    """All paths below each version's folder, whether it is complete or not."""
+    found: dict[str, list[str]] = {}
+    for path, _ in location.list(application):
+        parts = path.split("/")
+        if len(parts) >= 3 and parts[0] == application and created_ms(parts[1]) is not None:
+            found.setdefault(parts[1], []).append(path)
+    return found
+
+
+def _is_complete(application: str, version: str, paths: Iterable[str]) -> bool:
+    return file_path(application, version, MANIFEST) in paths
+
+
+def _delete(location: Location, application: str, version: str, paths: Iterable[str]) -> None:
+    # Without its manifest a version does not exist, whatever of it is left.
+    manifest = file_path(application, version, MANIFEST)
+    location.delete([manifest])
+    location.delete([path for path in paths if path != manifest])
