@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from itertools import starmap
 from operator import itemgetter
@@ -29,6 +29,7 @@ from millpond.errors import StateCorrupted, StateError
 from millpond.state.backend import Row, Rows, Written
 from millpond.state.families import Family, Scan
 from millpond.state.formats import partition_prefix
+from millpond.state.ingestion import MARKER, Hooks, Ingestion, mark, marker_key
 from millpond.state.locking import DirectoryLock
 from millpond.state.provenance import Provenance
 from millpond.state.tuning import StateFileOptions, Tuning
@@ -96,6 +97,7 @@ class StateFile:
         self._scans: weakref.WeakSet[Scan] = weakref.WeakSet()
         self._written: dict[tuple[str, int], Written] = {}
         self._provenances: dict[tuple[str, int], Provenance] = {}
+        self._unfinished: set[tuple[str, int]] = set()
         self._db: Rdict | None = None
         self._failed: StateError | None = None
         self._sharing = threading.RLock()
@@ -157,6 +159,7 @@ class StateFile:
         while True:
             try:
                 self._open_database()
+                self._drop_unfinished()
                 return
             except StateCorrupted as error:
                 self._close_database()
@@ -171,6 +174,7 @@ class StateFile:
         self._database.rename(self.set_aside)
         self._written = {}
         self._provenances = {}
+        self._unfinished = set()
         self._families = {}
         self._open_database()
 
@@ -228,7 +232,7 @@ class StateFile:
 
     def _read_written(self) -> None:
         """What stands beside the rows."""
-        self._written, self._provenances = {}, {}
+        self._written, self._provenances, self._unfinished = {}, {}, set()
         iterator = self._open_db().iter()
         try:
             iterator.seek_to_first()
@@ -237,6 +241,8 @@ class StateFile:
                 (partition,) = struct.unpack_from(">i", key, len(key) - 4)
                 if key.startswith(_PROVENANCE):
                     self._provenances[key[len(_PROVENANCE) : -4].decode(), partition] = Provenance.decode(value)
+                elif key.startswith(MARKER):
+                    self._unfinished.add((key[len(MARKER) : -4].decode(), partition))
                 else:
                     (offset,) = _offset.unpack_from(value)
                     found = None if offset == _NO_OFFSET else offset
@@ -400,10 +406,101 @@ class StateFile:
             batch.delete_range(low, high, self._family(store).handle)
             batch.delete(_written_key(store, partition))
             batch.delete(_PROVENANCE + _written_key(store, partition))
+            if (store, partition) in self._unfinished:
+                batch.delete(marker_key(store, partition))
 
         self._write(fill)
+        self._forget(store, partition)
+
+    def _forget(self, store: str, partition: int) -> None:
         self._written.pop((store, partition), None)
         self._provenances.pop((store, partition), None)
+        self._unfinished.discard((store, partition))
+
+    def _drop_unfinished(self) -> None:
+        """Delete what a process that was killed has ingested of a store partition."""
+        for store, partition in sorted(self._unfinished):
+            self.drop(store, partition)
+
+    def ingestion(self, store: str, partition: int) -> Ingestion:
+        """Delete the rows of a store partition and what stands beside them, to replace them by SST files.
+
+        Raises:
+            StateError: the disk is full or fails.
+        """
+        low, high = partition_prefix(partition), partition_prefix(partition + 1)
+        found = next(self.range(store, low, high), None) is not None
+
+        def fill(batch: WriteBatch) -> None:
+            if found:
+                batch.delete_range(low, high, self._family(store).handle)
+            batch.delete(_written_key(store, partition))
+            batch.delete(_PROVENANCE + _written_key(store, partition))
+            mark(batch, store, partition)
+
+        self._write(fill)
+        self._forget(store, partition)
+        self._unfinished.add((store, partition))
+        if found:
+            self._flush(store)
+        hooks = Hooks(self._family, self._finish_ingestion, self.drop, self._raise, lambda: self.generation)
+        return Ingestion(hooks, store, partition)
+
+    def ingest(
+        self,
+        store: str,
+        partition: int,
+        files: Iterable[Path],
+        offset: int,
+        metadata: bytes,
+        provenance: Provenance,
+    ) -> None:
+        """Replace all rows of a store partition by those of SST files, which are moved into the database.
+
+        Killed at any moment it leaves nothing or all of it for the next one who opens the state file.
+
+        Args:
+            store: the store.
+            partition: of the store.
+            files: with rows of this partition only; no two have a key in common.
+            offset: the changelog offset to continue from.
+            metadata: as the store's `metadata()` would be.
+            provenance: where the rows come from.
+
+        Raises:
+            StateError: a file cannot be used, or the disk fails. Then the partition has no rows.
+        """
+        ingestion = self.ingestion(store, partition)
+        try:
+            for path in files:
+                ingestion.add(path)
+            ingestion.finish(offset, metadata, provenance)
+        except BaseException:
+            with suppress(StateError):
+                ingestion.abandon()
+            raise
+
+    def _flush(self, store: str) -> None:
+        """Write the store's memory into a file: ingesting would do it with the interpreter's lock held, and this does not."""
+        family = self._family(store)
+        try:
+            if family.rows is not None:
+                family.rows.flush()
+        except Exception as error:
+            self._raise(error, store)
+
+    def _finish_ingestion(
+        self, store: str, partition: int, offset: int, metadata: bytes, provenance: Provenance, marker: bytes
+    ) -> None:
+        def fill(batch: WriteBatch) -> None:
+            batch.put(_written_key(store, partition), _offset.pack(offset) + metadata)
+            batch.put(_PROVENANCE + _written_key(store, partition), provenance.encode())
+            batch.delete(marker)
+
+        self._write(fill)
+        self._unfinished.discard((store, partition))
+        self._written[store, partition] = offset, metadata
+        self._provenances[store, partition] = provenance
 
     def _write(self, fill: Callable[[WriteBatch], None]) -> None:
         """Write what `fill` puts into a batch, waiting without holding the interpreter while RocksDB is behind."""
@@ -461,12 +558,13 @@ class StateFile:
                 self._drop_family(store)
 
     def _drop_family(self, store: str) -> None:
-        keys = [key for key in self._written if key[0] == store]
+        keys = [key for key in {*self._written, *self._unfinished} if key[0] == store]
 
         def fill(batch: WriteBatch) -> None:
             for name, partition in keys:
                 batch.delete(_written_key(name, partition))
                 batch.delete(_PROVENANCE + _written_key(name, partition))
+                batch.delete(marker_key(name, partition))
 
         try:
             if keys:
@@ -479,8 +577,7 @@ class StateFile:
         except Exception as error:
             self._raise(error, store)
         for key in keys:
-            del self._written[key]
-            self._provenances.pop(key, None)
+            self._forget(*key)
 
     # Closing.
 

@@ -1,0 +1,121 @@
+"""A store that was ingested from a snapshot is the store that was restored by a replay."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millpond.errors import SnapshotError
+from millpond.snapshots.rows import expired_before, layout_of, start_of
+from millpond.snapshots.sst import file_sha256, write_sst
+from millpond.state import StateFile
+from millpond.state.formats import partition_prefix
+from millpond.state.provenance import Provenance
+from tests.snapshots.changelogs import BUILDERS, changelogs, seen_through_interface
+from tests.snapshots.reference import newest_rows
+from tests.state import helpers
+from tests.support import generated
+
+PARTITION = 3
+FROM = Provenance("id", 1)
+
+
+def replay(file, builder, records, batch, first=0):
+    """Restore the store from changelog records; return it."""
+    store = builder.build(PARTITION, file)
+    for at in range(first, len(records), batch):
+        chunk = records[at : at + batch]
+        rows = store.restore(chunk)
+        key = (builder.name, PARTITION)
+        file.write([(*key, rows)], {key: (at + len(chunk), store.metadata())}, {key: FROM})
+    return store
+
+
+def ingest(file, builder, records, directory, per_file):
+    """Ingest a snapshot of changelog records."""
+    rows, metadata = newest_rows(layout_of(builder), PARTITION, records)
+    paths = []
+    for first in range(0, len(rows), per_file):
+        paths.append(directory / f"{first}.sst")
+        write_sst(rows[first : first + per_file], paths[-1])
+    file.ingest(builder.name, PARTITION, paths, len(records), metadata, FROM)
+
+
+def raw(file, builder):
+    """All live rows of the partition, and what stands beside them."""
+    name = builder.name
+    rows = list(file.range(name, partition_prefix(PARTITION), partition_prefix(PARTITION + 1)))
+    return rows, file.metadata(name, PARTITION), file.offset(name, PARTITION), file.provenance(name, PARTITION)
+
+
+@pytest.fixture(params=BUILDERS)
+def builder(request):
+    return BUILDERS[request.param]
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+@settings(max_examples=generated.examples(25))
+@given(data=st.data(), batch=st.integers(1, 70), per_file=st.integers(1, 30), cut=st.floats(0, 1), dirty=st.booleans())
+def test_ingested_store_is_the_replayed_one(kind, data, batch, per_file, cut, dirty):
+    """Also when the changelog goes on after the snapshot, and when there were older rows. Byte by byte and through its methods."""
+    builder = BUILDERS[kind]
+    records = data.draw(changelogs(kind))
+    snapshot = records[: round(cut * len(records))]
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as scratch:
+        at = Path(scratch)
+        with StateFile(at / "a", helpers.SMALL) as one, StateFile(at / "b", helpers.SMALL) as other:
+            replayed = replay(one, builder, records, batch)
+            if not records:
+                one.write([], {(builder.name, PARTITION): (0, replayed.metadata())}, {(builder.name, PARTITION): FROM})
+            if dirty:
+                replay(other, builder, data.draw(changelogs(kind)), 10).close()
+            ingest(other, builder, snapshot, at, per_file)
+            continued = replay(other, builder, records, batch, len(snapshot))
+            assert raw(one, builder) == raw(other, builder)
+            assert seen_through_interface(builder, replayed) == seen_through_interface(builder, continued)
+
+
+def test_snapshot_of_an_empty_partition_has_an_offset_and_no_rows(builder, tmp_path):
+    """All its records may have been deletions."""
+    with StateFile(tmp_path / "w", helpers.SMALL) as file:
+        ingest(file, builder, [], tmp_path, 10)
+        rows, _, offset, provenance = raw(file, builder)
+        assert (rows, offset, provenance) == ([], 0, FROM)
+        store = builder.build(PARTITION, file)
+        assert seen_through_interface(builder, store) == seen_through_interface(
+            builder, builder.build(PARTITION + 1, file)
+        )
+
+
+def test_no_expired_window_is_in_a_snapshot():
+    """A replay drops them, too."""
+    builder = BUILDERS["window"]
+    layout = layout_of(builder)
+    records = [(b"k" + start.to_bytes(8, "big") + bytes(4), b"v", 0, None) for start in range(0, 2_000_000, 30_000)]
+    rows, _ = newest_rows(layout, 0, records)
+    starts = [start_of(layout, key) for key, _ in rows]
+    bound = expired_before(layout, max(starts))
+    assert min(starts) - 30_000 < bound <= min(starts)
+    assert len(starts) < len(records)
+
+
+def test_sst_files_need_ascending_keys(tmp_path):
+    """A file that cannot be written is not left behind."""
+    with pytest.raises(SnapshotError, match="do not ascend"):
+        write_sst([(b"b", b"1"), (b"a", b"1")], tmp_path / "x.sst")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(SnapshotError, match="cannot be written"):
+        write_sst([(b"b", b"1")], tmp_path / "no" / "x.sst")
+
+
+def test_sst_files_tell_rows_bytes_and_sha256(tmp_path):
+    """Without rows there is no file."""
+    path = tmp_path / "x.sst"
+    written = write_sst(((b"%04d" % each, b"v") for each in range(500)), path)
+    assert written == (500, path.stat().st_size, file_sha256(path))
+    assert write_sst([], tmp_path / "y.sst") == (0, 0, "")
+    assert not (tmp_path / "y.sst").exists()
