@@ -1,0 +1,211 @@
+"""Build the files of a snapshot with Spark: read, reduce, write."""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from millpond.runtime.ownership import Partition
+from millpond.snapshots.locations import Location
+from millpond.snapshots.manifest import File, Part, StoreSnapshot
+from millpond.snapshots.rows import StoreKind, expired_before, metadata
+from millpond.snapshots.versions import file_path
+from millpond.state.formats import segment_interval
+
+from . import reduce
+from .boundaries import Boundaries, Range
+from .incremental import Base, stream_time_of
+from .previous import FILES, PreviousFile, Reader
+from .progress import OnProgress, Stage, watched
+from .read import read_changelogs
+from .stores import LoggedStore
+from .write import WRITTEN, Target, Writer
+
+__all__ = ("Built", "Place", "Work", "build")
+
+_SMALL_BYTES = 1024 * 1024
+_RECORDS_PER_TASK = 250_000
+
+_Of = tuple[int, int]
+"""Number of a store, and partition."""
+
+
+class Place(NamedTuple):
+    """Where a version is written to."""
+
+    location: Location
+    credentials_dir: str | None
+    application: str
+    version: str
+
+    @property
+    def root(self) -> str:
+        """The version's folder in the location."""
+        return file_path(self.application, self.version, "").rstrip("/")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be built. Stores have numbers: their places in `stores`."""
+
+    stores: tuple[LoggedStore, ...]
+    boundaries: Boundaries
+    base: Base
+    place: Place
+    options: Mapping[str, str]
+    """Of Spark's Kafka connector."""
+    file_bytes: int
+    """About how large files become, before compression."""
+
+    def sources(self) -> list[reduce.Source]:
+        """Return what is read of the changelogs, for each store partition."""
+        found = []
+        for number, store in enumerate(self.stores):
+            for partition in range(store.partitions):
+                limits = self.boundaries.ranges[Partition(store.topic, partition)]
+                part = self.base.parts.get((store.name, partition))
+                first = limits.first if part is None else part.offset
+                buffer = store.layout.kind is StoreKind.BUFFER
+                found.append(
+                    reduce.Source(number, store.topic, partition, first, limits.end, store.layout.windowed, buffer)
+                )
+        return found
+
+    def previous_files(self) -> list[PreviousFile]:
+        """Return the files of the previous version whose rows are taken over."""
+        numbers = {store.name: number for number, store in enumerate(self.stores)}
+        version = self.base.version or ""
+        return [
+            PreviousFile(numbers[name], partition, file_path(self.place.application, version, file.path), file.sha256)
+            for (name, partition), part in self.base.parts.items()
+            for file in part.files
+        ]
+
+    def stream_times(self, found: Mapping[_Of, reduce.Tally]) -> dict[_Of, int | None]:
+        """Return the largest window start of each partition of a window store, in ms; None without records."""
+        times: dict[_Of, int | None] = {}
+        for number, store in enumerate(self.stores):
+            for partition in range(store.partitions) if store.layout.windowed else ():
+                tally = found.get((number, partition))
+                known = (tally and tally.stream_time_ms, stream_time_of(self.base.parts.get((store.name, partition))))
+                times[number, partition] = max((each for each in known if each is not None), default=None)
+        return times
+
+
+class Built(NamedTuple):
+    """What was built."""
+
+    stores: tuple[StoreSnapshot, ...]
+    records: dict[str, int]
+    """Store -> records of its changelog that were read."""
+
+
+def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
+    """Read the changelogs, write the files of all stores, and return what the manifest says of them.
+
+    Args:
+        spark: runs it; its settings are changed.
+        work: what is to be built.
+        on_progress: told how far it is.
+    """
+    sources = work.sources()
+    offsets = sum(each.end - each.first for each in sources)
+    cores = spark.sparkContext.defaultParallelism
+    spark.conf.set("spark.sql.shuffle.partitions", str(max(cores, -(-offsets // _RECORDS_PER_TASK))))
+    windowed = [number for number, store in enumerate(work.stores) if store.layout.windowed]
+    newest = reduce.newest_of(_changes(spark, work, sources), windowed).persist()
+    try:
+        with watched(spark.sparkContext, Stage.READING, on_progress):
+            found = reduce.tally(newest)
+        times = work.stream_times(found)
+        with watched(spark.sparkContext, Stage.WRITING, on_progress):
+            files = _write(spark, work, newest, found, times)
+    finally:
+        newest.unpersist()
+    stores = tuple(_store(work, number, files, times) for number in range(len(work.stores)))
+    records = {
+        store.name: sum(each.records for (of, _), each in found.items() if of == number)
+        for number, store in enumerate(work.stores)
+    }
+    return Built(stores, records)
+
+
+def _changes(spark: SparkSession, work: Work, sources: list[reduce.Source]) -> DataFrame:
+    """Return everything that decides about the rows, with the columns of `reduce.CHANGES`."""
+    ranges: dict[Partition, Range] = {}
+    for each in sources:  # stores that share a changelog may begin at different offsets
+        partition = Partition(each.topic, each.partition)
+        known = ranges.get(partition, Range(each.first, each.end))
+        ranges[partition] = Range(min(known.first, each.first), max(known.end, each.end))
+    changes = reduce.changes_of(spark, read_changelogs(spark, work.options, ranges), sources)
+    files = work.previous_files()
+    if files:
+        reader = Reader(work.place.location.uri, work.place.credentials_dir, tuple(each.layout for each in work.stores))
+        listed = spark.createDataFrame(files, FILES).repartition(len(files), "path")
+        changes = changes.unionByName(listed.mapInArrow(reader, reduce.CHANGES))
+    return changes
+
+
+def _write(
+    spark: SparkSession,
+    work: Work,
+    newest: DataFrame,
+    found: Mapping[_Of, reduce.Tally],
+    times: Mapping[_Of, int | None],
+) -> dict[_Of, list[File]]:
+    """Write the files; return them by store and partition, ascending by keys."""
+    size = sum(each.bytes for each in found.values())
+    if not any(each.rows for each in found.values()):
+        return {}
+    ranges = (
+        1
+        if size < min(_SMALL_BYTES, work.file_bytes)
+        else max(spark.sparkContext.defaultParallelism, -(-size // work.file_bytes))
+    )
+    bounds = []
+    for (number, partition), time_ms in times.items():
+        layout = work.stores[number].layout
+        before = expired_before(layout, time_ms) or 0
+        bounds.append(reduce.Bound(number, partition, before, segment_interval(layout.retention_ms)))
+    targets = tuple(Target(each.layout, each.name) for each in work.stores)
+    writer = Writer(work.place.location.uri, work.place.credentials_dir, work.place.root, targets)
+    rows = reduce.live_rows(spark, newest, bounds, ranges).mapInArrow(writer, WRITTEN).collect()
+    files: defaultdict[_Of, list[File]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: bytes(row["first"])):
+        files[row["store"], row["partition"]].append(
+            File(path=row["path"], sha256=row["sha256"], bytes=row["bytes"], rows=row["rows"])
+        )
+    return files
+
+
+def _store(work: Work, number: int, files: Mapping[_Of, list[File]], times: Mapping[_Of, int | None]) -> StoreSnapshot:
+    """Return what the manifest says of a store."""
+    store = work.stores[number]
+    parts = []
+    for partition in range(store.partitions):
+        own = tuple(files.get((number, partition), ()))
+        held = metadata(store.layout, times.get((number, partition)))
+        parts.append(
+            Part(
+                partition=partition,
+                offset=work.boundaries.ranges[Partition(store.topic, partition)].end,
+                as_of_ms=work.boundaries.as_of_ms,
+                metadata_b64=base64.b64encode(held).decode(),
+                rows=sum(each.rows for each in own),
+                bytes=sum(each.bytes for each in own),
+                files=own,
+            )
+        )
+    return StoreSnapshot(
+        store=store.name,
+        layout=store.layout,
+        topic=store.topic,
+        topic_id=work.boundaries.facts[store.topic].id,
+        partitions=store.partitions,
+        parts=tuple(parts),
+    )

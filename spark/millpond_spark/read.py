@@ -1,0 +1,66 @@
+"""Read changelog partitions with Spark's Kafka connector: committed records only, between fixed offsets."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from millpond.runtime.ownership import Partition
+
+from .boundaries import Range
+
+__all__ = ("RECORDS", "read_changelogs")
+
+RECORDS = (
+    "topic string, partition int, offset long, key binary, value binary, timestamp_ms long, "
+    "headers array<struct<key: string, value: binary>>"
+)
+"""Columns of the records that were read."""
+
+_SMALLEST_TASK = 100_000
+_TASKS_PER_CORE = 3
+
+
+def read_changelogs(spark: SparkSession, options: Mapping[str, str], ranges: Mapping[Partition, Range]) -> DataFrame:
+    """Return the committed records of changelog partitions, with the columns of `RECORDS`.
+
+    Args:
+        spark: runs it.
+        options: of the connector, such as the brokers.
+        ranges: what to read; a partition with much is read by several tasks.
+    """
+    wanted = {each: range for each, range in ranges.items() if range.first < range.end}
+    if not wanted:
+        return spark.createDataFrame([], RECORDS)
+    offsets = sum(each.end - each.first for each in wanted.values())
+    most = max(_SMALLEST_TASK, -(-offsets // (spark.sparkContext.defaultParallelism * _TASKS_PER_CORE)))
+    records = (
+        spark.read.format("kafka")
+        .options(**options)
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", _by_topic(dict.fromkeys(wanted)))
+        .option("startingOffsets", _by_topic({each: range.first for each, range in wanted.items()}))
+        .option("endingOffsets", _by_topic({each: range.end for each, range in wanted.items()}))
+        .option("maxRecordsPerPartition", str(most))
+        .option("includeHeaders", "true")
+        .load()
+    )
+    return records.select(
+        "topic", "partition", "offset", "key", "value", sql.unix_millis("timestamp").alias("timestamp_ms"), "headers"
+    )
+
+
+def _by_topic(of: Mapping[Partition, int | None]) -> str:
+    """Return JSON: partition -> offset by topic, or the list of partitions where there are no offsets."""
+    offsets: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for (topic, partition), offset in of.items():
+        if offset is None:
+            numbers[topic].append(partition)
+        else:
+            offsets[topic][str(partition)] = offset
+    return json.dumps(offsets or numbers)

@@ -1,0 +1,106 @@
+"""Write the rows of a snapshot into SST files and upload them: what executors do."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from millpond.snapshots.locations import open_location
+from millpond.snapshots.rows import StoreLayout, row_function
+from millpond.snapshots.sst import write_sst
+
+__all__ = ("WRITTEN", "Target", "Writer")
+
+WRITTEN = "store int, partition int, path string, sha256 string, bytes long, rows long, first binary"
+"""Columns of what was written: a row for each file, with the first key in it."""
+
+_WRITTEN = pa.schema(
+    [
+        ("store", pa.int32()), ("partition", pa.int32()), ("path", pa.string()), ("sha256", pa.string()),
+        ("bytes", pa.int64()), ("rows", pa.int64()), ("first", pa.binary()),
+    ]
+)  # fmt: skip
+
+
+class Target(NamedTuple):
+    """Where the rows of a store go."""
+
+    layout: StoreLayout
+    folder: str
+    """Of the store's files, within the version's folder."""
+
+
+class _Run(NamedTuple):
+    """Consecutive rows of one store partition."""
+
+    place: tuple[int, int]
+    """Store and partition."""
+    columns: list[list[Any]]
+    """Keys, values, timestamps in ms, headers."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes one file for each store partition that a range of rows has; a function for `DataFrame.mapInArrow`."""
+
+    location: str
+    """URI."""
+    credentials_dir: str | None
+    root: str
+    """The version's folder in the location."""
+    targets: tuple[Target, ...]
+    """By the number of the store."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write rows that are sorted as the state file sorts them; return batches with the columns of `WRITTEN`."""
+        location = open_location(self.location, self.credentials_dir)
+        with tempfile.TemporaryDirectory(prefix="millpond-snapshot-") as scratch:
+            for (store, partition), runs in groupby(_runs(batches), itemgetter(0)):
+                target = self.targets[store]
+                make = row_function(target.layout, partition)
+                rows: Iterator[Any] = chain.from_iterable(map(make, *run.columns) for run in runs)
+                first = next(rows)
+                # Attempts of a task that is run again, and of two that run at once, never write to the same file.
+                name = f"{target.folder}/{partition}-{uuid.uuid4().hex[:12]}.sst"
+                local = Path(scratch) / "rows.sst"
+                written = write_sst(chain([first], rows), local)
+                location.put_file(local, f"{self.root}/{name}")
+                local.unlink()
+                record = (store, partition, name, written.sha256, written.bytes, written.rows, first[0])
+                yield pa.record_batch([pa.array([each]) for each in record], names=_WRITTEN.names).cast(_WRITTEN)
+
+
+def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Run]:
+    """Divide batches where a store or a partition ends."""
+    for batch in batches:
+        stores, partitions = batch.column("store").to_pylist(), batch.column("partition").to_pylist()
+        columns = [batch.column(name).to_pylist() for name in ("key", "value", "timestamp_ms")]
+        headers = batch.column("headers")
+        # Most stores have none, and a list of them costs more than all other columns.
+        columns.append([None] * len(batch) if headers.null_count == len(batch) else _pairs(headers))
+        begin = 0
+        while begin < len(batch):
+            place = stores[begin], partitions[begin]
+            if place == (stores[-1], partitions[-1]):
+                end = len(batch)
+            else:
+                end = begin + 1
+                while (stores[end], partitions[end]) == place:
+                    end += 1
+            yield _Run(place, [column[begin:end] for column in columns])
+            begin = end
+
+
+def _pairs(headers: Any) -> list[list[tuple[str, bytes | None]] | None]:
+    """Return headers as changelog records have them."""
+    return [
+        None if each is None else [(header["key"], header["value"]) for header in each] for each in headers.to_pylist()
+    ]
