@@ -16,7 +16,7 @@ from millpond.errors import SnapshotError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ("LOCAL", "new_session", "session")
+__all__ = ("LOCAL", "new_session", "require_spark", "session")
 
 LOCAL = "local[*]"
 """The master for Spark in this process, with an executor thread for each core."""
@@ -39,6 +39,7 @@ _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_LIBRARIES = ("pyspark", "pyarrow", "pandas")
 _ROOTS = ("millpond", "millpond_spark")
 
 
@@ -50,6 +51,20 @@ def session(master: str = LOCAL, settings: Mapping[str, str] | None = None) -> I
         yield spark
     finally:
         spark.stop()
+
+
+def require_spark() -> None:
+    """Check that Spark's libraries are there, before modules that need them are imported.
+
+    Raises:
+        SnapshotError: one is not installed.
+    """
+    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SnapshotError(
+            f"making a snapshot needs {' and '.join(missing)}, not installed in this Python: run "
+            "\"pip install 'millpond[spark]'\"."
+        )
 
 
 def new_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -64,8 +79,7 @@ def new_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) 
         JavaNotFound: there is no Java that Spark runs on.
         JarError: the Kafka connector cannot be fetched.
     """
-    if importlib.util.find_spec("pyspark") is None:
-        raise SnapshotError("Spark is not installed in this Python; install it with \"pip install 'millpond[spark]'\".")
+    require_spark()
     home = java.find_jre()
     connector = [str(path) for path in jars.paths("spark")]
     from pyspark.errors import PySparkException

@@ -31,7 +31,9 @@ ROOTS = {
 """Coordinates each set is resolved from, transitively."""
 
 ONLY = {
-    "spark": frozenset({"spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2"}),
+    "spark": frozenset(
+        {"spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2"}
+    ),
 }
 """Of a set that is listed here, only these artifacts are locked: the pyspark package has the others."""
 

@@ -28,6 +28,7 @@ _COMMANDS = {
     "query": "Ask a running application for what its stores hold.",
     "topology": "Show what an application consists of: text, Mermaid or SVG.",
     "reset": "Make an application start over: offsets, internal topics, local state.",
+    "snapshot": "Make, list, verify and delete snapshots of the state.",
     "settings": "List the settings, with their defaults.",
 }
 
