@@ -111,9 +111,9 @@ def test_copying_that_was_cut_off_is_continued(location, tmp_path):
     def cut(count):
         told.append(count)
         if sum(told) >= 8 << 20:
-            raise InterruptedError
+            raise ZeroDivisionError
 
-    with pytest.raises((InterruptedError, SnapshotError)):
+    with pytest.raises(ZeroDivisionError):
         location.fetch("x", tmp_path / "fetched", cut)
     assert not (tmp_path / "fetched").exists()
     rest = []

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 __all__ = ("Bucket",)
 
 _CHUNK = 8 << 20
+_LARGEST_REQUEST = 256 << 20
 _PARTIAL = ".partial"
-_TIMEOUT = timedelta(seconds=30)
+_TIMEOUT = timedelta(seconds=60)
+_RETRY_TIMEOUT = timedelta(seconds=30)
 _CONNECT_TIMEOUT = timedelta(seconds=5)
 _RETRIES = 5
 #: Options of obstore, by the environment variables that every S3 client understands.
@@ -32,6 +34,14 @@ _OPTIONS = {
     "AWS_ENDPOINT": "endpoint",
 }
 _SECRET = ("access_key_id", "secret_access_key", "session_token")
+
+
+class _Ended(Exception):
+    """Carries the error of whoever is told about bytes past the handling of the store's errors."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Bucket:
@@ -62,7 +72,7 @@ class Bucket:
                 bucket,
                 prefix=prefix or None,
                 client_options={"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT, "allow_http": plain},
-                retry_config={"max_retries": _RETRIES, "retry_timeout": _TIMEOUT},
+                retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRY_TIMEOUT},
                 # Servers other than AWS rarely have a name for each bucket.
                 virtual_hosted_style_request="endpoint" not in options,
                 **{"region": "us-east-1", **options},  # type: ignore[arg-type]
@@ -73,14 +83,16 @@ class Bucket:
     def put_file(self, local: Path, path: str) -> None:
         """See `Location`."""
         try:
-            self._api.put(self._store, path, local)
+            # In one request, as long as that is no matter of memory: some servers keep no parts.
+            large = local.stat().st_size > _LARGEST_REQUEST
+            self._api.put(self._store, path, local, use_multipart=large)
         except Exception as error:
             self._raise("write", path, error)
 
     def put(self, path: str, data: bytes) -> None:
         """See `Location`."""
         try:
-            self._api.put(self._store, path, data)
+            self._api.put(self._store, path, data, use_multipart=False)
         except Exception as error:
             self._raise("write", path, error)
 
@@ -104,10 +116,13 @@ class Bucket:
                     data = self._api.get_range(self._store, path, start=at, end=min(at + _CHUNK, size))
                     target.write(memoryview(data))
                     if on_bytes is not None:
-                        on_bytes(len(data))
+                        try:
+                            on_bytes(len(data))
+                        except Exception as error:
+                            raise _Ended(error) from error
             partial.replace(local)
-        except SnapshotError:
-            raise
+        except _Ended as ended:
+            raise ended.error from None
         except Exception as error:
             self._raise("read", path, error)
 
