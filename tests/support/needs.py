@@ -14,6 +14,7 @@ MARKERS = {
     "broker": "needs a Kafka broker, and with it the jars",
     "apiserver": "needs a real kube-apiserver with etcd, which are built from Go modules once",
     "process": "starts processes of its own: workers, commands, type checkers",
+    "spark": "needs Spark, and with it a full Java runtime",
     "slow": "takes seconds of computing, or runs a whole simulated operator",
 }
 """The marks, and what each says of a test; `slow` is given by hand, too."""
@@ -24,6 +25,7 @@ _BY_FIXTURE = {
     "own_brokers": "broker",
     "api_server": "apiserver",
     "processes": "process",
+    "spark": "spark",
     "real_world": "slow",
     "world": "slow",
 }

@@ -1,0 +1,70 @@
+"""Spark in this process, one for all tests of a run, and an application whose state it makes snapshots of."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.broker.java import JavaNotFound
+from millpond.errors import SnapshotError
+from millpond_spark.session import require_spark, session
+from tests.conftest import CreateTopic
+from tests.spark.changelogs import PARTITIONS, Application
+from tests.support.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """Spark with two executor threads; where it cannot be had, the test is skipped with the reason."""
+    with contextlib.ExitStack() as stack:
+        try:
+            require_spark()
+            started = stack.enter_context(session("local[2]"))
+        except (JavaNotFound, SnapshotError) as error:
+            pytest.skip(str(error))
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def _sockets() -> Iterator[None]:
+    """Collect the sockets that pyspark leaves unclosed here, and not in the next test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture
+def application(broker: Broker, app_id: str, create_topic: CreateTopic) -> Application:
+    """An application with a store of every kind, and empty changelogs."""
+    return Application(broker.bootstrap_servers, app_id, create_topic("input", PARTITIONS))
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    """Random choices that the run's seed repeats."""
+    return random.Random(seed)
+
+
+@pytest.fixture
+def snapshot(spark: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Make a snapshot of an application in `tmp_path / "snapshots"`."""
+    from millpond_spark.job import create_snapshot
+
+    def make(application: Application, **options: Any) -> Any:
+        return create_snapshot(
+            application.topology,
+            application.config,
+            str(tmp_path / "snapshots"),
+            lambda: contextlib.nullcontext(spark),
+            **options,
+        )
+
+    return make
