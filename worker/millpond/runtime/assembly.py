@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from millpond.state import StateFile, StateFileOptions
 from millpond.topology import Topology
 
+from .bootstrap import open_bootstrap
 from .claims import OffsetStore
 from .clients import COPY_AHEAD_KIB, make_asker, make_consumer
 from .cluster import Cluster
@@ -125,6 +126,7 @@ def assemble(
         state_file.close()
         raise
     environment = _environment(topology, config, cluster)
+    bootstrap = open_bootstrap(config, state_file, environment.now_ms)
     offset_committer: OffsetCommitter | None = None
 
     def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
@@ -145,7 +147,19 @@ def assemble(
         topology.global_stores, plan.partitions, environment, stores.of_builder, consumer, cluster
     )
     manager = TaskManager(
-        plan, config, environment, stores, global_stores, consumer, copier, cluster, offsets, errands, reader, fencing
+        plan,
+        config,
+        environment,
+        stores,
+        global_stores,
+        consumer,
+        copier,
+        cluster,
+        offsets,
+        errands,
+        reader,
+        fencing,
+        bootstrap,
     )
     interval_s = int(config.admin_settings().get("metadata.max.age.ms", _METADATA_MAX_AGE_MS)) / 1000
     watch = TopicWatch(

@@ -307,6 +307,16 @@ class Config:
         "value. It is where a Secret is mounted. Files such as `ca.crt` may lie there too, for `ssl.ca.location` and "
         "its like to point at.",
     )  # fmt: skip
+    bootstrap_location: str | None = _setting(
+        "bootstrap.location", as_text, None,
+        "Where snapshots of the application's stores are: `s3://bucket/prefix`, `file:///directory` or a path. A store that is far "
+        "behind is restored from the newest one where that is quicker than its changelog.",
+    )  # fmt: skip
+    bootstrap_credentials_dir: Path | None = _setting(
+        "bootstrap.credentials.dir", as_path, None,
+        "Directory with a file for each of `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL` that "
+        "`bootstrap.location` needs; they override the environment variables of those names.",
+    )  # fmt: skip
     revision: str = _setting(
         "revision", as_text, "", "What this worker runs, as whoever started it calls that; the coordinator shows it."
     )

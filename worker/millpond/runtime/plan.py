@@ -79,6 +79,11 @@ class Plan:
         """The partitions that a task reads."""
         return [Partition(topic, task.partition) for topic in self.tasks[task]]
 
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a changelog has, by its real name."""
+        internal = next((each.partitions for each in self.internal if each.name == topic), None)
+        return self.partitions[topic] if internal is None else internal
+
     def changelogs_of(self, task: TaskId) -> list[Partition]:
         """The partitions that a task's stores are restored from."""
         return [Partition(topic, task.partition) for topic in self.changelogs[task.subtopology].values()]

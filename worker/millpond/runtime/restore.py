@@ -22,6 +22,7 @@ from millpond.state.provenance import Provenance
 from .completeness import Completeness
 from .listeners import WorkerListener
 from .ownership import Partition
+from .rate_meter import RateMeter
 from .topic_facts import TopicFacts
 from .trust import longest_unwritten_ms, oldest_ms
 
@@ -106,10 +107,16 @@ class ChangelogReader:
         now_ms: Callable[[], int] = _wall_ms,
     ) -> None:
         self.restorations: dict[Partition, Restoration] = {}
+        self._meter = RateMeter()
         self.expired: list[Restoration] = []
         self._now_ms = now_ms
         self._on_progress = on_progress
         self._listener = listener
+
+    @property
+    def rate(self) -> float | None:
+        """Records restored per second, of all stores together, when there were many last; None before that."""
+        return self._meter.rate
 
     def add(self, restoration: Restoration) -> None:
         """Begin with a store. One that starts at its end is done at once."""
@@ -162,6 +169,7 @@ class ChangelogReader:
             restoration.completeness.moved(restoration.position)
             self._write(restoration, restoration.store.restore(changes))
             restoration.restored += len(batch)
+        self._meter.add(len(messages), time.monotonic())
         if not restoration.done:
             self._on_progress(restoration)
         if restoration.bounded:

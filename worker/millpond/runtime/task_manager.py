@@ -21,6 +21,7 @@ from millpond.protocol import Mark, Role, TaskState
 from millpond.topology import SourceNode, TaskId
 
 from .backpressure import BackPressure
+from .bootstrap import Bootstrap
 from .claims import OffsetStore, claimed
 from .cluster import Cluster
 from .commit import Offsets
@@ -90,7 +91,9 @@ class TaskManager:
         errands: Errands,
         reader: ChangelogReader,
         fencing: Callable[[str], Producer],
+        bootstrap: Bootstrap | None = None,
     ) -> None:
+        self._bootstrap = bootstrap
         self._subtopologies = {each.id: each for each in plan.subtopologies}
         self._plan = plan
         self._config = config
@@ -145,7 +148,9 @@ class TaskManager:
         for held in self.held.values():
             if held.role is not Role.ACTIVE or now - held.since < longer_than_s:
                 continue
-            if held.state is TaskState.ACQUIRING:
+            if self._bootstrap is not None and self._bootstrap.pending(held.id):
+                lines.append(f"task {held.id} waits for {self._bootstrap.described(held.id)}")
+            elif held.state is TaskState.ACQUIRING:
                 lines.append(f"task {held.id} waits for Kafka to say whose it is")
             elif held.state is TaskState.RESTORING:
                 lines += [
@@ -225,6 +230,8 @@ class TaskManager:
             return
         if self._config.coordinator_url is None:
             self.check_mine(held, where)
+        if self._awaits_snapshot(held, where):
+            return
         held.epoch = epoch_of(where.committed)
         held.digest = self.stores.digest(where, held.id)
         held.committed = where.committed
@@ -272,8 +279,28 @@ class TaskManager:
         if not where.committed and self.stores.doubtful(held.id, where):
             self._look_up([held.id], committed=True)
             return
+        if self._awaits_snapshot(held, where):
+            return
         self._open(held, where, following=True)
         held.state = TaskState.RUNNING if held.restored else TaskState.RESTORING
+
+    def _awaits_snapshot(self, held: Held, where: Whereabouts) -> bool:
+        """Whether a task is not to be opened yet: it is looked up again once its stores are restored from a snapshot."""
+        bootstrap = self._bootstrap
+        if bootstrap is None or held.opened:
+            return False
+        return bootstrap.awaits(held.id, lambda: self.stores.wanted(held.id, where))
+
+    def take_in_snapshots(self) -> None:
+        """Ingest a little of the snapshots that were fetched, and open the tasks that waited for them. Quick."""
+        bootstrap = self._bootstrap
+        if bootstrap is None:
+            return
+        bootstrap.replay_rate(self.reader.rate)
+        for task in bootstrap.turn():
+            held = self.held.get(task)
+            if held is not None and not held.opened and not held.asked:
+                self._look_up([task], committed=held.role is Role.ACTIVE or self._any_bounded([task]))
 
     def _open(self, held: Held, where: Whereabouts, *, following: bool) -> None:
         """Make a task's stores and begin to restore them."""
@@ -407,6 +434,10 @@ class TaskManager:
         if held is not None and held.role is Role.ACTIVE and held.state is not TaskState.RELEASING:
             held.release_to = owner
             self._to_release.add(task)
+            if self._bootstrap is not None and self._bootstrap.forget(task):
+                # The next owner is not to wait for what this worker does not need any more.
+                self._bootstrap.skip(task)
+                self._look_up([task], committed=True)
 
     def keep(self, task: TaskId) -> None:
         """The task is not to be released, unless that has begun."""
@@ -544,6 +575,8 @@ class TaskManager:
         for task in tasks:
             held = self.held.pop(task)
             self._to_release.discard(task)
+            if self._bootstrap is not None:
+                self._bootstrap.forget(task)
             self._stop_reading(held)
             self._let_go(held, for_good=True)
             self._unassigned_since[task] = time.monotonic()
@@ -662,6 +695,8 @@ class TaskManager:
         """Let go of everything."""
         self.registrar.close()
         self.drop_all()
+        if self._bootstrap is not None:
+            self._bootstrap.close()
 
     def _refuse(self, task: TaskId, claim: Claim, owner: str | None) -> None:
         raise OwnershipError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from millpond.errors import StateCorrupted, TopicError
+from millpond.snapshots.rows import layout_of
 from millpond.state import MemoryBackend, StateFile
 from millpond.state.provenance import Provenance
 from millpond.topology import TaskId
@@ -18,6 +19,7 @@ from .ownership import Partition
 from .plan import Plan
 from .registrar import Whereabouts
 from .restore import Restoration
+from .snapshot_choice import Wanted
 from .trust import LocalRows, Log, Trust, Verdict, digest_of, judge
 
 __all__ = ("TaskStores",)
@@ -119,6 +121,24 @@ class TaskStores:
                 held.changelogs.append(restoration)
                 self._sources[store.name, store.partition] = restoration
         held.opened = True
+
+    def wanted(self, task: TaskId, where: Whereabouts) -> list[Wanted]:
+        """What has to be restored of a task, as far as snapshots may have it; nothing where a changelog is in doubt."""
+        found: list[Wanted] = []
+        for builder in self._builders[task.subtopology]:
+            topic = self._plan.changelogs[task.subtopology].get(builder.name)
+            if topic is None or not builder.persistent:
+                continue
+            verdict = self._judged(builder.name, task, where)
+            if verdict is not None and verdict.trust is Trust.OTHER_TOPIC:
+                return []
+            kept = verdict is not None and verdict.trust is Trust.KEEP
+            source = Partition(topic, task.partition)
+            log = Log(where.ranges[source][0], self.end_of(source, where), where.topics[topic])
+            offset = self._backends[builder.name].offset(builder.name, task.partition) if kept else None
+            partitions = self._plan.partitions_of(topic)
+            found.append(Wanted(builder.name, layout_of(builder), topic, task.partition, partitions, log, offset))
+        return found
 
     def _restoration(self, store: Any, source: Partition, where: Whereabouts, following: bool) -> Restoration:
         backend = self._backends[store.name]

@@ -428,6 +428,7 @@ class Worker:
         """Take in what was found out about tasks, and let those run that are complete."""
         manager, follower = self._manager, self._follower
         manager.look_at_ends()
+        manager.take_in_snapshots()
         for answer in manager.registrar.answers():
             if isinstance(answer, TakenOver):
                 if follower is not None:

@@ -1,0 +1,534 @@
+"""A worker that needs much state takes it from a snapshot, and ends with the very rows of a replay, whatever goes wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.protocol import Role, TaskState
+from millpond.runtime import bootstrap as bootstrap_module
+from millpond.runtime import snapshot_choice
+from millpond.runtime.bootstrap import Bootstrap
+from millpond.runtime.ownership import Partition
+from millpond.runtime.snapshot_files import SnapshotFiles
+from millpond.runtime.topic_facts import TopicFacts
+from millpond.snapshots import versions
+from millpond.snapshots.locations import Directory
+from millpond.snapshots.manifest import Manifest, encode
+from millpond.snapshots.rows import StoreKind, StoreLayout
+from millpond.topology import TaskId
+from tests.runtime.memory_kafka import Kafka
+from tests.runtime.worker_parts import Errands, Parts
+from tests.snapshots.reference import write_snapshot
+
+A = TaskId(0, 0)
+IN, CHANGELOG = Partition("in", 0), Partition("app-counts-changelog", 0)
+KEYS = 400
+LAYOUT = StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE)
+
+
+def topology() -> Any:
+    """Counts keys."""
+    builder = mp.StreamsBuilder()
+    builder.stream("in", key=mp.String, value=mp.String).group_by_key().count(store="counts").to_stream().to(
+        "out", key=mp.String, value=mp.Long
+    )
+    return builder.build()
+
+
+class Place:
+    """A worker's world: its brokers, its snapshots, and workers with directories of their own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.kafka = Kafka()
+        self.location = Directory("snapshots", root / "snapshots")
+        self.now_ms = 1_790_000_000_000
+        self.parts: Parts | None = None
+        self.tasks: Errands
+
+    def start(
+        self, directory: str, *, snapshots: bool = True, fresh_location: Any = None, role: Any = Role.ACTIVE
+    ) -> Parts:
+        """Start a worker, after the one before has ended."""
+        self.end()
+        self.parts = parts = Parts(self.kafka, topology(), self.root / directory, {"in": 1, "out": 1})
+        self.tasks = Errands(self.kafka)
+        if snapshots:
+            location = fresh_location or self.location
+            tasks: Any = self.tasks
+            fetchers: Any = Errands(self.kafka)
+            files = SnapshotFiles(location, parts.config.directory / "snapshots", fetchers)
+            parts.manager._bootstrap = Bootstrap(
+                location, "app", parts.state_file, tasks, files, parts.manager._environment.now_ms
+            )
+        if role is Role.ACTIVE:
+            parts.own(A)
+        else:
+            parts.manager.hold([A], role)
+        return parts
+
+    def end(self) -> None:
+        """End the worker."""
+        if self.parts is not None:
+            self.parts.close()
+            self.parts = None
+
+    def feed(self, count: int, offset: int = 0) -> None:
+        """More input."""
+        for number in range(count):
+            self.kafka.append("in", f"key-{(number + offset) % KEYS}", "x", timestamp=1_000 + number)
+
+    def snapshot(self, *, end: int | None = None, **changed: Any) -> Manifest:
+        """Take a snapshot of the changelog."""
+        log = self.kafka.logs[CHANGELOG]
+        end = len(log) if end is None else end
+        records = [(each.key, each.value, each.timestamp, None) for each in log[:end]]
+        given = {
+            "layout": LAYOUT,
+            "topic": CHANGELOG.topic,
+            "topic_id": CHANGELOG.topic,
+            "application": "app",
+        } | changed
+        version = versions.new_version(self.now_ms)
+        self.now_ms += 1_000
+        parts = self.parts
+        assert parts is not None
+        return write_snapshot(
+            self.location, given["application"], version,
+            {"counts": (given["layout"], given["topic"], given["topic_id"], {0: (records, given.get("offset", end))})},
+            as_of_ms=given.get("as_of_ms", parts.manager._environment.now_ms()), rows_per_file=100,
+        )  # fmt: skip
+
+
+def run(parts: Parts, turns: int = 60) -> None:
+    """Turn the loop until the task runs, or nothing happens any more."""
+    for _ in range(turns):
+        parts.manager.take_in_snapshots()
+        parts.settle()
+        parts.manager.look_at_copies()
+
+
+@pytest.fixture(autouse=True)
+def no_overhead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small states are worth a snapshot, too."""
+    monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", 0.0)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """An application that has counted for a while, with a snapshot of that and a tail of changes after it."""
+    made = Place(tmp_path)
+    made.feed(1_000)
+    parts = made.start("first", snapshots=False)
+    parts.process()
+    parts.commit()
+    yield made
+    made.end()
+
+
+def tail(place: Place) -> None:
+    """The application goes on after the snapshot."""
+    assert place.parts is not None
+    place.feed(150, offset=300)
+    place.parts.process()
+    place.parts.commit()
+
+
+def restored(place: Place, directory: str, **given: Any) -> Parts:
+    """A worker with an empty disk that has come up."""
+    parts = place.start(directory, **given)
+    run(parts)
+    return parts
+
+
+def check_right(place: Place, parts: Parts) -> None:
+    """The rows are those of a replay, and processing goes on from them."""
+    found, offset = parts.rows("counts"), parts.offset_on_disk("counts")
+    provenance = parts.state_file.provenance("counts", 0)
+    parts = restored(place, "replayed", snapshots=False)
+    assert parts.rows("counts") == found
+    assert parts.offset_on_disk("counts") == offset
+    theirs = parts.state_file.provenance("counts", 0)
+    assert provenance is not None
+    assert theirs is not None
+    assert provenance.topic_id == theirs.topic_id
+
+
+def count_of(parts: Parts, key: str) -> int:
+    """What the store says."""
+    return int(parts.manager.held[A].stores["counts"].get(key).value)
+
+
+def replayed_records(parts: Parts) -> int:
+    """Changelog records that were read into the store."""
+    return parts.manager.held[A].changelogs[0].restored
+
+
+def test_store_comes_from_the_snapshot_and_the_tail_from_the_changelog(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its output goes on right."""
+    caplog.set_level(logging.INFO)
+    manifest = place.snapshot()
+    tail(place)
+    parts = restored(place, "empty")
+    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert 0 < replayed_records(parts) <= 150
+    assert f"ingested 400 rows of snapshot {manifest.version}" in caplog.text
+    place.feed(1, offset=300)
+    before = count_of(parts, "key-300")
+    parts.process()
+    parts.commit()
+    assert count_of(parts, "key-300") == before + 1
+    check_right(place, parts)
+    assert not (place.root / "empty/app/w0/snapshots").exists() or not list(
+        (place.root / "empty/app/w0/snapshots").iterdir()
+    )
+
+
+def test_copies_come_from_snapshots_too(place: Place) -> None:
+    """So that warming up is quick; then they follow their changelogs, and are promoted with their stores open."""
+    place.snapshot()
+    tail(place)
+    parts = restored(place, "copy", role=Role.WARM_UP)
+    held = parts.manager.held[A]
+    assert held.role is Role.WARM_UP
+    assert held.state is TaskState.RUNNING
+    assert replayed_records(parts) <= 150
+    assert held.lag == 0
+    parts.own(A)
+    run(parts)
+    assert parts.manager.held[A].task is not None
+    check_right(place, parts)
+
+
+def test_rows_that_are_near_the_end_are_not_replaced(place: Place) -> None:
+    """Reading on from them is quicker."""
+    place.snapshot()
+    tail(place)
+    parts = restored(place, "first")
+    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert not (place.root / "first/app/w0/snapshots").exists()
+    check_right(place, parts)
+
+
+def test_rows_that_are_far_behind_are_replaced(place: Place) -> None:
+    """None of the old ones stays."""
+    for _ in range(5):
+        tail(place)
+    place.snapshot()
+    place.start("second", snapshots=False)
+    assert place.parts is not None
+    place.parts.state_file.write(
+        [("counts", 0, [(b"\0\0\0\0never", b"was")])],
+        {("counts", 0): (3, b"")},
+        {
+            ("counts", 0): place.parts.manager.held[A]
+            .changelogs[0]
+            .provenance(place.parts.manager._environment.now_ms())
+        },
+    )
+    parts = restored(place, "second")
+    assert b"never" not in parts.rows("counts")
+    assert replayed_records(parts) == 0
+    check_right(place, parts)
+
+
+def test_without_a_snapshot_the_changelog_is_replayed(place: Place) -> None:
+    """As if no location were configured."""
+    parts = restored(place, "empty")
+    assert replayed_records(parts) >= KEYS
+    check_right(place, parts)
+
+
+def _damage_file(place: Place, manifest: Manifest) -> None:
+    path = versions.file_path("app", manifest.version, manifest.files[1].path)
+    data = bytearray(place.location.get(path))
+    data[len(data) // 2] ^= 0xFF
+    place.location.put(path, bytes(data))
+
+
+def _cut_file(place: Place, manifest: Manifest) -> None:
+    path = versions.file_path("app", manifest.version, manifest.files[1].path)
+    place.location.put(path, place.location.get(path)[:-7])
+
+
+def _delete_file(place: Place, manifest: Manifest) -> None:
+    place.location.delete([versions.file_path("app", manifest.version, manifest.files[-1].path)])
+
+
+def _cut_manifest(place: Place, manifest: Manifest) -> None:
+    place.location.put(versions.file_path("app", manifest.version, versions.MANIFEST), encode(manifest)[:-50])
+
+
+def _newer_format(place: Place, manifest: Manifest) -> None:
+    data = encode(manifest).replace(b'"format": 1', b'"format": 2')
+    place.location.put(versions.file_path("app", manifest.version, versions.MANIFEST), data)
+
+
+def _not_an_sst(place: Place, manifest: Manifest) -> None:
+    """A file with the right checksum and no rows."""
+    import hashlib
+
+    import msgspec
+
+    junk = b"junk" * 1000
+    first = manifest.files[0]
+    changed = msgspec.structs.replace(first, sha256=hashlib.sha256(junk).hexdigest(), bytes=len(junk))
+    place.location.put(versions.file_path("app", manifest.version, first.path), junk)
+    data = msgspec.json.encode(manifest).replace(msgspec.json.encode(first), msgspec.json.encode(changed))
+    place.location.put(versions.file_path("app", manifest.version, versions.MANIFEST), data)
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (_damage_file, "is damaged: it has another SHA-256"),
+        (_cut_file, "is damaged: it has"),
+        (_delete_file, "cannot read .*No such file"),
+        (_cut_manifest, "manifest cannot be read"),
+        (_newer_format, "has format 2"),
+        (_not_an_sst, "cannot be ingested"),
+    ],
+)
+def test_harmed_snapshot_is_refused_and_the_changelog_replayed(
+    place: Place, caplog: pytest.LogCaptureFixture, harm: Callable[[Place, Manifest], None], reason: str
+) -> None:
+    """With the reason in the log."""
+    harm(place, place.snapshot())
+    tail(place)
+    parts = restored(place, "empty")
+    assert parts.manager.held[A].state is TaskState.RUNNING
+    check_right(place, parts)
+    [message] = [each.getMessage() for each in caplog.records if "snapshot" in each.getMessage()]
+    assert "restoring from changelog" in message
+    import re
+
+    assert re.search(reason, message), message
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"topic_id": "former"}, "another topic of that name"),
+        ({"topic": "app-other-changelog"}, "from topic app-other-changelog"),
+        ({"layout": StoreLayout(StoreKind.KEY_VALUE)}, "in another layout"),
+        ({"offset": 1_000_000}, "the topic ends at"),
+        ({"as_of_ms": 1}, "deletions may have left"),
+    ],
+)
+def test_snapshot_of_something_else_is_refused(
+    place: Place, caplog: pytest.LogCaptureFixture, changed: dict[str, Any], reason: str
+) -> None:
+    """It would be wrong state."""
+    place.snapshot(**changed)
+    tail(place)
+    parts = restored(place, "empty")
+    check_right(place, parts)
+    assert reason in caplog.text
+
+
+def test_snapshot_of_another_application_is_not_seen(place: Place) -> None:
+    """It is in a folder of its own."""
+    place.snapshot(application="application")
+    parts = restored(place, "empty")
+    assert parts.manager.held[A].state is TaskState.RUNNING
+    check_right(place, parts)
+
+
+def test_changelog_that_begins_after_the_snapshot_is_replayed(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """What lies between is not known."""
+    place.snapshot(end=10)
+    place.kafka.starts[CHANGELOG] = 20
+    parts = restored(place, "empty")
+    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert "the topic begins at 20" in caplog.text
+
+
+def test_newest_snapshot_is_taken(place: Place) -> None:
+    """The tail after it is the shortest."""
+    place.snapshot(end=300)
+    tail(place)
+    place.snapshot()
+    parts = restored(place, "empty")
+    assert replayed_records(parts) == 0
+    check_right(place, parts)
+
+
+class CutOff(Directory):
+    """A location whose fetching ends in the middle of the second file."""
+
+    def __init__(self, inner: Directory) -> None:
+        super().__init__(inner.uri, inner._root)
+        self.fetched = 0
+        self.cut = True
+        self.bytes = 0
+
+    def fetch(self, path: str, local: Path, on_bytes: Any = None) -> None:
+        self.fetched += 1
+        if self.cut and self.fetched == 2:
+            data = self.get(path)
+            local.with_name(local.name + ".partial").write_bytes(data[: len(data) // 2])
+            raise KeyboardInterrupt
+
+        def told(count: int) -> None:
+            self.bytes += count
+            on_bytes(count)
+
+        super().fetch(path, local, told)
+
+
+def test_fetching_that_a_kill_ended_goes_on_at_the_next_start(place: Place) -> None:
+    """What is there is not fetched again."""
+    manifest = place.snapshot()
+    location = CutOff(place.location)
+    parts = place.start("empty", fresh_location=location)
+    parts.manager._bootstrap = None  # killed: nothing is tidied up
+    location.cut, already = False, location.bytes
+    parts = restored(place, "empty", fresh_location=location)
+    total, cut = sum(each.bytes for each in manifest.files), manifest.files[1].bytes
+    assert already == total - cut
+    assert location.bytes == total - cut // 2
+    check_right(place, parts)
+
+
+@pytest.fixture
+def waiting(place: Place) -> Parts:
+    """A worker whose task waits for a snapshot; `place.tasks.work()` prepares it."""
+    place.snapshot()
+    tail(place)
+    parts = place.start("empty", role=Role.WARM_UP)
+    bootstrap: Any = parts.manager._bootstrap
+    parts.manager.drop([A])
+    run(parts, 3)
+    place.tasks.deferred = True
+    bootstrap._decided.clear()
+    parts.own(A)
+    assert parts.manager.held[A].state is TaskState.ACQUIRING
+    assert bootstrap.pending(A)
+    return parts
+
+
+def test_task_waits_unopened_and_the_loop_does_not(place: Place, waiting: Parts) -> None:
+    """And says what for."""
+    run(waiting, 5)
+    assert not waiting.manager.held[A].opened
+    assert waiting.manager.unsettled(0.0) == ["task 0_0 waits for a snapshot (0 of 0 bytes fetched)"]
+    assert not waiting.manager.settled
+    place.tasks.work()
+    run(waiting)
+    assert waiting.manager.held[A].state is TaskState.RUNNING
+    assert replayed_records(waiting) <= 150
+    check_right(place, waiting)
+
+
+def test_each_turn_ingests_one_file_at_most(place: Place, waiting: Parts) -> None:
+    """Other tasks go on between them."""
+    place.tasks.work()
+    turns = 0
+    while waiting.manager._bootstrap.pending(A):  # type: ignore[union-attr]
+        waiting.manager.take_in_snapshots()
+        turns += 1
+    assert turns == 1 + 4 + 1
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 4])
+def test_task_that_is_dropped_meanwhile_leaves_nothing(place: Place, waiting: Parts, steps: int) -> None:
+    """And can be held again."""
+    if steps:
+        place.tasks.work()
+    for _ in range(steps):
+        waiting.manager.take_in_snapshots()
+    waiting.manager.drop([A])
+    assert waiting.rows("counts") == {}
+    place.tasks.work()
+    run(waiting, 5)
+    assert waiting.rows("counts") == {}
+    place.tasks.deferred = False
+    waiting.manager.hold([A], Role.ACTIVE)
+    run(waiting)
+    assert waiting.manager.held[A].state is TaskState.RUNNING
+    assert replayed_records(waiting) <= 150
+    check_right(place, waiting)
+
+
+def test_going_back_meanwhile_does_not_disturb_it(place: Place, waiting: Parts) -> None:
+    """Another task's commit may have failed."""
+    waiting.new_producer()
+    waiting.manager.go_back()
+    run(waiting, 5)
+    assert waiting.manager.held[A].state is TaskState.ACQUIRING
+    place.tasks.work()
+    waiting.manager.take_in_snapshots()
+    waiting.manager.go_back()
+    run(waiting)
+    assert waiting.manager.held[A].state is TaskState.RUNNING
+    check_right(place, waiting)
+
+
+def test_task_that_is_to_be_released_waits_no_longer(place: Place, waiting: Parts) -> None:
+    """Its next owner would wait with it."""
+    waiting.manager.release(A, "w1")
+    run(waiting)
+    waiting.commit()
+    assert waiting.manager.held[A].role is Role.STANDBY
+    assert place.kafka.committed(IN).metadata.owner == "w1"
+
+
+def test_location_that_does_not_answer_is_given_up(
+    place: Place, waiting: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And left alone for a while."""
+    monkeypatch.setattr(bootstrap_module, "_MANIFEST_TIMEOUT_S", -1.0)
+    bootstrap: Any = waiting.manager._bootstrap
+    bootstrap._jobs[A].started = 0.0
+    run(waiting)
+    assert "does not answer" in caplog.text
+    assert waiting.manager.held[A].state is TaskState.RUNNING
+    assert replayed_records(waiting) > 150
+    place.tasks.work()
+    run(waiting, 3)
+    waiting.manager.drop([A])
+    waiting.manager.hold([A], Role.ACTIVE)
+    assert not bootstrap.pending(A)
+    run(waiting)
+    check_right(place, waiting)
+
+
+def test_slow_fetching_is_given_up(
+    place: Place, waiting: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a replay would be through by now, and not half of it has come."""
+    monkeypatch.setattr(bootstrap_module, "_FETCH_S", 0.0)
+    bootstrap: Any = waiting.manager._bootstrap
+    job = bootstrap._jobs[A]
+    job.started, job.planned, job.progress.total = 0.0, True, 1000
+    run(waiting)
+    assert "0 of 1000 bytes of the snapshot came" in caplog.text
+    assert waiting.manager.held[A].state is TaskState.RUNNING
+    check_right(place, waiting)
+
+
+def test_small_state_is_replayed_without_looking_for_snapshots(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most starts are of this kind."""
+    monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", 3.0)
+    place.snapshot()
+    location = CutOff(place.location)
+    monkeypatch.setattr(location, "list", lambda prefix="": pytest.fail("the location was asked"))
+    parts = restored(place, "empty", fresh_location=location)
+    assert parts.manager.held[A].state is TaskState.RUNNING
+
+
+def test_topic_made_again_is_left_to_the_rules_for_that(place: Place) -> None:
+    """A snapshot does not replace local rows that may be the only copy of the state."""
+    place.snapshot()
+    place.end()
+    place.kafka.facts_of[CHANGELOG.topic] = TopicFacts("another", None)
+    with pytest.raises(mp.MillpondError, match="deleted and made again"):
+        restored(place, "first")

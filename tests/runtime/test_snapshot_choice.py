@@ -1,0 +1,114 @@
+"""When a snapshot is used, and when the changelog is replayed instead."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.runtime.rate_meter import RateMeter
+from millpond.runtime.snapshot_choice import OVERHEAD_S, Unusable, Wanted, Way, choose, estimate, usable_part
+from millpond.runtime.topic_facts import TopicFacts
+from millpond.runtime.trust import Log
+from millpond.snapshots.manifest import Manifest, Part, StoreSnapshot
+from millpond.snapshots.rows import StoreKind, StoreLayout
+
+NOW_MS = 1_790_000_000_000
+DAY_MS = 86_400_000
+LAYOUT = StoreLayout(StoreKind.TIMESTAMPED_WINDOW, 60_000)
+
+
+def manifest(
+    *, application="app", store="s", layout=LAYOUT, topic="t", topic_id="id", partitions=2, offset=500, age_ms=1000
+):
+    """A snapshot of one partition."""
+    part = Part(partition=1, offset=offset, as_of_ms=NOW_MS - age_ms)
+    stored = StoreSnapshot(
+        store=store, layout=layout, topic=topic, topic_id=topic_id, partitions=partitions, parts=(part,)
+    )
+    return Manifest(
+        application=application, topology="", version="20260101T000000Z-aaaaaa", created_ms=NOW_MS, stores=(stored,)
+    )
+
+
+def wanted(*, first=0, end=1000, offset=None, partition=1, id="id", retention=DAY_MS):
+    """A store partition without local rows."""
+    return Wanted("s", LAYOUT, "t", partition, 2, Log(first, end, TopicFacts(id, retention)), offset)
+
+
+def test_snapshot_of_the_very_store_is_usable():
+    """Also where the brokers tell no topic ids, at the very end and at the very beginning of the changelog."""
+    assert usable_part(manifest(), wanted(), "app", NOW_MS).offset == 500
+    assert usable_part(manifest(), wanted(id=""), "app", NOW_MS).offset == 500
+    assert usable_part(manifest(topic_id=""), wanted(), "app", NOW_MS).offset == 500
+    assert usable_part(manifest(), wanted(first=500, end=500), "app", NOW_MS).offset == 500
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "store", "reason"),
+    [
+        (manifest(application="other"), wanted(), "is of application 'other'"),
+        (manifest(store="x"), wanted(), "does not have store s"),
+        (
+            manifest(layout=StoreLayout(StoreKind.TIMESTAMPED_WINDOW, 70_000)),
+            wanted(),
+            r"another layout \(timestamped_window, retention 70000 ms instead of .* 60000 ms",
+        ),
+        (manifest(layout=StoreLayout(StoreKind.BUFFER)), wanted(), r"another layout \(buffer instead of"),
+        (manifest(topic="u"), wanted(), "from topic u instead of t"),
+        (manifest(topic_id="former"), wanted(), r"from another topic of that name \(id former, now id\)"),
+        (manifest(partitions=3), wanted(), "is of 3 partitions of t, and the topic has 2 now"),
+        (manifest(), wanted(partition=0), "does not have partition 0"),
+        (manifest(offset=1001), wanted(), "stand at offset 1001, and the topic ends at 1000"),
+        (manifest(), wanted(first=501), "stand at offset 500, and the topic begins at 501"),
+        (manifest(age_ms=DAY_MS), wanted(), "deletions may have left the topic since"),
+        (manifest(age_ms=-DAY_MS), wanted(), "a clock was wrong"),
+    ],
+)
+def test_snapshot_that_does_not_fit_is_refused_with_its_reason(snapshot, store, reason):
+    """A wrong one would be wrong state."""
+    with pytest.raises(Unusable, match=reason):
+        usable_part(snapshot, store, "app", NOW_MS)
+
+
+def test_old_snapshot_of_a_changelog_without_deletions_is_usable():
+    """Nothing leaves it."""
+    assert usable_part(manifest(age_ms=100 * DAY_MS), wanted(retention=None), "app", NOW_MS)
+
+
+@given(
+    replay=st.integers(0, 10**9),
+    rate=st.floats(1e3, 1e6),
+    size=st.integers(0, 10**12),
+    bytes_rate=st.floats(1e5, 1e9),
+    tail=st.integers(0, 10**9),
+)
+def test_the_quicker_way_is_chosen(replay, rate, size, bytes_rate, tail):
+    """A snapshot never wins with a tail as long as the replay, nor below its overhead; more to replay never speaks against it."""
+    way = choose(replay, rate, size, bytes_rate, tail)
+    each = estimate(replay, rate, size, bytes_rate, tail)
+    assert (way is Way.SNAPSHOT) == (each.snapshot_s < each.replay_s)
+    if tail >= replay or replay <= OVERHEAD_S * rate:
+        assert way is Way.REPLAY
+    if way is Way.SNAPSHOT:
+        assert choose(replay * 2 + 1, rate, size, bytes_rate, tail) is Way.SNAPSHOT
+
+
+@pytest.mark.parametrize(("offset", "records"), [(None, 900), (100, 900), (400, 600), (1000, 0), (1200, 0)])
+def test_records_left_are_counted_from_where_local_rows_end(offset, records):
+    """Or from the first that is kept."""
+    assert wanted(first=100, offset=offset).replay_records == records
+
+
+def test_rate_is_of_times_in_which_much_was_restored():
+    """Neither pauses nor a few records count."""
+    meter = RateMeter()
+    for tick in range(100):
+        meter.add(10, tick * 0.1)
+    assert meter.rate is None
+    for tick in range(100):
+        meter.add(10_000, 1000 + tick * 0.1)
+    assert meter.rate == pytest.approx(100_000, rel=0.1)
+    meter.add(1, 2000.0)
+    meter.add(1_000_000, 2100.0)
+    assert meter.rate == pytest.approx(100_000, rel=0.1)

@@ -1,0 +1,388 @@
+"""Restores stores from snapshots where that is quicker than replaying their changelogs.
+
+A task waits, unopened, while threads read the newest manifest, decide, and fetch and verify files. Then the worker's loop
+ingests them, one step per turn, and the task is looked up again: its stores are opened on rows that end where the snapshot
+ends, and the changelog is read on from there as after any restart. Whatever goes wrong with a snapshot is logged with its
+reason, and the changelog is replayed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+
+from confluent_kafka import Consumer
+
+from millpond.errors import SnapshotError, StateError
+from millpond.snapshots import versions
+from millpond.snapshots.locations import Location, open_location
+from millpond.snapshots.manifest import Manifest, Part
+from millpond.state import StateFile
+from millpond.state.ingestion import Ingestion
+from millpond.state.provenance import Provenance
+from millpond.topology import TaskId
+
+from .config import Config
+from .errands import Errands
+from .snapshot_choice import Rates, Unusable, Wanted, Way, choose, estimate, usable_part
+from .snapshot_files import Cancelled, Progress, SnapshotFiles
+
+__all__ = ("Bootstrap", "open_bootstrap")
+
+log = logging.getLogger(__name__)
+
+#: Tasks whose snapshots are prepared at a time, and files fetched at a time.
+_PREPARERS = 2
+_FETCHERS = 4
+#: A manifest is not read again for other tasks within so long.
+_MANIFEST_AGE_S = 10.0
+#: A location that does not answer for so long is left alone for a while.
+_MANIFEST_TIMEOUT_S = 15.0
+_PAUSE_S = 60.0
+#: Fetching may take so long, or as long as the replay would, before it is given up where not half of it is done.
+_FETCH_S = 15.0
+#: Files of an earlier process are kept so long for tasks that come back to them.
+_LEFTOVERS_S = 60.0
+#: The rate of fetching is measured where so much was fetched.
+_MEASURABLE_BYTES = 4 << 20
+
+
+@dataclass(eq=False)
+class _Ready:
+    """A store partition whose files are in the state directory."""
+
+    wanted: Wanted
+    part: Part
+    topic_id: str
+    version: str
+    paths: deque[Path]
+
+
+@dataclass(eq=False)
+class _Job:
+    """A task that waits for a snapshot."""
+
+    task: TaskId
+    wanted: Sequence[Wanted]
+    progress: Progress = field(default_factory=Progress)
+    started: float | None = None
+    """When a thread took it up, in monotonic seconds."""
+    planned: bool = False
+    """Whether the manifest was read."""
+    ready: deque[_Ready] | None = None
+    """What the loop has to ingest; None while that is prepared."""
+    ingestion: Ingestion | None = None
+
+    @property
+    def replay_records(self) -> int:
+        return sum(each.replay_records for each in self.wanted)
+
+
+class Bootstrap:
+    """The tasks of a worker that wait for snapshots. Its methods are the loop's, and none of them waits.
+
+    Attributes:
+        rates: what this worker achieves, as measured last.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        application: str,
+        state_file: StateFile,
+        preparers: Errands,
+        files: SnapshotFiles,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Args:
+        location: where the snapshots are.
+        application: the worker's application id.
+        state_file: takes the rows.
+        preparers: threads that prepare a task each.
+        files: fetches files.
+        now_ms: the wall clock, in epoch ms.
+        """
+        self.rates = Rates()
+        self._location = location
+        self._application = application
+        self._state_file = state_file
+        self._preparers = preparers
+        self._files = files
+        self._now_ms = now_ms
+        self._jobs: dict[TaskId, _Job] = {}
+        self._decided: set[TaskId] = set()
+        self._fresh: list[TaskId] = []
+        self._answers: SimpleQueue[tuple[_Job, list[_Ready]]] = SimpleQueue()
+        self._reading = threading.Lock()
+        self._manifest: tuple[float, Manifest | None] | None = None
+        self._paused_until = 0.0
+        self._clear_at: float | None = time.monotonic() + _LEFTOVERS_S
+
+    def awaits(self, task: TaskId, wanted: Callable[[], Sequence[Wanted]]) -> bool:
+        """Whether a task that could be opened now waits for a snapshot instead; begins with it where that is worth trying.
+
+        Args:
+            task: the task; none of its stores is open.
+            wanted: tells what has to be restored.
+        """
+        if task in self._jobs:
+            return True
+        if task in self._decided:
+            self._decided.discard(task)
+            return False
+        if time.monotonic() < self._paused_until:
+            return False
+        job = _Job(task, wanted())
+        if choose(job.replay_records, self.rates.replay, 0, 1.0, 0) is Way.REPLAY:
+            return False
+        log.info(
+            "task %s: %d changelog records to restore; looking for a snapshot in %s",
+            task, job.replay_records, self._location.uri,
+        )  # fmt: skip
+        self._jobs[task] = job
+        self._clear_at = None
+        self._preparers.run(lambda: self._prepare(job))
+        return True
+
+    def pending(self, task: TaskId) -> bool:
+        """Whether a task waits for a snapshot."""
+        return task in self._jobs
+
+    def described(self, task: TaskId) -> str:
+        """How far a waiting task is, as a noun phrase."""
+        progress = self._jobs[task].progress
+        return f"a snapshot ({progress.done} of {progress.total} bytes fetched)"
+
+    def forget(self, task: TaskId) -> bool:
+        """Let a task wait no longer; return whether it did. What was fetched is kept for a while."""
+        self._decided.discard(task)
+        job = self._jobs.pop(task, None)
+        if job is None:
+            return False
+        job.progress.cancelled = True
+        if job.ingestion is not None:
+            with suppress(StateError):  # then the next one who opens the state file does it
+                job.ingestion.abandon()
+        if not self._jobs:
+            self._clear_at = time.monotonic() + _LEFTOVERS_S
+        return True
+
+    def skip(self, task: TaskId) -> None:
+        """Open a task without a snapshot when it is looked up next."""
+        self._decided.add(task)
+
+    def replay_rate(self, rate: float | None) -> None:
+        """Take what was measured of replays, in records per second; None when nothing was."""
+        if rate is not None:
+            self.rates.replay = rate
+
+    def turn(self) -> Collection[TaskId]:
+        """Ingest a little of what is there; return the tasks that are to be looked up again, with or without a snapshot.
+
+        Raises:
+            StateError: the state file fails.
+        """
+        if not self._jobs:
+            self._clear_leftovers()
+            return self._take_fresh()
+        while not self._answers.empty():
+            job, ready = self._answers.get()
+            if self._jobs.get(job.task) is job:
+                job.ready = deque(ready)
+        self._give_up_slow_ones()
+        for each in self._jobs.values():
+            if each.ready is not None:
+                if each.ready:
+                    self._ingest(each, each.ready)
+                if not each.ready:
+                    self._decide(each)
+                break
+        return self._take_fresh()
+
+    def close(self) -> None:
+        """Fetch nothing more; what was fetched stays for the next start."""
+        for task in list(self._jobs):
+            self.forget(task)
+        self._preparers.close()
+        self._files.close()
+
+    def _take_fresh(self) -> Collection[TaskId]:
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    # In the loop ----------------------------------------------------------------------------------------------
+
+    def _decide(self, job: _Job) -> None:
+        del self._jobs[job.task]
+        self._decided.add(job.task)
+        self._fresh.append(job.task)
+        job.progress.cancelled = True
+        if not self._jobs:
+            self._clear_at = time.monotonic()
+
+    def _ingest(self, job: _Job, ready: deque[_Ready]) -> None:
+        """One step: the old rows go, or one file comes, or the offset is written."""
+        each = ready[0]
+        wanted, part = each.wanted, each.part
+        try:
+            if job.ingestion is None:
+                job.ingestion = self._state_file.ingestion(wanted.store, wanted.partition)
+                return
+            if each.paths:
+                job.ingestion.add(each.paths[0])
+                each.paths.popleft()
+                return
+            job.ingestion.finish(part.offset, part.metadata, Provenance(each.topic_id, part.as_of_ms))
+            log.info(
+                "store %s partition %d: ingested %d rows of snapshot %s; restoring on from offset %d of %s",
+                wanted.store, wanted.partition, part.rows, each.version, part.offset, wanted.topic,
+            )  # fmt: skip
+        except StateError as error:
+            self._refused(wanted, f"snapshot {each.version} cannot be ingested: {error}")
+            if job.ingestion is not None:
+                job.ingestion.abandon()
+        ready.popleft()
+        job.ingestion = None
+
+    def _give_up_slow_ones(self) -> None:
+        now = time.monotonic()
+        for job in [each for each in self._jobs.values() if each.ready is None]:
+            if job.started is None:
+                if now < self._paused_until:
+                    self._decide(job)
+                continue
+            progress, waited = job.progress, now - job.started
+            if not job.planned:
+                if waited > _MANIFEST_TIMEOUT_S:
+                    self._paused_until = now + _PAUSE_S
+                    log.warning(
+                        "task %s: %s does not answer for %.0f s; restoring from changelogs",
+                        job.task,
+                        self._location.uri,
+                        waited,
+                    )
+                    self._decide(job)
+            elif waited > max(_FETCH_S, job.replay_records / self.rates.replay) and progress.done < progress.total / 2:
+                log.warning(
+                    "task %s: %d of %d bytes of the snapshot came in %.0f s; restoring from changelogs",
+                    job.task, progress.done, progress.total, waited,
+                )  # fmt: skip
+                self._decide(job)
+
+    def _clear_leftovers(self) -> None:
+        if self._clear_at is not None and time.monotonic() >= self._clear_at:
+            self._clear_at = None
+            if self._files.any:
+                self._preparers.run(self._files.clear)
+
+    # In the threads -------------------------------------------------------------------------------------------
+
+    def _prepare(self, job: _Job) -> None:
+        job.started = time.monotonic()
+        ready: list[_Ready] = []
+        try:
+            job.progress.arrived(0)
+            manifest = self._newest()
+            if manifest is not None:
+                ready = self._fetched(job, manifest)
+        except Cancelled:
+            pass
+        except SnapshotError as error:
+            log.warning("task %s: the snapshot cannot be used: %s; restoring from changelogs", job.task, error)
+        except Exception:
+            log.exception("task %s: the snapshot cannot be used; restoring from changelogs", job.task)
+        finally:
+            self._answers.put((job, ready))
+
+    def _newest(self) -> Manifest | None:
+        """The manifest of the newest complete version; None when there is none."""
+        with self._reading:
+            if self._manifest is None or time.monotonic() - self._manifest[0] > _MANIFEST_AGE_S:
+                found = versions.versions(self._location, self._application)
+                manifest = versions.read(self._location, self._application, found[0]) if found else None
+                if manifest is None:
+                    log.info(
+                        "no snapshot of %s in %s; restoring from changelogs", self._application, self._location.uri
+                    )
+                self._manifest = time.monotonic(), manifest
+            return self._manifest[1]
+
+    def _fetched(self, job: _Job, manifest: Manifest) -> list[_Ready]:
+        chosen = [
+            (wanted, part) for wanted in job.wanted if (part := self._chosen(manifest, wanted)) is not None
+        ]  # fmt: skip
+        files = [file for _, part in chosen for file in part.files]
+        job.progress.total = total = sum(each.bytes for each in files)
+        job.planned = True
+        if not chosen:
+            return []
+        began = time.monotonic()
+        fetched = iter(self._files.fetch(f"{manifest.application}/{manifest.version}", files, job.progress))
+        seconds = time.monotonic() - began
+        if job.progress.done >= _MEASURABLE_BYTES:
+            self.rates.snapshot = job.progress.done / seconds
+        log.info("task %s: fetched %d bytes of snapshot %s in %.1f s", job.task, total, manifest.version, seconds)
+        return [
+            _Ready(
+                wanted, part, _topic_id(manifest, wanted), manifest.version, deque(next(fetched) for _ in part.files)
+            )
+            for wanted, part in chosen
+        ]
+
+    def _chosen(self, manifest: Manifest, wanted: Wanted) -> Part | None:
+        """The part to restore a store partition from; None when its changelog is replayed."""
+        try:
+            part = usable_part(manifest, wanted, self._application, self._now_ms())
+        except Unusable as reason:
+            self._refused(wanted, f"snapshot {manifest.version} {reason}")
+            return None
+        tail = wanted.log.end - part.offset
+        took = (wanted.replay_records, self.rates.replay, part.bytes, self.rates.snapshot, tail)
+        seconds = estimate(*took)
+        if (wanted.offset or 0) >= part.offset or choose(*took) is Way.REPLAY:
+            log.info(
+                "store %s partition %d: replaying %d records (about %.0f s, and %.0f s with snapshot %s)",
+                wanted.store, wanted.partition, wanted.replay_records, *seconds, manifest.version,
+            )  # fmt: skip
+            return None
+        return part
+
+    @staticmethod
+    def _refused(wanted: Wanted, reason: str) -> None:
+        log.warning(
+            "store %s partition %d: %s; restoring from changelog %s",
+            wanted.store,
+            wanted.partition,
+            reason,
+            wanted.topic,
+        )
+
+
+def _topic_id(manifest: Manifest, wanted: Wanted) -> str:
+    store = manifest.store(wanted.store)
+    return "" if store is None else store.topic_id
+
+
+def open_bootstrap(config: Config, state_file: StateFile, now_ms: Callable[[], int]) -> Bootstrap | None:
+    """Return what restores from snapshots; None where no location is configured.
+
+    Raises:
+        SnapshotError: the location is of an unknown kind, or what opens it is not installed.
+    """
+    if config.bootstrap_location is None:
+        return None
+    location = open_location(config.bootstrap_location, config.bootstrap_credentials_dir)
+    files = SnapshotFiles(location, config.directory / "snapshots", Errands("millpond-fetch", _FETCHERS, _no_consumer))
+    preparers = Errands("millpond-snapshot", _PREPARERS, _no_consumer)
+    return Bootstrap(location, config.application_id, state_file, preparers, files, now_ms)
+
+
+def _no_consumer() -> Consumer:
+    raise AssertionError("snapshots are not read from Kafka")

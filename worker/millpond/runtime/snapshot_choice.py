@@ -1,0 +1,132 @@
+"""Decides whether a store is restored from a snapshot or from the beginning of its changelog. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from millpond.snapshots.manifest import Manifest, Part
+from millpond.snapshots.rows import StoreLayout
+from millpond.state.provenance import Provenance
+
+from .trust import LocalRows, Log, Trust, judge
+
+__all__ = ("Estimate", "Rates", "Unusable", "Wanted", "Way", "choose", "estimate", "usable_part")
+
+#: Looking for a snapshot and beginning with it takes about so long, whatever its size.
+OVERHEAD_S = 3.0
+
+
+class Way(Enum):
+    """How a store is restored."""
+
+    REPLAY = "replay"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass
+class Rates:
+    """What this worker achieves; the defaults are for when nothing was measured yet."""
+
+    replay: float = 150_000.0
+    """Changelog records per second."""
+    snapshot: float = 40e6
+    """Bytes of snapshot files per second, ingestion included."""
+
+
+class Wanted(NamedTuple):
+    """A store partition that is to be restored."""
+
+    store: str
+    layout: StoreLayout
+    topic: str
+    """The changelog."""
+    partition: int
+    partitions: int
+    """How many the changelog has."""
+    log: Log
+    """Where the changelog begins and ends, for this task."""
+    offset: int | None
+    """The offset that local rows reach; None without local rows that can be used."""
+
+    @property
+    def replay_records(self) -> int:
+        """Offsets from where a replay would begin to the end: an upper bound of the records."""
+        return max(0, self.log.end - (self.log.first if self.offset is None else self.offset))
+
+
+class Unusable(Exception):
+    """A snapshot cannot be used for a store; the message is a clause whose subject is the snapshot."""
+
+
+class Estimate(NamedTuple):
+    """How long each way takes, in seconds."""
+
+    replay_s: float
+    snapshot_s: float
+
+
+def estimate(
+    replay_records: int, replay_rate: float, snapshot_bytes: int, snapshot_rate: float, tail_records: int
+) -> Estimate:
+    """Return how long both ways take.
+
+    Args:
+        replay_records: changelog records to replay without the snapshot.
+        replay_rate: records per second.
+        snapshot_bytes: of the snapshot's files.
+        snapshot_rate: bytes per second.
+        tail_records: changelog records to replay after the snapshot.
+    """
+    replay_s = replay_records / replay_rate
+    return Estimate(replay_s, OVERHEAD_S + snapshot_bytes / snapshot_rate + tail_records / replay_rate)
+
+
+def choose(
+    replay_records: int, replay_rate: float, snapshot_bytes: int, snapshot_rate: float, tail_records: int
+) -> Way:
+    """Return the quicker way; see `estimate`. Of two that take as long, the replay."""
+    each = estimate(replay_records, replay_rate, snapshot_bytes, snapshot_rate, tail_records)
+    return Way.SNAPSHOT if each.snapshot_s < each.replay_s else Way.REPLAY
+
+
+def usable_part(manifest: Manifest, wanted: Wanted, application: str, now_ms: int) -> Part:
+    """Return the part of a snapshot that a store partition can be restored from.
+
+    Args:
+        manifest: of the snapshot.
+        wanted: the store partition.
+        application: the worker's application id.
+        now_ms: the wall clock, in epoch ms.
+
+    Raises:
+        Unusable: there is none, with the reason.
+    """
+    if manifest.application != application:
+        raise Unusable(f"is of application '{manifest.application}'")
+    snapshot = manifest.store(wanted.store)
+    if snapshot is None:
+        raise Unusable(f"does not have store {wanted.store}")
+    if snapshot.layout != wanted.layout:
+        raise Unusable(
+            f"has store {wanted.store} in another layout ({_described(snapshot.layout)} instead of {_described(wanted.layout)})"
+        )
+    if snapshot.topic != wanted.topic:
+        raise Unusable(f"has store {wanted.store} from topic {snapshot.topic} instead of {wanted.topic}")
+    if snapshot.partitions != wanted.partitions:
+        raise Unusable(
+            f"is of {snapshot.partitions} partitions of {wanted.topic}, and the topic has {wanted.partitions} now"
+        )
+    part = snapshot.part(wanted.partition)
+    if part is None:
+        raise Unusable(f"does not have partition {wanted.partition} of store {wanted.store}")
+    rows = LocalRows(part.offset, Provenance(snapshot.topic_id, part.as_of_ms))
+    verdict = judge(rows, wanted.log, now_ms)
+    if verdict.trust is not Trust.KEEP:
+        raise Unusable(f"cannot be continued: its rows {verdict.reason}")
+    return part
+
+
+def _described(layout: StoreLayout) -> str:
+    return f"{layout.kind.value}, retention {layout.retention_ms} ms" if layout.windowed else layout.kind.value

@@ -1,0 +1,127 @@
+"""Fetches a snapshot's files into the state directory and verifies them, in threads beside the worker's loop."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from millpond.errors import SnapshotError
+from millpond.snapshots.locations import Location
+from millpond.snapshots.manifest import File
+from millpond.snapshots.sst import file_sha256
+
+from .errands import Errands
+
+__all__ = ("Cancelled", "Progress", "SnapshotFiles")
+
+
+class Cancelled(Exception):
+    """Nobody wants the files any more."""
+
+
+class Progress:
+    """How far fetching for one task is. Written by several threads, read by the loop.
+
+    Attributes:
+        total: bytes to fetch; 0 until that is known.
+        began: monotonic seconds.
+        cancelled: set it to end the fetching.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.began = time.monotonic()
+        self.cancelled = False
+        self._done = 0
+        self._lock = threading.Lock()
+
+    @property
+    def done(self) -> int:
+        """Bytes fetched so far."""
+        return self._done
+
+    def arrived(self, count: int) -> None:
+        """More bytes have arrived.
+
+        Raises:
+            Cancelled: no more are wanted.
+        """
+        with self._lock:
+            self._done += count
+        if self.cancelled:
+            raise Cancelled
+
+
+class SnapshotFiles:
+    """The folder for files on their way into the state file. They are named by their content, so a restart goes on with them."""
+
+    def __init__(self, location: Location, folder: Path, fetchers: Errands) -> None:
+        """Args:
+        location: where the snapshots are.
+        folder: in the state directory, on the same file system as the database.
+        fetchers: threads that fetch a file each.
+        """
+        self._location = location
+        self._folder = folder
+        self._fetchers = fetchers
+
+    def fetch(self, prefix: str, files: Sequence[File], progress: Progress) -> list[Path]:
+        """Fetch and verify files in parallel; return their local paths in the same order.
+
+        Args:
+            prefix: the version's folder in the location.
+            files: what to fetch.
+            progress: told about bytes, and asked whether to go on.
+
+        Raises:
+            SnapshotError: a file is missing or damaged, or the disk is full.
+            Cancelled: see `Progress`.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SnapshotError(
+                f"the folder '{self._folder}' for snapshots cannot be made: {error.strerror}"
+            ) from error
+        answers: list[Future[Path]] = [
+            self._fetchers.run(lambda file=file: self._fetched(prefix, file, progress))  # type: ignore[misc]
+            for file in files
+        ]
+        try:
+            return [each.result() for each in answers]
+        except BaseException:
+            progress.cancelled = True  # the others need not be fetched
+            raise
+
+    def clear(self) -> None:
+        """Delete what is left of earlier fetching."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Begin with nothing more."""
+        self._fetchers.close()
+
+    @property
+    def any(self) -> bool:
+        """Whether something is left."""
+        return self._folder.exists()
+
+    def _fetched(self, prefix: str, file: File, progress: Progress) -> Path:
+        local = self._folder / f"{file.sha256}.sst"
+        progress.arrived(0)
+        if not (local.exists() and local.stat().st_size == file.bytes):
+            self._location.fetch(f"{prefix}/{file.path}", local, progress.arrived)
+        size = local.stat().st_size
+        if size != file.bytes or file_sha256(local) != file.sha256:
+            local.unlink(missing_ok=True)
+            what = f"{size} bytes instead of {file.bytes}" if size != file.bytes else "another SHA-256"
+            raise SnapshotError(f"its file '{file.path}' is damaged: it has {what}")
+        # RocksDB syncs a file that it ingests, with the interpreter's lock held: there is nothing left to sync then.
+        with local.open("rb") as opened:
+            os.fsync(opened.fileno())
+        return local
