@@ -109,7 +109,7 @@ def create_snapshot(
     cluster = Cluster(config.admin_settings(), patience=_PATIENCE, stopping=lambda: False)
     stores = stores_of(topology, cluster.topics(), config)
     previous = None if full else _previous(location, config.application_id)
-    credentials = None if credentials_dir is None else str(credentials_dir)
+    credentials = None if credentials_dir is None else str(Path(credentials_dir).absolute())
     version = versions.new_version(now_ms())
     place = Place(location, credentials, config.application_id, version)
     try:

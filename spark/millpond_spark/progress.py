@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -35,14 +36,14 @@ def no_progress(_stage: Stage, _done: int, _total: int) -> None:
 
 @contextlib.contextmanager
 def watched(context: SparkContext, stage: Stage, on_progress: OnProgress) -> Iterator[None]:
-    """Tell how many tasks are done of all jobs that start within the block.
+    """Tell how many tasks are done of all jobs that start within the block; when it fails, cancel them.
 
     Args:
         context: runs the jobs.
         stage: what they are for.
         on_progress: is told, a few times per second.
     """
-    group = f"millpond {stage}"
+    group = f"millpond-{uuid.uuid4().hex}"  # not that of another snapshot in the same Spark
     context.setJobGroup(group, f"millpond: {stage}", interruptOnCancel=True)
     over = threading.Event()
 
@@ -56,6 +57,10 @@ def watched(context: SparkContext, stage: Stage, on_progress: OnProgress) -> Ite
     watcher.start()
     try:
         yield
+    except BaseException:
+        with contextlib.suppress(Exception):  # Spark may be what failed
+            context.cancelJobGroup(group)
+        raise
     finally:
         over.set()
         watcher.join()

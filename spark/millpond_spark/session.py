@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -85,6 +86,8 @@ def new_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) 
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    # It logs a traceback of every error that it also raises.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     # Spark reads these when it starts the JVM and the executors' Python.
     os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -16,7 +16,7 @@ import pytest
 from millpond.cli import main
 
 WORKER_ROOT = Path(__file__).parents[2] / "worker"
-ROOTS = os.pathsep.join([str(WORKER_ROOT), str(WORKER_ROOT.with_name("operator"))])
+ROOTS = os.pathsep.join([str(WORKER_ROOT), str(WORKER_ROOT.with_name("operator")), str(WORKER_ROOT.with_name("spark"))])
 
 
 class Ended(NamedTuple):
