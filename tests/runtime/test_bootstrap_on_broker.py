@@ -1,0 +1,130 @@
+"""On a real broker: a worker whose disk was lost comes back through a snapshot, and its output is as if nothing had happened."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+import millpond as mp
+from millpond.runtime import snapshot_choice
+from millpond.runtime.cluster import Cluster
+from millpond.snapshots import versions
+from millpond.snapshots.locations import open_location
+from millpond.snapshots.rows import layout_of
+from tests.runtime.running import GUARANTEES, Running
+from tests.snapshots.reference import write_snapshot
+from tests.support import kafka
+
+PARTITIONS = 2
+KEYS = 50
+WINDOW_MS = 10_000
+
+
+def _topology(source, totals, finals):
+    builder = mp.StreamsBuilder()
+    grouped = builder.stream(source, key=mp.String, value=mp.String).group_by_key()
+    grouped.count(store="totals").to_stream().to(totals, key=mp.String, value=mp.Long)
+    windows = mp.TimeWindows(timedelta(milliseconds=WINDOW_MS), grace=timedelta(0))
+    per_window = grouped.windowed_by(windows).count(store="windows")
+    final = per_window.suppress(mp.until_window_closes())
+    final.to_stream().map(lambda key, value: (f"{key.key}@{key.start_ms}", value)).to(
+        finals, key=mp.String, value=mp.Long
+    )
+    return builder.build()
+
+
+def _records(first, count):
+    """Records 100 ms apart in event time, so that windows close and expire."""
+    return [
+        (f"key-{number % KEYS}", b"x", 1_000_000 + number * 100, number % PARTITIONS)
+        for number in range(first, first + count)
+    ]
+
+
+def _snapshot(servers, app_id, topology, location):
+    """Take a snapshot of all changelogs, as they are now."""
+    cluster = Cluster({"bootstrap.servers": servers}, patience=timedelta(seconds=30), stopping=lambda: False)
+    now_ms = int(time.time() * 1000)
+    stores = {}
+    for part in topology.subtopologies():
+        for builder in part.stores:
+            topic = f"{app_id}-{builder.name}-changelog"
+            ends = kafka.end_offsets(servers, topic)
+            changelogs = {
+                partition: (
+                    [
+                        (row.key, row.value, row.timestamp, list(row.headers) or None)
+                        for row in kafka.read(servers, topic)
+                        if row.partition == partition and row.offset < end
+                    ],
+                    end,
+                )
+                for partition, end in ends.items()
+            }
+            stores[builder.name] = (layout_of(builder), topic, cluster.facts([topic])[topic].id, changelogs)
+    assert len(stores) == 3
+    return write_snapshot(location, app_id, versions.new_version(now_ms), stores, as_of_ms=now_ms, rows_per_file=20)
+
+
+def _newest(servers, topic):
+    return {row.key.decode(): int.from_bytes(row.value, "big") for row in kafka.read(servers, topic)}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_worker_without_a_disk_comes_back_through_a_snapshot(
+    broker, create_topic, app_id, tmp_path, guarantee, monkeypatch, caplog
+):
+    """Every store, windows and suppressed results included; counts go on from where they were."""
+    monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", 0.0)
+    caplog.set_level(logging.INFO)
+    servers = broker.bootstrap_servers
+    source, totals, finals = create_topic("in", PARTITIONS), create_topic("totals", 1), create_topic("finals", 1)
+    topology = _topology(source, totals, finals)
+    settings = {
+        "processing.guarantee": guarantee,
+        "bootstrap.location": str(tmp_path / "snapshots"),
+        "statestore.cache.max.bytes": 0,
+    }
+    state = tmp_path / "state"
+    sent = Counter()
+
+    def send_and_count(count):
+        first = sum(sent.values())
+        records = _records(first, count)
+        sent.update(key for key, *_ in records)
+        kafka.produce(servers, source, records)
+        kafka.eventually(lambda: _newest(servers, totals) == sent, "all is counted", 40)
+
+    with Running(topology, servers, app_id, state, settings):
+        send_and_count(2_000)
+    manifest = _snapshot(servers, app_id, topology, open_location(settings["bootstrap.location"]))
+    assert sum(part.rows for part in manifest.store("totals").parts) == KEYS
+    with Running(topology, servers, app_id, state, settings):
+        send_and_count(500)
+    shutil.rmtree(state)
+    caplog.clear()
+    with Running(topology, servers, app_id, state, settings) as running:
+        running.wait_running()
+        for store in ("totals", "windows"):
+            for partition in range(PARTITIONS):
+                assert f"store {store} partition {partition}: ingested" in caplog.text
+        send_and_count(500)
+    assert "cannot be used" not in caplog.text
+    # One result of each window that is closed, and the right one.
+    window_counts = Counter(
+        f"{key}@{timestamp // WINDOW_MS * WINDOW_MS}" for key, _, timestamp, _ in _records(0, 3_000)
+    )
+    results = kafka.read(servers, finals)
+    found = {row.key.decode(): int.from_bytes(row.value, "big") for row in results}
+    last = max(timestamp for _, _, timestamp, _ in _records(0, 3_000)) // WINDOW_MS * WINDOW_MS
+    assert found == {key: count for key, count in window_counts.items() if int(key.split("@")[1]) < last}
+    if guarantee == "exactly_once":
+        assert len(results) == len(found)
+        counts = Counter((row.key, row.value) for row in kafka.read(servers, totals))
+        assert max(counts.values()) == 1
+        assert len(counts) == 3_000
