@@ -86,8 +86,9 @@ def new_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) 
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    # It logs a traceback of every error that it also raises.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    root = logging.getLogger()
+    if _not_of_py4j not in root.filters:
+        root.addFilter(_not_of_py4j)
     # Spark reads these when it starts the JVM and the executors' Python.
     os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -105,6 +106,11 @@ def new_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) 
         raise SnapshotError(f"Spark does not start at {master} ({_first_line(error)}). Check --master.") from error
     except Exception as error:  # py4j's errors share no base class that can be imported without Spark
         raise SnapshotError(f"Spark does not start at {master} ({_first_line(error)}). Check --master.") from error
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    """Drop what py4j logs with the root logger: a traceback of every error that it also raises."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _import_path() -> list[str]:

@@ -79,3 +79,22 @@ def test_missing_compiler_names_the_jdk_package(bare, tmp_path):
         java.find_jdk()
     launcher(tmp_path / "jre", "javac", "javac 17.0.15")
     assert java.find_jdk() == (tmp_path / "jre").resolve()
+
+
+@pytest.mark.parametrize("release", VERSIONS)
+def test_spark_gets_a_java_that_it_runs_on(bare, tmp_path, release):
+    """From 17 on, and none that is too new; the wheel's is no full runtime, and is not looked at."""
+    path = launcher(tmp_path / "home", "java", VERSIONS[release])
+    bare.setenv("JAVA_HOME", str(tmp_path / "home"))
+    bare.setattr(java, "_bundled", lambda: pytest.fail("the wheel's Java lacks modules"))
+    if release in (17, 21):
+        assert java.find_jre() == path.resolve().parent.parent
+    else:
+        with pytest.raises(JavaNotFound, match=rf"from 17 to 23.*only Java {release} at .*openjdk-17-jre-headless"):
+            java.find_jre()
+
+
+def test_spark_without_any_java_names_the_package(bare):
+    """One sentence."""
+    with pytest.raises(JavaNotFound, match=r"lead to no Java; install Debian's openjdk-17-jre-headless"):
+        java.find_jre()

@@ -70,6 +70,18 @@ def test_verify_checks_the_newest_version_or_the_one_that_is_named(run, made: li
 
 
 @pytest.mark.usefixtures("made")
+def test_the_location_is_the_one_that_workers_load_snapshots_from(
+    millpond: Millpond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless another one is named; without any, the option is named."""
+    assert "--location URI" in millpond("snapshot", "list", "--application-id", "app").err
+    monkeypatch.setenv("MILLPOND_BOOTSTRAP_LOCATION", str(tmp_path / "snapshots"))
+    assert VERSIONS[0] in millpond("snapshot", "list", "--application-id", "app").out
+    ended = millpond("snapshot", "list", "--application-id", "app", "--location", tmp_path / "other")
+    assert "There is no snapshot" in ended.out
+
+
+@pytest.mark.usefixtures("made")
 def test_delete_leaves_nothing_of_a_version(run, tmp_path: Path) -> None:
     """The others stay."""
     ended = run("delete", VERSIONS[0], "--yes")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from rich.filesize import decimal
@@ -18,7 +18,8 @@ from rich.table import Table
 from millpond.cli.application import load_topology
 from millpond.cli.options import configuration_options, load_config, target_argument, verbose_option
 from millpond.cli.session import Session
-from millpond.errors import SnapshotError
+from millpond.errors import ConfigError, SnapshotError
+from millpond.runtime.config import Config
 from millpond.snapshots import versions
 from millpond.snapshots.locations import Location, open_location
 from millpond.snapshots.manifest import Manifest
@@ -46,7 +47,10 @@ def _location_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="With files named AWS_ACCESS_KEY_ID and so on, as a mounted Secret has them.",
     )  # fmt: skip
     location = click.option(
-        "--location", "uri", metavar="URI", required=True, help="A directory, file:///directory or s3://bucket/prefix."
+        "--location",
+        "uri",
+        metavar="URI",
+        help="A directory, file:///directory or s3://bucket/prefix. Default: the setting 'bootstrap.location'.",
     )
     return location(credentials(function))
 
@@ -63,7 +67,7 @@ def _location_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def create(
     session: Session,
     target: str,
-    uri: str,
+    uri: str | None,
     credentials_dir: Path | None,
     keep: int | None,
     master: str,
@@ -83,6 +87,7 @@ def create(
     session.log_to_stderr()
     topology = load_topology(target)
     config = load_config(file, flags)
+    place = _place(config, uri, credentials_dir)
     require_spark()
     from millpond_spark.job import create_snapshot
 
@@ -90,9 +95,9 @@ def create(
         made = create_snapshot(
             topology,
             config,
-            uri,
+            place.uri,
             lambda: spark_session(master),
-            credentials_dir=credentials_dir,
+            credentials_dir=place.credentials_dir,
             keep=keep,
             full=full,
             on_progress=on_progress,
@@ -106,10 +111,10 @@ def create(
 @verbose_option
 @click.pass_obj
 def list_(
-    session: Session, uri: str, credentials_dir: Path | None, file: Path | None, flags: dict[str, object]
+    session: Session, uri: str | None, credentials_dir: Path | None, file: Path | None, flags: dict[str, object]
 ) -> None:
     """List the complete versions of an application's snapshot, newest first."""
-    location, application = open_location(uri, credentials_dir), _application(file, flags)
+    location, application = _opened(uri, credentials_dir, file, flags)
     found = versions.versions(location, application)
     if not found:
         session.out.print(f"There is no snapshot of '{escape(application)}'.")
@@ -135,13 +140,13 @@ def list_(
 def verify(
     session: Session,
     version: str | None,
-    uri: str,
+    uri: str | None,
     credentials_dir: Path | None,
     file: Path | None,
     flags: dict[str, object],
 ) -> None:
     """Check every file of VERSION, or of the newest version, against the manifest."""
-    location, application = open_location(uri, credentials_dir), _application(file, flags)
+    location, application = _opened(uri, credentials_dir, file, flags)
     version = _chosen(location, application, version)
     manifest = versions.read(location, application, version)
     with session.err.status(f"reading {len(manifest.files)} files"):
@@ -169,7 +174,7 @@ def verify(
 def delete(
     session: Session,
     chosen: tuple[str, ...],
-    uri: str,
+    uri: str | None,
     credentials_dir: Path | None,
     file: Path | None,
     flags: dict[str, object],
@@ -177,7 +182,7 @@ def delete(
     yes: bool,
 ) -> None:
     """Delete versions of an application's snapshot. A worker that loads one of them replays its changelogs instead."""
-    location, application = open_location(uri, credentials_dir), _application(file, flags)
+    location, application = _opened(uri, credentials_dir, file, flags)
     found = [_chosen(location, application, version) for version in chosen]
     if not yes:
         click.confirm(f"Delete {', '.join(found)} of '{application}'?", abort=True, err=True)
@@ -186,8 +191,32 @@ def delete(
         session.out.print(f"Snapshot {version} of '{escape(application)}' is deleted.")
 
 
-def _application(file: Path | None, flags: dict[str, object]) -> str:
-    return load_config(file, flags, required=("application.id",)).application_id
+class _Place(NamedTuple):
+    """Where snapshots are kept."""
+
+    uri: str
+    credentials_dir: Path | None
+
+
+def _place(config: Config, uri: str | None, credentials_dir: Path | None) -> _Place:
+    """Return the place of the options, else that of the configuration, from which workers load snapshots.
+
+    Raises:
+        ConfigError: neither names one.
+    """
+    if uri is not None:
+        return _Place(uri, credentials_dir)
+    if config.bootstrap_location is None:
+        raise ConfigError("name where snapshots are kept: --location URI, or the setting 'bootstrap.location'.")
+    return _Place(config.bootstrap_location, credentials_dir or config.bootstrap_credentials_dir)
+
+
+def _opened(
+    uri: str | None, credentials_dir: Path | None, file: Path | None, flags: dict[str, object]
+) -> tuple[Location, str]:
+    """Return the location, and the application's id."""
+    config = load_config(file, flags, required=("application.id",))
+    return open_location(*_place(config, uri, credentials_dir)), config.application_id
 
 
 def _chosen(location: Location, application: str, version: str | None) -> str:

@@ -1,0 +1,83 @@
+"""`millpond snapshot create` in a process of its own: it is killed, it is stopped, it is left alone."""
+
+from __future__ import annotations
+
+import signal
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millpond.broker.java import JavaNotFound, find_jre
+from millpond.snapshots import versions
+from millpond.snapshots.locations import open_location
+from tests.cli.conftest import COUNT, Application, Process
+from tests.conftest import CreateTopic
+from tests.support import kafka
+from tests.support.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+KEYS = 3_000
+
+
+@pytest.fixture
+def create(
+    broker: Broker,
+    start: Callable[..., Process],
+    application: Application,
+    create_topic: CreateTopic,
+    app_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Callable[[], Process]:
+    """Start to make a snapshot of an application that has counted words."""
+    pytest.importorskip("pyspark")
+    try:
+        find_jre()
+    except JavaNotFound as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("WORDS", create_topic("words", partitions=2))
+    monkeypatch.setenv("COUNTS", create_topic("counts"))
+    changelog = f"{app_id}-counts-changelog"
+    kafka.create_topic(broker.bootstrap_servers, changelog, 2)
+    records = [(b"word-%d" % number, struct.pack(">q", 1), 1_000, number % 2) for number in range(KEYS)]
+    kafka.produce(broker.bootstrap_servers, changelog, records)
+    target = f"{application(COUNT)}:count"
+    return lambda: start(
+        "snapshot", "create", target, "--location", tmp_path / "snapshots", "--master", "local[2]",
+        "--application-id", app_id, "--bootstrap-servers", broker.bootstrap_servers,
+    )  # fmt: skip
+
+
+def test_a_job_that_ends_early_disturbs_no_later_one(
+    create: Callable[[], Process], app_id: str, tmp_path: Path
+) -> None:
+    """Killed, it leaves a folder that is no version; stopped, it leaves nothing; then one is made, and no row is missing."""
+    location = open_location(str(tmp_path / "snapshots"))
+    killed = create()
+    kafka.eventually(lambda: killed.says("writing files"), "Spark writes", 240)
+    killed.signal(signal.SIGKILL)
+    killed.wait()
+    assert versions.versions(location, app_id) == []
+    left = location.list(app_id)
+    assert left
+
+    stopped = create()
+    kafka.eventually(lambda: stopped.says("reading changelogs"), "Spark reads", 240)
+    stopped.signal(signal.SIGTERM)
+    assert stopped.wait() == 130
+    assert stopped.said.rstrip().endswith("millpond: interrupted.")
+    assert "Traceback" not in stopped.said
+    assert {path.split("/")[1] for path, _ in location.list(app_id)} == {path.split("/")[1] for path, _ in left}
+
+    done = create()
+    assert done.wait(240) == 0, done.said
+    (version,) = versions.versions(location, app_id)
+    manifest = versions.read(location, app_id, version)
+    assert versions.verify(location, manifest) == []
+    assert sum(part.rows for part in manifest.stores[0].parts) == KEYS
+    row = next(line for line in done.said.splitlines() if line.startswith("counts"))
+    assert row.split()[:4] == ["counts", "2", f"{KEYS:,}", f"{KEYS:,}"]
+    assert f"Snapshot {version} of '{app_id}'" in done.said

@@ -1,0 +1,49 @@
+"""What Spark raises is pages long; what a person reads is a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from millpond.errors import SnapshotError, StateError
+from millpond_spark.failures import one_sentence, reason_of
+
+EXECUTOR = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/x/millpond_spark/write.py", line 71, in __call__
+    location.put_file(local, name)
+{error}
+"""
+JAVA = """An error occurred while calling o91.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times
+\tat org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:2844)
+Caused by: {error}
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (EXECUTOR.format(error="millpond.errors.SnapshotError: cannot write 'x': disk full; make room"),
+         "cannot write 'x': disk full; make room"),
+        (EXECUTOR.format(error="ValueError: something odd"), "Spark could not make the snapshot (ValueError: something odd)."),
+        (EXECUTOR.format(error="OSError: [Errno 28] No space left on device"), "set 'spark.local.dir'"),
+        (JAVA.format(error="java.lang.OutOfMemoryError: Java heap space"), "set 'spark.driver.memory'"),
+        (JAVA.format(error="org.apache.kafka.clients.consumer.OffsetOutOfRangeException: gone"), "make the snapshot again"),
+        (JAVA.format(error="java.io.IOException: odd"), "Spark could not make the snapshot (IOException: odd)."),
+        ("", "Spark could not make the snapshot (RuntimeError)."),
+    ],
+)  # fmt: skip
+def test_the_cause_is_told_in_one_line(text: str, told: str) -> None:
+    """With what to do about it, where that is known."""
+    sentence = reason_of(RuntimeError(text))
+    assert told in sentence
+    assert "\n" not in sentence
+
+
+def test_errors_of_millpond_pass_as_they_are() -> None:
+    """They are sentences already."""
+    with pytest.raises(StateError, match=r"^so it is$"), one_sentence():
+        raise StateError("so it is")
+    with pytest.raises(SnapshotError, match="odd"), one_sentence():
+        raise ValueError("odd")
