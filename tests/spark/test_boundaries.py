@@ -1,0 +1,154 @@
+"""Which stores a snapshot has, and where it ends: what is committed at one moment, and nothing that is not processed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from millpond import serdes
+from millpond.errors import BrokerError, SnapshotError, TopicError
+from millpond.runtime.cluster import Cluster
+from millpond.runtime.config import Config
+from millpond.runtime.ownership import Partition
+from millpond.state import KeyValueStoreBuilder, StoreBuilder, WindowStoreBuilder
+from millpond.topology import Topology
+from millpond.topology.processor import Processor
+from millpond_spark.boundaries import Range, check_topics_unchanged, fix_boundaries
+from millpond_spark.stores import stores_of
+from tests.conftest import CreateTopic
+from tests.support import kafka
+from tests.support.broker import Broker
+
+
+class _Idle(Processor):
+    def process(self, record) -> None: ...
+
+
+def store(name: str, **options) -> KeyValueStoreBuilder:
+    """A key-value store."""
+    return KeyValueStoreBuilder(name=name, key=serdes.Bytes, value=serdes.Bytes, **options)
+
+
+def topology(*builders: StoreBuilder, source: str = "in") -> Topology:
+    """One task per partition of `in`, with these stores."""
+    made = Topology().add_source("source", source).add_processor("idle", _Idle, "source")
+    for builder in builders:
+        made.add_state_store(builder, "idle")
+    return made
+
+
+def config(app_id: str = "app", bootstrap_servers: str = "127.0.0.1:1") -> Config:
+    """Of an application."""
+    return Config.load(None, flags={"application.id": app_id, "bootstrap.servers": bootstrap_servers})
+
+
+def test_stores_without_a_changelog_or_a_disk_are_left_out() -> None:
+    """With the reason; the others come by name, with the partitions that tasks restore from."""
+    window = WindowStoreBuilder(
+        name="w", key=serdes.Bytes, value=serdes.Bytes, retention_ms=2000, window_size_ms=1000, persistent=False
+    )
+    made = topology(store("b"), store("a"), store("unlogged", logging=False), window, store("t", source_topic="in"))
+    existing = {"in": 3, "app-a-changelog": 3, "app-b-changelog": 3, "app-w-changelog": 3}
+    found = stores_of(made, existing, config())
+    assert [(each.name, each.topic, each.partitions, each.is_input) for each in found.logged] == [
+        ("a", "app-a-changelog", 3, False),
+        ("b", "app-b-changelog", 3, False),
+        ("t", "in", 3, True),
+    ]
+    assert found.skipped == {"unlogged": "has no changelog", "w": "is kept in memory"}
+
+
+@pytest.mark.parametrize(
+    ("existing", "error", "told"),
+    [
+        ({}, TopicError, "source topic 'in' does not exist"),
+        ({"in": 3}, TopicError, "changelog 'app-a-changelog' of store 'a' does not exist: check 'application.id'"),
+        ({"in": 3, "app-a-changelog": 5}, TopicError, None),
+    ],
+)
+def test_an_application_that_is_not_there_is_refused(existing: dict, error: type, told: str | None) -> None:
+    """One sentence that names what is missing."""
+    if told is None:  # the tasks follow the changelog that exists, as workers do
+        assert stores_of(topology(store("a")), existing | {"in": 7}, config()).logged[0].partitions == 5
+        return
+    with pytest.raises(error, match=told):
+        stores_of(topology(store("a")), existing, config())
+
+
+def test_an_application_without_state_is_refused() -> None:
+    """There would be nothing in its snapshot."""
+    with pytest.raises(SnapshotError, match=r"no store that a snapshot could have; store 'x' has no changelog\.$"):
+        stores_of(topology(store("x", logging=False)), {"in": 1}, config())
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> Iterator[Cluster]:
+    """The broker's admin side."""
+    yield Cluster(
+        {"bootstrap.servers": broker.bootstrap_servers}, patience=timedelta(seconds=30), stopping=lambda: False
+    )
+
+
+def test_boundaries_are_what_is_committed(
+    broker: Broker, cluster: Cluster, app_id: str, create_topic: CreateTopic
+) -> None:
+    """An open transaction is not in; of an input that doubles as changelog, only what the application has processed is."""
+    servers = broker.bootstrap_servers
+    source = create_topic("input", partitions=3)
+    changelog = f"{app_id}-a-changelog"
+    kafka.create_topic(servers, changelog, 3)
+    for topic in (source, changelog):
+        kafka.produce(servers, topic, [(b"k", b"v", 1, number % 2) for number in range(10)])
+    kafka.admin(servers).delete_records([TopicPartition(changelog, 1, 2)])[TopicPartition(changelog, 1)].result(30)
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": app_id})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(changelog, b"v", b"k", 0)
+    producer.flush(30)
+    with closing(Consumer({"bootstrap.servers": servers, "group.id": app_id})) as consumer:
+        consumer.commit(offsets=[TopicPartition(source, 0, 3)], asynchronous=False)
+
+    configuration = config(app_id, servers)
+    made = topology(store("a"), store("t", source_topic=source), source=source)
+    stores = stores_of(made, cluster.topics(), configuration)
+    times = iter([1_000, 2_000])
+    found = fix_boundaries(cluster, configuration, stores.logged, lambda: next(times))
+    producer.abort_transaction(30)
+    assert found.as_of_ms == 1_000
+    assert found.ranges == {
+        Partition(changelog, 0): Range(0, 5), Partition(changelog, 1): Range(2, 5), Partition(changelog, 2): Range(0, 0),
+        Partition(source, 0): Range(0, 3), Partition(source, 1): Range(0, 0), Partition(source, 2): Range(0, 0),
+    }  # fmt: skip
+    assert all(facts.id for facts in found.facts.values())
+
+
+def test_a_changelog_that_is_made_again_meanwhile_spoils_the_snapshot(
+    broker: Broker, cluster: Cluster, app_id: str, create_topic: CreateTopic
+) -> None:
+    """So does reading for longer than the changelog keeps deletions."""
+    servers, changelog = broker.bootstrap_servers, f"{app_id}-a-changelog"
+    source = create_topic("input")
+    settings = {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
+    kafka.create_topic(servers, changelog, 1, settings)
+    configuration = config(app_id, servers)
+    stores = stores_of(topology(store("a"), source=source), cluster.topics(), configuration)
+    found = fix_boundaries(cluster, configuration, stores.logged, lambda: 1_000)
+    check_topics_unchanged(cluster, found, 60_000)
+    with pytest.raises(SnapshotError, match="keeps deletions for 60 s only"):
+        check_topics_unchanged(cluster, found, 62_000)
+    kafka.delete_topics(servers, [changelog])
+    kafka.eventually(lambda: changelog not in kafka.topic_names(servers, changelog), "the changelog is gone")
+    kafka.create_topic(servers, changelog, 1, settings)
+    with pytest.raises(SnapshotError, match="was deleted and made again"):
+        check_topics_unchanged(cluster, found, 2_000)
+
+
+def test_brokers_that_do_not_answer_are_an_error() -> None:
+    """Within the patience."""
+    nobody = Cluster({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(seconds=0.1), stopping=lambda: False)
+    with pytest.raises(BrokerError, match=r"no answer from Kafka at '127\.0\.0\.1:1'"):
+        nobody.topics()
