@@ -81,8 +81,14 @@ def create(
     The application may run meanwhile, and is not disturbed. Where there is a previous version, only what the changelogs got
     since is read.
     """
-    from millpond_spark.session import require_spark
-    from millpond_spark.session import session as spark_session
+    try:
+        from millpond_spark.session import require_spark
+        from millpond_spark.session import session as spark_session
+    except ModuleNotFoundError as error:
+        raise SnapshotError(
+            f"this installation of millpond cannot make snapshots ('{error.name}' is missing): use one that has "
+            "\"pip install 'millpond[spark]'\", and not the worker's image."
+        ) from error
 
     session.log_to_stderr()
     topology = load_topology(target)
