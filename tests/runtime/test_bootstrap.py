@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import millpond as mp
+from millpond.errors import ConfigError, StateCorrupted
 from millpond.protocol import Role, TaskState
 from millpond.runtime import bootstrap as bootstrap_module
 from millpond.runtime import snapshot_choice
-from millpond.runtime.bootstrap import Bootstrap
+from millpond.runtime.bootstrap import Bootstrap, open_bootstrap
 from millpond.runtime.ownership import Partition
 from millpond.runtime.snapshot_files import SnapshotFiles
 from millpond.runtime.topic_facts import TopicFacts
 from millpond.snapshots import versions
-from millpond.snapshots.locations import Directory
+from millpond.snapshots.locations import Directory, open_location
 from millpond.snapshots.manifest import Manifest, encode
 from millpond.snapshots.rows import StoreKind, StoreLayout
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
 from tests.runtime.worker_parts import Errands, Parts
 from tests.snapshots.reference import write_snapshot
+from tests.snapshots.s3_server import KEY, SECRET, serving
 
 A = TaskId(0, 0)
 IN, CHANGELOG = Partition("in", 0), Partition("app-counts-changelog", 0)
@@ -47,7 +53,7 @@ class Place:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.kafka = Kafka()
-        self.location = Directory("snapshots", root / "snapshots")
+        self.location: Any = Directory("snapshots", root / "snapshots")
         self.now_ms = 1_790_000_000_000
         self.parts: Parts | None = None
         self.tasks: Errands
@@ -274,10 +280,6 @@ def _newer_format(place: Place, manifest: Manifest) -> None:
 
 def _not_an_sst(place: Place, manifest: Manifest) -> None:
     """A file with the right checksum and no rows."""
-    import hashlib
-
-    import msgspec
-
     junk = b"junk" * 1000
     first = manifest.files[0]
     changed = msgspec.structs.replace(first, sha256=hashlib.sha256(junk).hexdigest(), bytes=len(junk))
@@ -306,10 +308,9 @@ def test_harmed_snapshot_is_refused_and_the_changelog_replayed(
     parts = restored(place, "empty")
     assert parts.manager.held[A].state is TaskState.RUNNING
     check_right(place, parts)
-    [message] = [each.getMessage() for each in caplog.records if "snapshot" in each.getMessage()]
+    warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    [message] = [each for each in warnings if "snapshot" in each]
     assert "restoring from changelog" in message
-    import re
-
     assert re.search(reason, message), message
 
 
@@ -532,3 +533,75 @@ def test_topic_made_again_is_left_to_the_rules_for_that(place: Place) -> None:
     place.kafka.facts_of[CHANGELOG.topic] = TopicFacts("another", None)
     with pytest.raises(mp.MillpondError, match="deleted and made again"):
         restored(place, "first")
+
+
+def test_corrupted_store_is_not_taken_from_a_snapshot_again(place: Place) -> None:
+    """It would be corrupted again, for ever."""
+    place.snapshot()
+    tail(place)
+    parts = restored(place, "empty")
+    assert replayed_records(parts) <= 150
+    parts.manager.rebuild_corrupted(StateCorrupted("store 'counts' is corrupted.", "counts"))
+    run(parts)
+    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert replayed_records(parts) > 150
+    check_right(place, parts)
+
+
+def test_files_that_nobody_came_back_for_are_deleted(place: Place) -> None:
+    """After a while; also those of an earlier process."""
+    folder = place.root / "first/app/w0"
+    for name in ("snapshots", "snapshots.old-1-1"):
+        (folder / name).mkdir()
+        (folder / name / "x.sst").write_bytes(b"x")
+    parts = restored(place, "first")
+    bootstrap: Any = parts.manager._bootstrap
+    assert (folder / "snapshots/x.sst").exists()
+    bootstrap._clear_at = 0.0
+    run(parts, 2)
+    assert sorted(each.name for each in folder.glob("snapshots*")) == []
+
+
+def test_measured_rates_decide(place: Place) -> None:
+    """A worker that fetches slowly replays."""
+    place.snapshot()
+    tail(place)
+    place.start("empty", role=Role.STANDBY)
+    parts = place.parts
+    assert parts is not None
+    bootstrap: Any = parts.manager._bootstrap
+    parts.manager.drop([A])
+    bootstrap.rates.snapshot = 1.0
+    parts.own(A)
+    run(parts)
+    assert replayed_records(parts) > 150
+
+
+@pytest.mark.parametrize("uri", ["ftp://x", ""])
+def test_unknown_location_is_refused_at_the_start(place: Place, uri: str) -> None:
+    """With the setting's name, rather than replaying for ever unnoticed."""
+    parts = place.parts
+    assert parts is not None
+    config = replace(parts.config, bootstrap_location=uri)
+    with pytest.raises(ConfigError, match=r"setting 'bootstrap\.location': the location"):
+        open_bootstrap(config, parts.state_file, parts.manager._environment.now_ms)
+    assert open_bootstrap(parts.config, parts.state_file, parts.manager._environment.now_ms) is None
+
+
+def test_snapshot_comes_from_a_real_object_store(place: Place, processes: None) -> None:
+    """With credentials in files."""
+    (place.root / "served/bucket").mkdir(parents=True)
+    secrets = place.root / "secrets"
+    secrets.mkdir()
+    with serving(place.root / "served") as endpoint:
+        for name, value in (
+            ("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET), ("AWS_ENDPOINT_URL", endpoint),
+        ):  # fmt: skip
+            (secrets / name).write_text(value + "\n")
+        place.location = open_location("s3://bucket/states", secrets)
+        place.snapshot()
+        tail(place)
+        parts = restored(place, "empty")
+        assert parts.manager.held[A].state is TaskState.RUNNING
+        assert replayed_records(parts) <= 150
+        check_right(place, parts)

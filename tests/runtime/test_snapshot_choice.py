@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from millpond.runtime.snapshot_choice import OVERHEAD_S, Unusable, Wanted, Way, 
 from millpond.runtime.topic_facts import TopicFacts
 from millpond.runtime.trust import Log
 from millpond.snapshots.manifest import Manifest, Part, StoreSnapshot
-from millpond.snapshots.rows import StoreKind, StoreLayout
+from millpond.snapshots.rows import StoreKind, StoreLayout, check_metadata, metadata
 
 NOW_MS = 1_790_000_000_000
 DAY_MS = 86_400_000
@@ -19,10 +21,20 @@ LAYOUT = StoreLayout(StoreKind.TIMESTAMPED_WINDOW, 60_000)
 
 
 def manifest(
-    *, application="app", store="s", layout=LAYOUT, topic="t", topic_id="id", partitions=2, offset=500, age_ms=1000
+    *,
+    application="app",
+    store="s",
+    layout=LAYOUT,
+    topic="t",
+    topic_id="id",
+    partitions=2,
+    offset=500,
+    age_ms=1000,
+    beside=None,
 ):
     """A snapshot of one partition."""
-    part = Part(partition=1, offset=offset, as_of_ms=NOW_MS - age_ms)
+    beside = metadata(layout, 5_000) if beside is None else beside
+    part = Part(partition=1, offset=offset, as_of_ms=NOW_MS - age_ms, metadata_b64=base64.b64encode(beside).decode())
     stored = StoreSnapshot(
         store=store, layout=layout, topic=topic, topic_id=topic_id, partitions=partitions, parts=(part,)
     )
@@ -61,6 +73,8 @@ def test_snapshot_of_the_very_store_is_usable():
         (manifest(), wanted(partition=0), "does not have partition 0"),
         (manifest(offset=1001), wanted(), "stand at offset 1001, and the topic ends at 1000"),
         (manifest(), wanted(first=501), "stand at offset 500, and the topic begins at 501"),
+        (manifest(beside=b""), wanted(), "unreadable metadata for store s"),
+        (manifest(beside=b"\x81\xa1x\x01"), wanted(), "unreadable metadata for store s .*other fields"),
         (manifest(age_ms=DAY_MS), wanted(), "deletions may have left the topic since"),
         (manifest(age_ms=-DAY_MS), wanted(), "a clock was wrong"),
     ],
@@ -112,3 +126,13 @@ def test_rate_is_of_times_in_which_much_was_restored():
     meter.add(1, 2000.0)
     meter.add(1_000_000, 2100.0)
     assert meter.rate == pytest.approx(100_000, rel=0.1)
+
+
+@pytest.mark.parametrize("kind", StoreKind)
+@pytest.mark.parametrize("stream_time", [None, -5, 0, 10**12])
+def test_metadata_of_every_kind_passes_its_own_check(kind, stream_time):
+    """What restoring writes is readable."""
+    layout = StoreLayout(kind, 60_000 if "window" in kind else 0)
+    check_metadata(layout, metadata(layout, stream_time))
+    with pytest.raises(ValueError, match=r"."):
+        check_metadata(layout, b"\xff\xff")

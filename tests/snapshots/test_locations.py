@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
-import socket
-import subprocess
-import time
 
 import pytest
 
 from millpond.errors import SnapshotError
 from millpond.snapshots.locations import open_location
 from millpond.snapshots.s3 import Bucket
+from tests.snapshots.s3_server import KEY, SECRET, serving
 
 DATA = os.urandom(20 << 20)
-KEY, SECRET = "AKIDEXAMPLE", "s3cr3t-of-the-test"
 
 
 @pytest.fixture
@@ -37,35 +33,11 @@ def in_memory(monkeypatch):
 @pytest.fixture
 def server(tmp_path, monkeypatch, processes):
     """A real S3 server, and what it serves."""
-    pytest.importorskip("obstore")
-    program = shutil.which("versitygw")
-    if program is None:
-        pytest.skip("versitygw is not on PATH")
     root = tmp_path / "served"
     (root / "bucket").mkdir(parents=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
-    ended = subprocess.Popen(
-        [program, "--port", f"127.0.0.1:{port}", "posix", "--nometa", str(root)],
-        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                assert time.monotonic() < deadline
-                assert ended.poll() is None
-                time.sleep(0.05)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    with serving(root) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         yield root / "bucket"
-    finally:
-        ended.kill()
-        ended.wait()
 
 
 @pytest.fixture

@@ -120,13 +120,13 @@ def assemble(
         config.task_timeout_ms / 1000,
     )
     try:
+        environment = _environment(topology, config, cluster)
+        bootstrap = open_bootstrap(config, state_file, environment.now_ms)
         newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
         cluster.ensure(plan.internal, newest, config.replication_factor)
     except BaseException:
         state_file.close()
         raise
-    environment = _environment(topology, config, cluster)
-    bootstrap = open_bootstrap(config, state_file, environment.now_ms)
     offset_committer: OffsetCommitter | None = None
 
     def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:

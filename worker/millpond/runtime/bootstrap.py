@@ -20,7 +20,7 @@ from queue import SimpleQueue
 
 from confluent_kafka import Consumer
 
-from millpond.errors import SnapshotError, StateError
+from millpond.errors import ConfigError, SnapshotError, StateError
 from millpond.snapshots import versions
 from millpond.snapshots.locations import Location, open_location
 from millpond.snapshots.manifest import Manifest, Part
@@ -79,6 +79,8 @@ class _Job:
     ready: deque[_Ready] | None = None
     """What the loop has to ingest; None while that is prepared."""
     ingestion: Ingestion | None = None
+    unwanted: bool = False
+    """Whether the task does not wait any more."""
 
     @property
     def replay_records(self) -> int:
@@ -117,6 +119,7 @@ class Bootstrap:
         self._files = files
         self._now_ms = now_ms
         self._jobs: dict[TaskId, _Job] = {}
+        self._distrusted: set[str] = set()
         self._decided: set[TaskId] = set()
         self._fresh: list[TaskId] = []
         self._answers: SimpleQueue[tuple[_Job, list[_Ready]]] = SimpleQueue()
@@ -139,7 +142,7 @@ class Bootstrap:
             return False
         if time.monotonic() < self._paused_until:
             return False
-        job = _Job(task, wanted())
+        job = _Job(task, [each for each in wanted() if each.store not in self._distrusted])
         if choose(job.replay_records, self.rates.replay, 0, 1.0, 0) is Way.REPLAY:
             return False
         log.info(
@@ -166,13 +169,17 @@ class Bootstrap:
         job = self._jobs.pop(task, None)
         if job is None:
             return False
-        job.progress.cancelled = True
+        job.unwanted = job.progress.cancelled = True
         if job.ingestion is not None:
             with suppress(StateError):  # then the next one who opens the state file does it
                 job.ingestion.abandon()
         if not self._jobs:
             self._clear_at = time.monotonic() + _LEFTOVERS_S
         return True
+
+    def distrust(self, store: str) -> None:
+        """Restore a store from its changelog only, for as long as this process lives: its rows were corrupted."""
+        self._distrusted.add(store)
 
     def skip(self, task: TaskId) -> None:
         """Open a task without a snapshot when it is looked up next."""
@@ -223,7 +230,7 @@ class Bootstrap:
         del self._jobs[job.task]
         self._decided.add(job.task)
         self._fresh.append(job.task)
-        job.progress.cancelled = True
+        job.unwanted = job.progress.cancelled = True
         if not self._jobs:
             self._clear_at = time.monotonic()
 
@@ -279,8 +286,8 @@ class Bootstrap:
     def _clear_leftovers(self) -> None:
         if self._clear_at is not None and time.monotonic() >= self._clear_at:
             self._clear_at = None
-            if self._files.any:
-                self._preparers.run(self._files.clear)
+            if self._files.set_aside():
+                self._preparers.run(self._files.delete_aside)
 
     # In the threads -------------------------------------------------------------------------------------------
 
@@ -295,7 +302,8 @@ class Bootstrap:
         except Cancelled:
             pass
         except SnapshotError as error:
-            log.warning("task %s: the snapshot cannot be used: %s; restoring from changelogs", job.task, error)
+            if not job.unwanted:
+                log.warning("task %s: the snapshot cannot be used: %s; restoring from changelogs", job.task, error)
         except Exception:
             log.exception("task %s: the snapshot cannot be used; restoring from changelogs", job.task)
         finally:
@@ -374,11 +382,14 @@ def open_bootstrap(config: Config, state_file: StateFile, now_ms: Callable[[], i
     """Return what restores from snapshots; None where no location is configured.
 
     Raises:
-        SnapshotError: the location is of an unknown kind, or what opens it is not installed.
+        ConfigError: the location is of an unknown kind, or what opens it is not installed.
     """
     if config.bootstrap_location is None:
         return None
-    location = open_location(config.bootstrap_location, config.bootstrap_credentials_dir)
+    try:
+        location = open_location(config.bootstrap_location, config.bootstrap_credentials_dir)
+    except SnapshotError as error:
+        raise ConfigError(f"setting 'bootstrap.location': {error}.") from error
     files = SnapshotFiles(location, config.directory / "snapshots", Errands("millpond-fetch", _FETCHERS, _no_consumer))
     preparers = Errands("millpond-snapshot", _PREPARERS, _no_consumer)
     return Bootstrap(location, config.application_id, state_file, preparers, files, now_ms)

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from millpond.snapshots.manifest import Manifest, Part
-from millpond.snapshots.rows import StoreLayout
+from millpond.snapshots.rows import StoreLayout, check_metadata
 from millpond.state.provenance import Provenance
 
 from .trust import LocalRows, Log, Trust, judge
@@ -121,6 +121,10 @@ def usable_part(manifest: Manifest, wanted: Wanted, application: str, now_ms: in
     part = snapshot.part(wanted.partition)
     if part is None:
         raise Unusable(f"does not have partition {wanted.partition} of store {wanted.store}")
+    try:
+        check_metadata(snapshot.layout, part.metadata)
+    except ValueError as error:
+        raise Unusable(f"has unreadable metadata for store {wanted.store} ({error})") from error
     rows = LocalRows(part.offset, Provenance(snapshot.topic_id, part.as_of_ms))
     verdict = judge(rows, wanted.log, now_ms)
     if verdict.trust is not Trust.KEEP:

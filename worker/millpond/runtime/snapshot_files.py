@@ -6,8 +6,9 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 
 from millpond.errors import SnapshotError
@@ -20,6 +21,10 @@ from .errands import Errands
 __all__ = ("Cancelled", "Progress", "SnapshotFiles")
 
 
+#: Between the folder's name and a number, of what is to be deleted.
+_ASIDE = ".old-"
+
+
 class Cancelled(Exception):
     """Nobody wants the files any more."""
 
@@ -29,13 +34,11 @@ class Progress:
 
     Attributes:
         total: bytes to fetch; 0 until that is known.
-        began: monotonic seconds.
         cancelled: set it to end the fetching.
     """
 
     def __init__(self) -> None:
         self.total = 0
-        self.began = time.monotonic()
         self.cancelled = False
         self._done = 0
         self._lock = threading.Lock()
@@ -69,6 +72,8 @@ class SnapshotFiles:
         self._location = location
         self._folder = folder
         self._fetchers = fetchers
+        self._locks: dict[str, threading.Lock] = {}
+        self._aside = 0
 
     def fetch(self, prefix: str, files: Sequence[File], progress: Progress) -> list[Path]:
         """Fetch and verify files in parallel; return their local paths in the same order.
@@ -98,20 +103,34 @@ class SnapshotFiles:
             progress.cancelled = True  # the others need not be fetched
             raise
 
-    def clear(self) -> None:
-        """Delete what is left of earlier fetching."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def set_aside(self) -> bool:
+        """Put what is left of earlier fetching aside, for `delete_aside`; return whether there is something. Quick."""
+        if self._folder.exists():
+            self._aside += 1
+            with suppress(OSError):
+                self._folder.rename(
+                    self._folder.with_name(f"{self._folder.name}{_ASIDE}{time.time_ns()}-{self._aside}")
+                )
+        return any(self._left_aside())
+
+    def delete_aside(self) -> None:
+        """Delete what was put aside, also by an earlier process."""
+        for each in self._left_aside():
+            shutil.rmtree(each, ignore_errors=True)
+
+    def _left_aside(self) -> Iterator[Path]:
+        return self._folder.parent.glob(f"{self._folder.name}{_ASIDE}*")
 
     def close(self) -> None:
         """Begin with nothing more."""
         self._fetchers.close()
 
-    @property
-    def any(self) -> bool:
-        """Whether something is left."""
-        return self._folder.exists()
-
     def _fetched(self, prefix: str, file: File, progress: Progress) -> Path:
+        # Whoever wanted the same file before, and does not any more, may still be writing it.
+        with self._locks.setdefault(file.sha256, threading.Lock()):
+            return self._fetched_alone(prefix, file, progress)
+
+    def _fetched_alone(self, prefix: str, file: File, progress: Progress) -> Path:
         local = self._folder / f"{file.sha256}.sst"
         progress.arrived(0)
         if not (local.exists() and local.stat().st_size == file.bytes):

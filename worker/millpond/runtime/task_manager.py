@@ -670,6 +670,8 @@ class TaskManager:
         before = {task: held.role for task, held in self.held.items()}
         self.drop_all()
         self.stores.rebuild(error)
+        if self._bootstrap is not None and error.store is not None:
+            self._bootstrap.distrust(error.store)
         self.globals.create()
         for role in Role:
             self.hold([task for task, its in before.items() if its is role], role)

@@ -25,7 +25,17 @@ from millpond.state.rows import (
     window_rows,
 )
 
-__all__ = ("StoreKind", "StoreLayout", "expired_before", "layout_of", "metadata", "row", "row_function", "start_of")
+__all__ = (
+    "StoreKind",
+    "StoreLayout",
+    "check_metadata",
+    "expired_before",
+    "layout_of",
+    "metadata",
+    "row",
+    "row_function",
+    "start_of",
+)
 
 
 class StoreKind(StrEnum):
@@ -144,3 +154,21 @@ def metadata(layout: StoreLayout, stream_time_ms: int | None) -> bytes:
         return b""
     # A window start below 0 moves no stream time: that begins at -1.
     return msgspec.msgpack.encode({"observed_stream_time": max(-1, -1 if stream_time_ms is None else stream_time_ms)})
+
+
+def check_metadata(layout: StoreLayout, data: bytes) -> None:
+    """Check that metadata is what `metadata` makes.
+
+    Raises:
+        ValueError: a store could not read it.
+    """
+    if not layout.windowed:
+        if data:
+            raise ValueError(f"a store of kind {layout.kind.value} has no metadata")
+        return
+    try:
+        found = msgspec.msgpack.decode(data, type=dict[str, int])
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+    if set(found) != {"observed_stream_time"}:
+        raise ValueError("it has other fields than a window store's")
