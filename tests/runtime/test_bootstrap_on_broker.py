@@ -16,6 +16,7 @@ from millpond.runtime.cluster import Cluster
 from millpond.snapshots import versions
 from millpond.snapshots.locations import open_location
 from millpond.snapshots.rows import layout_of
+from tests.many_workers.fleet import Fleet
 from tests.runtime.running import GUARANTEES, Running
 from tests.snapshots.reference import write_snapshot
 from tests.support import kafka
@@ -128,3 +129,47 @@ def test_worker_without_a_disk_comes_back_through_a_snapshot(
         counts = Counter((row.key, row.value) for row in kafka.read(servers, totals))
         assert max(counts.values()) == 1
         assert len(counts) == 3_000
+
+
+def test_worker_that_comes_warms_up_from_a_snapshot(
+    broker, create_topic, app_id, tmp_path, monkeypatch, caplog, processes
+):
+    """Its copies come from the snapshot, tasks move to them while input goes on, and no count is lost or doubled."""
+    monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", 0.0)
+    caplog.set_level(logging.INFO)
+    servers = broker.bootstrap_servers
+    source, totals, finals = create_topic("in", PARTITIONS), create_topic("totals", 1), create_topic("finals", 1)
+    location = str(tmp_path / "snapshots")
+    settings = {
+        "processing.guarantee": "exactly_once",
+        "bootstrap.location": location,
+        "statestore.cache.max.bytes": 0,
+        "acceptable.recovery.lag": 50,
+    }
+    sent = Counter()
+
+    def send(count):
+        records = _records(sum(sent.values()), count)
+        sent.update(key for key, *_ in records)
+        kafka.produce(servers, source, records)
+
+    def counted():
+        return _newest(servers, totals) == sent
+
+    with Fleet(lambda: _topology(source, totals, finals), servers, app_id, tmp_path, settings) as fleet:
+        fleet.start("w0")
+        fleet.wait_shared(PARTITIONS)
+        send(3_000)
+        fleet.wait(counted, "all is counted by one")
+        _snapshot(servers, app_id, _topology(source, totals, finals), open_location(location))
+        send(200)
+        caplog.clear()
+        fleet.start("w1")
+        send(200)
+        fleet.wait_shared(PARTITIONS)
+        send(200)
+        fleet.wait(counted, "all is counted by two")
+    assert len([each for each in caplog.messages if "ingested" in each]) >= 3
+    counts = Counter((row.key, row.value) for row in kafka.read(servers, totals))
+    assert max(counts.values()) == 1
+    assert len(counts) == sum(sent.values())
