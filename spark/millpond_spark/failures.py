@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from millpond.errors import MillpondError, SnapshotError
 
-__all__ = ("one_sentence", "reason_of")
+__all__ = ("cause_of", "one_sentence", "reason_of")
 
 #: What an executor's Python raised on purpose, as Spark quotes its traceback.
 _OWN = re.compile(r"^(?:millpond\.errors|millpond\.[\w.]+)\.\w+: (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
-_JAVA = re.compile(r"^(?:Caused by: )?(?:[a-z]\w*\.)+(\w*(?:Exception|Error)): (.+)$", re.MULTILINE)
+_JAVA = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+(\w*(?:Exception|Error)): (.+)$", re.MULTILINE)
 _CURES = (
     (re.compile(r"OffsetOutOfRange|data loss|were aged out|KAFKA_DATA_LOSS", re.IGNORECASE),
      "a changelog lost its beginning while it was read, by 'retention.ms' of the topic or by hand: make the snapshot again"),
@@ -45,9 +45,14 @@ def reason_of(error: BaseException) -> str:
     for pattern, sentence in _CURES:
         if pattern.search(text):
             return f"{sentence}."
+    return f"Spark could not make the snapshot ({cause_of(error)})."
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the innermost error that Spark tells of, and what it says, on one line."""
+    text = str(error)
     for pattern in (_PYTHON, _JAVA):
         if found := pattern.findall(text):
             name, told = found[-1]
-            return f"Spark could not make the snapshot ({name}: {told.strip()})."
-    first = (text.strip() or type(error).__name__).splitlines()[0]
-    return f"Spark could not make the snapshot ({first.rstrip('.')})."
+            return f"{name}: {told.strip().rstrip('.')}"
+    return (text.strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from millpond.broker import jars, java
 from millpond.errors import SnapshotError
 
+from .failures import cause_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -83,7 +85,6 @@ def new_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) 
     require_spark()
     home = java.find_jre()
     connector = [str(path) for path in jars.paths("spark")]
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     root = logging.getLogger()
@@ -102,10 +103,8 @@ def new_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) 
     try:
         with _without_launcher_output():
             return builder.getOrCreate()
-    except (PySparkException, OSError, RuntimeError) as error:
-        raise SnapshotError(f"Spark does not start at {master} ({_first_line(error)}). Check --master.") from error
-    except Exception as error:  # py4j's errors share no base class that can be imported without Spark
-        raise SnapshotError(f"Spark does not start at {master} ({_first_line(error)}). Check --master.") from error
+    except Exception as error:  # Spark's own, and those of py4j, which share no base class
+        raise SnapshotError(f"Spark does not start at {master} ({cause_of(error)}). Check --master.") from error
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
@@ -137,8 +136,3 @@ def _without_launcher_output() -> Iterator[None]:
         os.dup2(saved, 2)
         os.close(saved)
         os.close(nowhere)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].rstrip(".")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millpond.errors import SnapshotError, StateError
-from millpond_spark.failures import one_sentence, reason_of
+from millpond_spark.failures import cause_of, one_sentence, reason_of
 
 EXECUTOR = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
@@ -39,6 +39,13 @@ def test_the_cause_is_told_in_one_line(text: str, told: str) -> None:
     sentence = reason_of(RuntimeError(text))
     assert told in sentence
     assert "\n" not in sentence
+
+
+def test_the_innermost_cause_counts() -> None:
+    """Spark wraps errors in errors."""
+    assert cause_of(RuntimeError(JAVA.format(error="java.io.IOException: odd."))) == "IOException: odd"
+    text = "An error occurred while calling None.x.\n: org.apache.spark.SparkException: Could not parse Master URL: 'x'\n\tat y"
+    assert cause_of(RuntimeError(text)) == "SparkException: Could not parse Master URL: 'x'"
 
 
 def test_errors_of_millpond_pass_as_they_are() -> None:
