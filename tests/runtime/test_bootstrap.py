@@ -482,6 +482,27 @@ def test_task_that_is_to_be_released_waits_no_longer(place: Place, waiting: Part
     assert place.kafka.committed(IN).metadata.owner == "w1"
 
 
+def test_copy_that_is_promoted_meanwhile_waits_for_its_snapshot(place: Place) -> None:
+    """Then it runs."""
+    place.snapshot()
+    tail(place)
+    parts = place.start("empty", role=Role.STANDBY)
+    parts.manager.drop([A])
+    run(parts, 3)
+    place.tasks.deferred = True
+    parts.manager.hold([A], Role.STANDBY)
+    run(parts, 3)
+    assert parts.manager.held[A].lag is None
+    parts.own(A)
+    run(parts, 3)
+    assert not parts.manager.held[A].opened
+    place.tasks.work()
+    run(parts)
+    assert parts.manager.held[A].task is not None
+    assert replayed_records(parts) <= 150
+    check_right(place, parts)
+
+
 def test_location_that_does_not_answer_is_given_up(
     place: Place, waiting: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,205 @@
+"""Fetching a snapshot's files: in parallel, verified, and continued after a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from millpond.errors import SnapshotError
+from millpond.runtime.errands import Errands
+from millpond.runtime.snapshot_files import Cancelled, Progress, SnapshotFiles
+from millpond.snapshots.locations import Directory
+from millpond.snapshots.manifest import File
+
+ROOT = Path(__file__).parents[2]
+SIZE = 6 << 20
+WAIT_S = 60
+
+
+def no_consumer():
+    raise AssertionError
+
+
+class Counting(Directory):
+    """Counts what is fetched, and may wait at each megabyte."""
+
+    def __init__(self, root):
+        super().__init__(str(root), root)
+        self.bytes = 0
+        self.at_chunk = lambda: None
+
+    def fetch(self, path, local, on_bytes=None):
+        def told(count):
+            self.bytes += count
+            on_bytes(count)
+            self.at_chunk()
+
+        super().fetch(path, local, told)
+
+
+@pytest.fixture
+def location(tmp_path):
+    return Counting(tmp_path / "location")
+
+
+@pytest.fixture
+def files(location):
+    """Four files of random bytes."""
+    made = []
+    for number in range(4):
+        data = os.urandom(SIZE)
+        location.put(f"v/{number}", data)
+        made.append(File(str(number), hashlib.sha256(data).hexdigest(), SIZE, 1))
+    return made
+
+
+@pytest.fixture
+def fetchers():
+    made = Errands("test-fetch", 4, no_consumer)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fetching(location, tmp_path, fetchers):
+    return SnapshotFiles(location, tmp_path / "state" / "snapshots", fetchers)
+
+
+def contents(location, files):
+    return [location.get(f"v/{file.path}") for file in files]
+
+
+def test_files_come_in_their_order_and_whole(location, files, fetching):
+    """Bytes are counted."""
+    progress = Progress()
+    paths = fetching.fetch("v", files, progress)
+    assert [path.read_bytes() for path in paths] == contents(location, files)
+    assert progress.done == 4 * SIZE
+    assert fetching.fetch("v", files, Progress()) == paths
+    assert location.bytes == 4 * SIZE
+
+
+def test_files_are_fetched_at_the_same_time(location, files, fetching):
+    """All four are under way before any is through."""
+    together = threading.Barrier(4)
+    once = threading.local()
+
+    def meet():
+        if not getattr(once, "met", False):
+            once.met = True
+            together.wait(WAIT_S)
+
+    location.at_chunk = meet
+    assert len(fetching.fetch("v", files, Progress())) == 4
+
+
+def test_damaged_file_is_not_kept(location, files, fetching, tmp_path):
+    """It is fetched anew when the location has the right one."""
+    right = location.get("v/2")
+    location.put("v/2", right[:-1] + bytes([right[-1] ^ 1]))
+    with pytest.raises(SnapshotError, match="its file '2' is damaged: it has another SHA-256"):
+        fetching.fetch("v", files, Progress())
+    location.put("v/2", right)
+    assert [path.read_bytes() for path in fetching.fetch("v", files, Progress())] == contents(location, files)
+
+
+def test_fetching_ends_soon_after_it_is_cancelled(location, files, fetching):
+    """At the next megabyte; a later one goes on from there."""
+    progress = Progress()
+
+    def cancel():
+        progress.cancelled = True
+
+    location.at_chunk = cancel
+    with pytest.raises(Cancelled):
+        fetching.fetch("v", files, progress)
+    assert progress.done < 4 * SIZE
+    location.at_chunk = lambda: None
+    paths = fetching.fetch("v", files, Progress())
+    assert [path.read_bytes() for path in paths] == contents(location, files)
+
+
+def test_two_that_want_the_same_file_do_not_mix_it_up(location, files, fetching):
+    """The one may have been cancelled while it still writes."""
+    location.at_chunk = lambda: time.sleep(0.005)
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(fetching.fetch("v", files, Progress()))) for _ in range(2)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(WAIT_S)
+    assert len(answers) == 2
+    assert answers[0] == answers[1]
+    assert [path.read_bytes() for path in answers[0]] == contents(location, files)
+    assert location.bytes == 4 * SIZE
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+import msgspec
+from millpond.runtime.errands import Errands
+from millpond.runtime.snapshot_files import Progress, SnapshotFiles
+from millpond.snapshots.manifest import File
+from tests.runtime.test_snapshot_files import Counting, no_consumer
+
+location = Counting(Path(sys.argv[1]))
+chunks = 0
+def slowly():
+    global chunks
+    chunks += 1
+    if chunks > 6:
+        print("fetching", flush=True)
+        time.sleep(600)
+location.at_chunk = slowly
+files = msgspec.json.decode(sys.argv[3], type=list[File])
+SnapshotFiles(location, Path(sys.argv[2]), Errands("fetch", 2, no_consumer)).fetch("v", files, Progress())
+"""
+
+
+def test_killed_process_leaves_what_the_next_one_continues(location, files, fetching, tmp_path, processes):
+    """By SIGKILL in the middle of files."""
+    folder = tmp_path / "state" / "snapshots"
+    paths = os.pathsep.join([str(ROOT / "worker"), str(ROOT)])
+    child = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path / "location"), str(folder), msgspec.json.encode(files).decode()],
+        stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"fetching\n"
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    left = sum(each.stat().st_size for each in folder.iterdir())
+    assert left >= 1 << 20
+    found = fetching.fetch("v", files, Progress())
+    assert [path.read_bytes() for path in found] == contents(location, files)
+    assert location.bytes == 4 * SIZE - left
+
+
+def test_missing_folder_that_cannot_be_made_is_one_sentence(location, files, fetchers, tmp_path):
+    """A file is in its place."""
+    (tmp_path / "state").write_text("")
+    with pytest.raises(SnapshotError, match="cannot be made"):
+        SnapshotFiles(location, tmp_path / "state" / "snapshots", fetchers).fetch("v", files, Progress())
+
+
+def test_leftovers_are_put_aside_at_once_and_deleted_later(files, fetching, tmp_path):
+    """So that deleting never meets fetching."""
+    assert not fetching.set_aside()
+    fetching.fetch("v", files[:1], Progress())
+    assert fetching.set_aside()
+    fetching.fetch("v", files[1:2], Progress())
+    fetching.delete_aside()
+    assert [each.name for each in (tmp_path / "state").iterdir()] == ["snapshots"]
+    assert [each.stem for each in (tmp_path / "state" / "snapshots").iterdir()] == [files[1].sha256]
