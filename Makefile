@@ -75,6 +75,10 @@ bench-hostile: venv ## Measure what a hostile tenant costs the others: late hear
 bench-failover: venv ## Compare the pauses of failures and moves with Kafka Streams
 	@$(BIN)/python -m bench.failover $(ARGS)
 
+.PHONY: bench-bootstrap
+bench-bootstrap: venv spark ## Compare the ways back to lost state: replay, snapshot, Kafka Streams
+	@$(BIN)/python -m bench.bootstrap $(ARGS)
+
 .PHONY: bench-scaling
 bench-scaling: venv ## Measure what a second worker brings
 	@$(BIN)/python -m bench.scaling $(ARGS)
