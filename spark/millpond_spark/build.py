@@ -142,7 +142,9 @@ def _changes(spark: SparkSession, work: Work, sources: list[reduce.Source]) -> D
         partition = Partition(each.topic, each.partition)
         known = ranges.get(partition, Range(each.first, each.end))
         ranges[partition] = Range(min(known.first, each.first), max(known.end, each.end))
-    changes = reduce.changes_of(spark, read_changelogs(spark, work.options, ranges), sources)
+    headers = any(each.has_format for each in sources)
+    records = read_changelogs(spark, work.options, ranges, headers=headers)
+    changes = reduce.changes_of(spark, records, sources)
     files = work.previous_files()
     if files:
         reader = Reader(work.place.location.uri, work.place.credentials_dir, tuple(each.layout for each in work.stores))

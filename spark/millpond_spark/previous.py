@@ -30,11 +30,10 @@ FILES = "store int, partition int, path string, sha256 string"
 """Columns of the files to read."""
 
 _BATCH = 10_000
-_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _CHANGES = pa.schema(
     [
         ("store", pa.int32()), ("partition", pa.int32()), ("key", pa.binary()), ("value", pa.binary()),
-        ("timestamp_ms", pa.int64()), ("headers", pa.list_(_HEADER)), ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()), ("format", pa.binary()), ("offset", pa.int64()),
     ]
 )  # fmt: skip
 _BEFORE_ALL = -1
@@ -105,12 +104,10 @@ class Reader:
 def _batch(file: PreviousFile, layout: StoreLayout, rows: list[tuple[bytes, bytes]]) -> pa.RecordBatch:
     keys, values, timestamps = changes_of_rows(layout, rows)
     count = len(rows)
-    headers = None
-    if layout.kind is StoreKind.BUFFER:
-        headers = [{"key": name, "value": value} for name, value in BUFFER_HEADERS]
+    form = BUFFER_HEADERS[0][1] if layout.kind is StoreKind.BUFFER else None
     columns = [
         pa.array([file.store] * count, pa.int32()), pa.array([file.partition] * count, pa.int32()),
         pa.array(keys, pa.binary()), pa.array(values, pa.binary()), pa.array(timestamps, pa.int64()),
-        pa.array([headers] * count, pa.list_(_HEADER)), pa.array([_BEFORE_ALL] * count, pa.int64()),
+        pa.array([form] * count, pa.binary()), pa.array([_BEFORE_ALL] * count, pa.int64()),
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays(columns, schema=_CHANGES)

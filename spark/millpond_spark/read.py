@@ -15,23 +15,24 @@ from .boundaries import Range
 
 __all__ = ("RECORDS", "read_changelogs")
 
-RECORDS = (
-    "topic string, partition int, offset long, key binary, value binary, timestamp_ms long, "
-    "headers array<struct<key: string, value: binary>>"
-)
+_HEADERS = "array<struct<key: string, value: binary>>"
+RECORDS = f"topic string, partition int, offset long, key binary, value binary, timestamp_ms long, headers {_HEADERS}"
 """Columns of the records that were read."""
 
 _SMALLEST_TASK = 100_000
 _TASKS_PER_CORE = 3
 
 
-def read_changelogs(spark: SparkSession, options: Mapping[str, str], ranges: Mapping[Partition, Range]) -> DataFrame:
+def read_changelogs(
+    spark: SparkSession, options: Mapping[str, str], ranges: Mapping[Partition, Range], *, headers: bool
+) -> DataFrame:
     """Return the committed records of changelog partitions, with the columns of `RECORDS`.
 
     Args:
         spark: runs it.
         options: of the connector, such as the brokers.
         ranges: what to read; a partition with much is read by several tasks.
+        headers: whether headers are wanted; they are null otherwise.
     """
     wanted = {each: range for each, range in ranges.items() if range.first < range.end}
     if not wanted:
@@ -46,9 +47,11 @@ def read_changelogs(spark: SparkSession, options: Mapping[str, str], ranges: Map
         .option("startingOffsets", _by_topic({each: range.first for each, range in wanted.items()}))
         .option("endingOffsets", _by_topic({each: range.end for each, range in wanted.items()}))
         .option("maxRecordsPerPartition", str(most))
-        .option("includeHeaders", "true")
+        .option("includeHeaders", str(headers).lower())
         .load()
     )
+    if not headers:
+        records = records.withColumn("headers", sql.lit(None).cast(_HEADERS))
     return records.select(
         "topic", "partition", "offset", "key", "value", sql.unix_millis("timestamp").alias("timestamp_ms"), "headers"
     )

@@ -16,6 +16,7 @@ import pyarrow as pa
 from millpond.snapshots.locations import open_location
 from millpond.snapshots.rows import StoreLayout, row_function
 from millpond.snapshots.sst import write_sst
+from millpond.state.formats import BUFFER_HEADERS
 
 __all__ = ("WRITTEN", "Target", "Writer")
 
@@ -28,6 +29,9 @@ _WRITTEN = pa.schema(
         ("bytes", pa.int64()), ("rows", pa.int64()), ("first", pa.binary()),
     ]
 )  # fmt: skip
+
+
+_FORMAT = BUFFER_HEADERS[0][0]
 
 
 class Target(NamedTuple):
@@ -83,9 +87,7 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Run]:
     for batch in batches:
         stores, partitions = batch.column("store").to_pylist(), batch.column("partition").to_pylist()
         columns = [batch.column(name).to_pylist() for name in ("key", "value", "timestamp_ms")]
-        headers = batch.column("headers")
-        # Most stores have none, and a list of them costs more than all other columns.
-        columns.append([None] * len(batch) if headers.null_count == len(batch) else _pairs(headers))
+        columns.append([None if each is None else [(_FORMAT, each)] for each in batch.column("format").to_pylist()])
         begin = 0
         while begin < len(batch):
             place = stores[begin], partitions[begin]
@@ -97,10 +99,3 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Run]:
                     end += 1
             yield _Run(place, [column[begin:end] for column in columns])
             begin = end
-
-
-def _pairs(headers: Any) -> list[list[tuple[str, bytes | None]] | None]:
-    """Return headers as changelog records have them."""
-    return [
-        None if each is None else [(header["key"], header["value"]) for header in each] for each in headers.to_pylist()
-    ]
