@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.runtime.rate_meter import RateMeter
-from millpond.runtime.snapshot_choice import OVERHEAD_S, Unusable, Wanted, Way, choose, estimate, usable_part
+from millpond.runtime.snapshot_choice import OVERHEAD_S, Rates, Unusable, Wanted, Way, choose, estimate, usable_part
 from millpond.runtime.topic_facts import TopicFacts
 from millpond.runtime.trust import Log
 from millpond.snapshots.manifest import Manifest, Part, StoreSnapshot
@@ -136,3 +136,14 @@ def test_metadata_of_every_kind_passes_its_own_check(kind, stream_time):
     check_metadata(layout, metadata(layout, stream_time))
     with pytest.raises(ValueError, match=r"."):
         check_metadata(layout, b"\xff\xff")
+
+
+def test_tasks_that_are_opened_together_share_what_a_worker_achieves() -> None:
+    """One loop replays them all, so what is quicker for one of eight is what is quicker for the eight."""
+    rates = Rates(replay=100_000, snapshot=40e6)
+    size = (1_000_000 // 8, 54_000_000 // 8)
+    alone = choose(size[0], rates.replay, size[1], rates.snapshot, 0)
+    each = rates.shared(8)
+    together = choose(size[0], each.replay, size[1], each.snapshot, 0)
+    assert (alone, together) == (Way.REPLAY, Way.SNAPSHOT)
+    assert rates.shared(0) == rates.shared(1) == rates

@@ -71,6 +71,8 @@ class _Job:
 
     task: TaskId
     wanted: Sequence[Wanted]
+    rates: Rates
+    """What is left for it beside others."""
     progress: Progress = field(default_factory=Progress)
     started: float | None = None
     """When a thread took it up, in monotonic seconds."""
@@ -128,12 +130,13 @@ class Bootstrap:
         self._paused_until = 0.0
         self._clear_at: float | None = time.monotonic() + _LEFTOVERS_S
 
-    def awaits(self, task: TaskId, wanted: Callable[[], Sequence[Wanted]]) -> bool:
+    def awaits(self, task: TaskId, wanted: Callable[[], Sequence[Wanted]], among: int = 1) -> bool:
         """Whether a task that could be opened now waits for a snapshot instead; begins with it where that is worth trying.
 
         Args:
             task: the task; none of its stores is open.
             wanted: tells what has to be restored.
+            among: how many tasks are opened at this time; one loop restores them all.
         """
         if task in self._jobs:
             return True
@@ -142,8 +145,9 @@ class Bootstrap:
             return False
         if time.monotonic() < self._paused_until:
             return False
-        job = _Job(task, [each for each in wanted() if each.store not in self._distrusted])
-        if choose(job.replay_records, self.rates.replay, 0, 1.0, 0) is Way.REPLAY:
+        rates = self.rates.shared(among)
+        job = _Job(task, [each for each in wanted() if each.store not in self._distrusted], rates)
+        if choose(job.replay_records, rates.replay, 0, 1.0, 0) is Way.REPLAY:
             return False
         log.info(
             "task %s: %d changelog records to restore; looking for a snapshot in %s",
@@ -276,7 +280,7 @@ class Bootstrap:
                         waited,
                     )
                     self._decide(job)
-            elif waited > max(_FETCH_S, job.replay_records / self.rates.replay) and progress.done < progress.total / 2:
+            elif waited > max(_FETCH_S, job.replay_records / job.rates.replay) and progress.done < progress.total / 2:
                 log.warning(
                     "task %s: %d of %d bytes of the snapshot came in %.0f s; restoring from changelogs",
                     job.task, progress.done, progress.total, waited,
@@ -324,7 +328,7 @@ class Bootstrap:
 
     def _fetched(self, job: _Job, manifest: Manifest) -> list[_Ready]:
         chosen = [
-            (wanted, part) for wanted in job.wanted if (part := self._chosen(manifest, wanted)) is not None
+            (wanted, part) for wanted in job.wanted if (part := self._chosen(manifest, wanted, job.rates)) is not None
         ]  # fmt: skip
         files = [file for _, part in chosen for file in part.files]
         job.progress.total = total = sum(each.bytes for each in files)
@@ -344,7 +348,7 @@ class Bootstrap:
             for wanted, part in chosen
         ]
 
-    def _chosen(self, manifest: Manifest, wanted: Wanted) -> Part | None:
+    def _chosen(self, manifest: Manifest, wanted: Wanted, rates: Rates) -> Part | None:
         """The part to restore a store partition from; None when its changelog is replayed."""
         try:
             part = usable_part(manifest, wanted, self._application, self._now_ms())
@@ -352,7 +356,7 @@ class Bootstrap:
             self._refused(wanted, f"snapshot {manifest.version} {reason}")
             return None
         tail = wanted.log.end - part.offset
-        took = (wanted.replay_records, self.rates.replay, part.bytes, self.rates.snapshot, tail)
+        took = (wanted.replay_records, rates.replay, part.bytes, rates.snapshot, tail)
         seconds = estimate(*took)
         if (wanted.offset or 0) >= part.offset or choose(*took) is Way.REPLAY:
             log.info(

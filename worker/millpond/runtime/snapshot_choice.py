@@ -34,6 +34,10 @@ class Rates:
     snapshot: float = 40e6
     """Bytes of snapshot files per second, ingestion included."""
 
+    def shared(self, tasks: int) -> Rates:
+        """What is left for each of so many tasks that are restored at the same time."""
+        return Rates(self.replay / max(1, tasks), self.snapshot / max(1, tasks))
+
 
 class Wanted(NamedTuple):
     """A store partition that is to be restored."""

@@ -116,6 +116,7 @@ class TaskManager:
         self.on_foreign: OnForeign = self._refuse
         self.on_released: Callable[[Mapping[TaskId, str]], None] = lambda _: None
         self._unsettled = 0
+        self._opened_together = 1
         self._to_release: set[TaskId] = set()
         self._copied: set[Partition] = set()
         self._to_copy: list[Restoration] = []
@@ -212,6 +213,7 @@ class TaskManager:
 
     def looked_up(self, answer: LookedUp) -> None:
         """The registrar found out where tasks stand."""
+        self._opened_together = len(answer.tasks)
         for task, where in answer.tasks.items():
             held = self.held.get(task)
             if held is None or held.asked != answer.number:
@@ -289,7 +291,7 @@ class TaskManager:
         bootstrap = self._bootstrap
         if bootstrap is None or held.opened:
             return False
-        return bootstrap.awaits(held.id, lambda: self.stores.wanted(held.id, where))
+        return bootstrap.awaits(held.id, lambda: self.stores.wanted(held.id, where), self._opened_together)
 
     def take_in_snapshots(self) -> None:
         """Ingest a little of the snapshots that were fetched, and open the tasks that waited for them. Quick."""
