@@ -117,6 +117,26 @@ def test_marks_of_tasks_that_do_not_exist_are_not_kept() -> None:
     assert not any(task in each.committed for each in driver.engine.members.values() for task in invented)
 
 
+def test_marks_outlive_the_coordinator_as_of_its_last_assignment() -> None:
+    """Whoever died with it cannot tell the next one."""
+    kafka = Kafka()
+    driver, workers = _two(kafka)
+    for each in workers:
+        driver.beat(each)
+    third = Marking("w2", kafka)
+    driver.beat(third)  # a worker comes, so an assignment is made
+    written = driver.store.view.committed  # type: ignore[union-attr]
+    assert written == workers[0].marks | workers[1].marks  # type: ignore[attr-defined]
+    assert not driver.engine.view(driver.now_ms).committed
+    later = Driver(2, "c2", store=driver.store)
+    again = Worker("w0", kafka, topology(), start=2)
+    again.held = dict(ACQUIRING)
+    task = next(iter(again.held))
+    later.beat(again)
+    assert again.answer is not None
+    assert again.answer.committed[task] == written[task]
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_every_owner_knows_the_last_mark_of_the_one_before(seed: int) -> None:
     """Workers die, start again, are frozen and lose their brokers: whoever gets a task has been told how far it was."""

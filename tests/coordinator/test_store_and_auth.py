@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import ConfigError
-from millpond.protocol import Epoch, Member, View
+from millpond.protocol import Epoch, Mark, Member, View
 from millpond_operator.coordinator import FileStore, Identity, StoreError, TokenFile
 from tests.coordinator.support import topology
 
@@ -25,6 +25,7 @@ def view(number: int = 1) -> View:
         {"0_0": ("w1", "w2")},
         {"0_1": ("w1",)},
         {"0_1": "it waits"},
+        {"0_0": Mark(7, 1_000)},
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.protocol import Epoch, Member, SubtopologySummary, TopologySummary, View
+from millpond.protocol import Epoch, Mark, Member, SubtopologySummary, TopologySummary, View
 from millpond_operator.resources import InvalidStreamAssignment, stream_assignment, view_of
 from tests.resources.examples import stream_app
 
@@ -49,6 +49,7 @@ views = st.builds(
     active=st.dictionaries(_tasks, _workers),
     standby=_copies,
     warm_up=_copies,
+    committed=st.dictionaries(_tasks, st.builds(Mark, st.integers(0, 2**62), st.integers(0, 2**62))),
 )
 
 
@@ -68,7 +69,7 @@ def test_transient_fields_are_not_written(view):
     )  # fmt: skip
     noisy = View(
         view.application, view.epoch, view.topology, members, view.owners, view.active, view.standby, view.warm_up,
-        waiting={"0_0": "for a copy"},
+        waiting={"0_0": "for a copy"}, committed=view.committed,
     )  # fmt: skip
     assert stream_assignment(stream_app(), noisy) == stream_assignment(stream_app(), view)
 

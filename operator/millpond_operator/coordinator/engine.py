@@ -467,6 +467,8 @@ class Engine:
         self.members.update(members_of(view, now_ms))
         known = self._ids
         self._ownership.owners = {known[task]: owner for task, owner in view.owners.items() if task in known}
+        if any(each.alive for each in view.members):
+            self._marks.left({task: mark for task, mark in view.committed.items() if task in known})
         self._placement = placement_of(view, known)
         self._goal = Placement(self._placement.active, self._placement.standby)
         self._membership_changed()
@@ -643,5 +645,6 @@ class Engine:
             self._names,
             self.owners,
             placement,
+            self._marks.known(self.members.values()) if now_ms is None else {},
             now_ms,
         )

@@ -44,6 +44,14 @@ class Marks:
                 found[task] = mark
         return found
 
+    def known(self, members: Iterable[Membership]) -> dict[str, Mark]:
+        """All that is known, for a later coordinator; it is as old as the assignment beside it."""
+        found = dict(self._last)
+        for member in members:
+            for task, mark in member.committed.items():
+                found[task] = max(mark, found.get(task, mark))
+        return found
+
     def forget(self) -> None:
         """Whoever is next may begin elsewhere: all workers ended in order, or the tasks are others."""
         self._last.clear()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from millpond.protocol import Epoch, Member, TopologySummary, View
+from millpond.protocol import Epoch, Mark, Member, TopologySummary, View
 from millpond.topology import TaskId
 from millpond_operator.assignment import Placement
 
@@ -25,6 +25,7 @@ def view_of(
     names: Mapping[TaskId, str],
     owners: Mapping[TaskId, str],
     placement: Placement,
+    committed: Mapping[str, Mark],
     now_ms: int | None,
 ) -> View:
     """The whole picture; without a time, only what has to outlive the coordinator."""
@@ -37,6 +38,7 @@ def view_of(
         active={names[task]: worker for task, worker in placement.active.items()},
         standby={names[task]: workers for task, workers in placement.standby.items()},
         warm_up={names[task]: workers for task, workers in placement.warm_up.items()},
+        committed=dict(committed),
         waiting={names[task]: why for task, why in placement.waiting.items()},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import msgspec
 
 from millpond.errors import MillpondError
-from millpond.protocol import Epoch, Member, TopologySummary, View
+from millpond.protocol import Epoch, Mark, Member, TopologySummary, View
 
 from .metadata import metadata
 from .names import API_VERSION, Object
 from .streamapp import StreamApp
 
 __all__ = ("InvalidStreamAssignment", "stream_assignment", "view_of")
+
+
+_MARK = re.compile(r"(\d{1,19}):(\d{1,19})")
 
 
 class InvalidStreamAssignment(MillpondError):
@@ -61,6 +65,8 @@ class _Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     task_count: int | None = None
     topology: _Topology | None = None
     workers: list[_Worker] = []
+    committed: dict[str, str] = {}
+    """How far each task was committed: epoch and sum of offsets, with a colon between them."""
 
 
 def stream_assignment(app: StreamApp, view: View) -> Object:
@@ -94,6 +100,7 @@ def stream_assignment(app: StreamApp, view: View) -> Object:
         task_count=sum(part.partitions for part in view.topology.subtopologies) if view.topology else 0,
         topology=msgspec.convert(view.topology, _Topology, from_attributes=True) if view.topology else None,
         workers=[worker for _, worker in sorted(workers.items())],
+        committed={task: f"{mark.epoch}:{mark.offset}" for task, mark in sorted(view.committed.items())},
     )
     return {
         "apiVersion": API_VERSION,
@@ -121,6 +128,7 @@ def view_of(object: Mapping[str, Any]) -> View:
         ) from error
     standby: dict[str, list[str]] = defaultdict(list)
     warm_up: dict[str, list[str]] = defaultdict(list)
+    marks = {task: _MARK.fullmatch(text) for task, text in spec.committed.items()}
     for worker in spec.workers:
         for task in worker.standby:
             standby[task].append(worker.name)
@@ -135,6 +143,7 @@ def view_of(object: Mapping[str, Any]) -> View:
         active={task: worker.name for worker in spec.workers for task in worker.active},
         standby={task: tuple(workers) for task, workers in standby.items()},
         warm_up={task: tuple(workers) for task, workers in warm_up.items()},
+        committed={task: Mark(int(found[1]), int(found[2])) for task, found in marks.items() if found is not None},
     )
 
 

@@ -314,6 +314,8 @@ class View(msgspec.Struct, frozen=True, omit_defaults=True):
     warm_up: dict[str, tuple[str, ...]] = {}
     waiting: dict[str, str] = {}
     """Why a task is not where it should be, by task id, in words."""
+    committed: dict[str, Mark] = {}
+    """How far tasks were committed, as it was known when this was written down; nothing in what people and tools are shown."""
 
 
 _encoder = msgspec.json.Encoder()
