@@ -67,6 +67,7 @@ class Bucket:
         options = _options(credentials_dir)
         self._secrets = [options[name] for name in _SECRET if options.get(name)]
         plain = options.get("endpoint", "").startswith("http://")
+        settings: Any = {"region": "us-east-1", **options}
         try:
             self._store: Any = S3Store(
                 bucket,
@@ -75,7 +76,7 @@ class Bucket:
                 retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRY_TIMEOUT},
                 # Servers other than AWS rarely have a name for each bucket.
                 virtual_hosted_style_request="endpoint" not in options,
-                **{"region": "us-east-1", **options},  # type: ignore[arg-type]
+                **settings,
             )
         except Exception as error:
             self._raise("open", "", error)
