@@ -54,6 +54,8 @@ class Bucket:
             SnapshotError: `obstore` is not installed, or the settings are not usable.
         """
         self.uri = uri
+        if not bucket:
+            raise SnapshotError(f"the location '{uri}' names no bucket: use s3://bucket/prefix")
         try:
             import obstore
             from obstore.store import S3Store
@@ -61,8 +63,6 @@ class Bucket:
             raise SnapshotError(
                 f"the location '{uri}' needs the package obstore: install it with pip install 'millpond[spark]'"
             ) from error
-        if not bucket:
-            raise SnapshotError(f"the location '{uri}' names no bucket: use s3://bucket/prefix")
         self._api: Any = obstore
         options = _options(credentials_dir)
         self._secrets = [options[name] for name in _SECRET if options.get(name)]
