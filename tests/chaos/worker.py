@@ -121,7 +121,12 @@ def _obey(path: Path) -> None:
 
 
 def _switch_fencing_off() -> None:
-    """Let every producer have a transactional id that nobody else ever had."""
+    """Let every producer have a transactional id that nobody else ever had.
+
+    A zombie goes on with its commit then: without fencing, it would be chance that a client that was frozen in a commit is given
+    up before the commit is through.
+    """
+    setattr(commit, "_STUCK_S", 60.0)
     real = claims.transactional_id
     setattr(
         clients, "transactional_id", lambda application_id, worker: f"{real(application_id, worker)}-{uuid.uuid4().hex}"
