@@ -482,6 +482,25 @@ def test_task_that_is_to_be_released_waits_no_longer(place: Place, waiting: Part
     assert place.kafka.committed(IN).metadata.owner == "w1"
 
 
+def test_task_that_is_to_be_released_before_it_was_looked_up_does_not_begin_to_wait(place: Place) -> None:
+    """Neither."""
+    place.snapshot()
+    tail(place)
+    parts = place.start("empty", role=Role.WARM_UP)
+    bootstrap: Any = parts.manager._bootstrap
+    parts.manager.drop([A])
+    run(parts, 3)
+    place.tasks.deferred = True
+    bootstrap._decided.clear()
+    parts.own(A, start=False)
+    parts.manager.hold([A], Role.ACTIVE)
+    parts.manager.release(A, "w1")
+    parts.settle()
+    assert not bootstrap.pending(A)
+    parts.commit()
+    assert place.kafka.committed(IN).metadata.owner == "w1"
+
+
 def test_copy_that_is_promoted_meanwhile_waits_for_its_snapshot(place: Place) -> None:
     """Then it runs."""
     place.snapshot()

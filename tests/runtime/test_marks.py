@@ -124,3 +124,32 @@ def test_take_over_goes_on_where_the_dead_owner_was() -> None:
     taken = take_over(fencing, Consumer(kafka), store, {TASK: [LEFT]}, {TASK: "w1"}, "w0", lambda _: 0, "h")
     assert list(taken) == [TASK]
     assert kafka.committed(LEFT) == CommittedOffset(10, OffsetMetadata("w1", 4, topology="h"))
+
+
+def test_mark_that_was_wrong_is_not_learnt_again() -> None:
+    """The coordinator goes on to tell it, and every question would be doubted for half a minute more."""
+    clock = Clock()
+    marks = _marks(clock)
+    assert marks.outdated(_found(0, 0, epoch=1))
+    clock.now = 30.0
+    assert not marks.outdated(_found(0, 0, epoch=1))
+    marks.tell(TASK, [LEFT, RIGHT], mark_of(_found(10, 20)))
+    assert not marks.outdated(_found(0, 0, epoch=1))
+    marks.tell(TASK, [LEFT, RIGHT], mark_of(_found(5, 5, epoch=1)))
+    assert marks.outdated(_found(0, 0, epoch=1))
+
+
+def test_little_patience_with_brokers_ends_no_worker_for_a_wrong_mark() -> None:
+    """It would end at each start, and never come to believe Kafka."""
+    kafka = Kafka()
+    for partition, each in _found(1, 1).items():
+        kafka.commit(partition, each.offset or 0, each.metadata)
+    store = OffsetStore(lambda: Consumer(kafka), lambda: None, lambda: Consumer(kafka), lambda: False, 0.0)
+    store.marks = _marks(clock := Clock())
+
+    def pass_on() -> Consumer:
+        clock.now += 10.0
+        return Consumer(kafka)
+
+    store._consumer = pass_on
+    assert store.read([LEFT, RIGHT]) == _found(1, 1)

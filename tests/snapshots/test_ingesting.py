@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -101,6 +103,27 @@ def test_no_expired_window_is_in_a_snapshot():
     bound = expired_before(layout, max(starts))
     assert min(starts) - 30_000 < bound <= min(starts)
     assert len(starts) < len(records)
+
+
+def test_marker_outlives_a_crash_of_the_machine(builder, tmp_path, monkeypatch):
+    """Ingested files do. Rows without offset and marker would be replayed upon, and keys deleted long ago come back."""
+    database = tmp_path / "w/db"
+    synced = {}
+    sync = StateFile._sync
+
+    def noted(file):
+        sync(file)
+        synced.update((each.name, each.stat().st_size) for each in database.glob("*.log"))
+
+    monkeypatch.setattr(StateFile, "_sync", noted)
+    write_sst([(partition_prefix(PARTITION) + b"key", b"value")], tmp_path / "x.sst")
+    with StateFile(tmp_path / "w", helpers.SMALL) as file:
+        file.ingestion(builder.name, PARTITION).add(tmp_path / "x.sst")
+        shutil.copytree(tmp_path / "w", tmp_path / "after")
+    for log in (tmp_path / "after/db").glob("*.log"):
+        os.truncate(log, synced.get(log.name, 0))
+    with StateFile(tmp_path / "after", helpers.SMALL) as file:
+        assert raw(file, builder)[0] == []
 
 
 def test_sst_files_need_ascending_keys(tmp_path):

@@ -178,3 +178,10 @@ def test_missing_bucket_is_one_sentence(on_server, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     with pytest.raises(SnapshotError, match="no such file or bucket"):
         open_location("s3://elsewhere/x").get("y")
+
+
+def test_credentials_in_the_location_are_refused_and_not_repeated():
+    """It stands in the log of every worker."""
+    with pytest.raises(SnapshotError, match="has credentials in it") as raised:
+        open_location("s3://AKIA:topsecret@bucket/prefix")
+    assert "topsecret" not in str(raised.value)

@@ -154,3 +154,8 @@ def test_unknown_fields_are_ignored_and_missing_ones_are_not(location):
     assert isinstance(decode(msgspec.json.encode({**data, "later": 1})), Manifest)
     with pytest.raises(SnapshotError, match="topology"):
         decode(msgspec.json.encode({name: each for name, each in data.items() if name != "topology"}))
+
+
+def test_folder_of_a_day_that_is_not_is_no_version():
+    """Somebody made it; versions beside it count."""
+    assert versions.created_ms("20261399T000000Z-aaaaaa") is None

@@ -124,9 +124,10 @@ class Bootstrap:
         self._distrusted: set[str] = set()
         self._decided: set[TaskId] = set()
         self._fresh: list[TaskId] = []
+        self._begun: set[_Job] = set()
         self._answers: SimpleQueue[tuple[_Job, list[_Ready]]] = SimpleQueue()
         self._reading = threading.Lock()
-        self._manifest: tuple[float, Manifest | None] | None = None
+        self._manifest: tuple[float, Manifest | SnapshotError | None] | None = None
         self._paused_until = 0.0
         self._clear_at: float | None = time.monotonic() + _LEFTOVERS_S
 
@@ -143,7 +144,7 @@ class Bootstrap:
         if task in self._decided:
             self._decided.discard(task)
             return False
-        if time.monotonic() < self._paused_until:
+        if time.monotonic() < self._paused_until or self._stuck:
             return False
         rates = self.rates.shared(among)
         job = _Job(task, [each for each in wanted() if each.store not in self._distrusted], rates)
@@ -155,6 +156,7 @@ class Bootstrap:
         )  # fmt: skip
         self._jobs[task] = job
         self._clear_at = None
+        self._begun.add(job)
         self._preparers.run(lambda: self._prepare(job))
         return True
 
@@ -200,13 +202,14 @@ class Bootstrap:
         Raises:
             StateError: the state file fails.
         """
+        while not self._answers.empty():
+            job, ready = self._answers.get()
+            self._begun.discard(job)
+            if self._jobs.get(job.task) is job:
+                job.ready = deque(ready)
         if not self._jobs:
             self._clear_leftovers()
             return self._take_fresh()
-        while not self._answers.empty():
-            job, ready = self._answers.get()
-            if self._jobs.get(job.task) is job:
-                job.ready = deque(ready)
         self._give_up_slow_ones()
         for each in self._jobs.values():
             if each.ready is not None:
@@ -227,6 +230,13 @@ class Bootstrap:
     def _take_fresh(self) -> Collection[TaskId]:
         fresh, self._fresh = self._fresh, []
         return fresh
+
+    @property
+    def _stuck(self) -> bool:
+        """Whether every thread is still at a task that was given up: what is begun now would not be prepared."""
+        late = time.monotonic() - _MANIFEST_TIMEOUT_S
+        stuck = [each for each in self._begun if each.unwanted and each.started is not None and each.started < late]
+        return len(stuck) >= _PREPARERS
 
     # In the loop ----------------------------------------------------------------------------------------------
 
@@ -266,7 +276,7 @@ class Bootstrap:
         now = time.monotonic()
         for job in [each for each in self._jobs.values() if each.ready is None]:
             if job.started is None:
-                if now < self._paused_until:
+                if now < self._paused_until or self._stuck:
                     self._decide(job)
                 continue
             progress, waited = job.progress, now - job.started
@@ -280,12 +290,18 @@ class Bootstrap:
                         waited,
                     )
                     self._decide(job)
-            elif waited > max(_FETCH_S, job.replay_records / job.rates.replay) and progress.done < progress.total / 2:
+            elif progress.done < progress.total * self._expected(waited, job):
                 log.warning(
                     "task %s: %d of %d bytes of the snapshot came in %.0f s; restoring from changelogs",
                     job.task, progress.done, progress.total, waited,
                 )  # fmt: skip
                 self._decide(job)
+
+    @staticmethod
+    def _expected(waited: float, job: _Job) -> float:
+        """The part that has to have come after so many seconds: half in the time allowed, and all in twice that."""
+        allowed = max(_FETCH_S, job.replay_records / job.rates.replay)
+        return 0.0 if waited <= allowed else min(1.0, waited / allowed / 2)
 
     def _clear_leftovers(self) -> None:
         if self._clear_at is not None and time.monotonic() >= self._clear_at:
@@ -317,13 +333,19 @@ class Bootstrap:
         """The manifest of the newest complete version; None when there is none."""
         with self._reading:
             if self._manifest is None or time.monotonic() - self._manifest[0] > _MANIFEST_AGE_S:
-                found = versions.versions(self._location, self._application)
-                manifest = versions.read(self._location, self._application, found[0]) if found else None
+                manifest: Manifest | SnapshotError | None
+                try:
+                    found = versions.versions(self._location, self._application)
+                    manifest = versions.read(self._location, self._application, found[0]) if found else None
+                except SnapshotError as error:
+                    manifest = error  # the others need not wait for the same
                 if manifest is None:
                     log.info(
                         "no snapshot of %s in %s; restoring from changelogs", self._application, self._location.uri
                     )
                 self._manifest = time.monotonic(), manifest
+            if isinstance(self._manifest[1], SnapshotError):
+                raise self._manifest[1]
             return self._manifest[1]
 
     def _fetched(self, job: _Job, manifest: Manifest) -> list[_Ready]:
@@ -338,8 +360,8 @@ class Bootstrap:
         began = time.monotonic()
         fetched = iter(self._files.fetch(f"{manifest.application}/{manifest.version}", files, job.progress))
         seconds = time.monotonic() - began
-        if job.progress.done >= _MEASURABLE_BYTES:
-            self.rates.snapshot = job.progress.done / seconds
+        if job.progress.fetched >= _MEASURABLE_BYTES:
+            self.rates.snapshot = job.progress.fetched / seconds
         log.info("task %s: fetched %d bytes of snapshot %s in %.1f s", job.task, total, manifest.version, seconds)
         return [
             _Ready(

@@ -48,6 +48,10 @@ def transactional_id(application_id: str, worker: str) -> str:
     return f"{application_id}-{worker}"
 
 
+class _OutOfDate(KafkaException):
+    """The answer is below a mark: that ends after half a minute, whatever the patience with brokers, and never a worker."""
+
+
 class OffsetStore:
     """The group's committed offsets.
 
@@ -115,7 +119,7 @@ class OffsetStore:
 
     def _believable(self, found: dict[Partition, CommittedOffset]) -> dict[Partition, CommittedOffset]:
         if self.marks.outdated(found):
-            raise KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+            raise _OutOfDate(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
         return found
 
     def _patiently(self, ask: Callable[[], T], what: str, unanswered: Callable[[], None] = lambda: None) -> T:
@@ -130,7 +134,8 @@ class OffsetStore:
                 passing = cause.retriable() or cause.code() in _PASSING
                 # A partition whose broker is away for a moment is unknown to the client, like one that does not exist.
                 passing = passing or (cause.code() == KafkaError._UNKNOWN_PARTITION and waited < _UNKNOWN_S)
-                if self._stopping() or not passing or waited >= self._patience_s:
+                impatient = waited >= self._patience_s and not isinstance(error, _OutOfDate)
+                if self._stopping() or not passing or impatient:
                     raise BrokerError(f"cannot read {what}: {cause.str()}. Check that the brokers are up.") from error
                 if time.monotonic() - asked >= _ANSWER_S:
                     unanswered()

@@ -41,6 +41,7 @@ class Marks:
         self._now = now
         self._known: dict[TaskId, tuple[frozenset[Partition], Mark]] = {}
         self._doubted: dict[TaskId, float] = {}
+        self._disbelieved: dict[TaskId, Mark] = {}
 
     def tell(self, task: TaskId, inputs: Collection[Partition], mark: Mark) -> None:
         """A task was committed so far.
@@ -50,6 +51,8 @@ class Marks:
             inputs: all that it has.
             mark: how far.
         """
+        if mark == self._disbelieved.get(task):
+            return  # the coordinator goes on to tell it
         known = self._known.get(task)
         if known is None or known[1] < mark:
             self._known[task] = (frozenset(inputs), mark)
@@ -81,6 +84,7 @@ class Marks:
         if now - since < _DOUBTED_S:
             return True
         log.warning("Kafka still tells older offsets of task %s: they were set back, and count from now on.", task)
+        self._disbelieved[task] = mark
         self._known.pop(task, None)
         self._doubted.pop(task, None)
         return False

@@ -25,6 +25,10 @@ __all__ = ("Cancelled", "Progress", "SnapshotFiles")
 _ASIDE = ".old-"
 
 
+#: Bytes that fetching leaves free on the disk.
+_RESERVE = 256 << 20
+
+
 class Cancelled(Exception):
     """Nobody wants the files any more."""
 
@@ -34,28 +38,31 @@ class Progress:
 
     Attributes:
         total: bytes to fetch; 0 until that is known.
+        fetched: bytes that came from the location.
         cancelled: set it to end the fetching.
     """
 
     def __init__(self) -> None:
         self.total = 0
         self.cancelled = False
+        self.fetched = 0
         self._done = 0
         self._lock = threading.Lock()
 
     @property
     def done(self) -> int:
-        """Bytes fetched so far."""
+        """Bytes that are there so far."""
         return self._done
 
-    def arrived(self, count: int) -> None:
-        """More bytes have arrived.
+    def arrived(self, count: int, *, before: bool = False) -> None:
+        """More bytes have arrived, or did so `before`, for an earlier process.
 
         Raises:
             Cancelled: no more are wanted.
         """
         with self._lock:
             self._done += count
+            self.fetched += 0 if before else count
         if self.cancelled:
             raise Cancelled
 
@@ -93,6 +100,7 @@ class SnapshotFiles:
             raise SnapshotError(
                 f"the folder '{self._folder}' for snapshots cannot be made: {error.strerror}"
             ) from error
+        self._check_room(files)
         answers: list[Future[Path]] = [
             self._fetchers.run(lambda file=file: self._fetched(prefix, file, progress))  # type: ignore[misc]
             for file in files
@@ -125,6 +133,19 @@ class SnapshotFiles:
         """Begin with nothing more."""
         self._fetchers.close()
 
+    def _check_room(self, files: Sequence[File]) -> None:
+        """A disk that fetching fills would end the worker: its other tasks write to it.
+
+        Raises:
+            SnapshotError: the files do not fit.
+        """
+        needed = sum(each.bytes for each in files if not (self._folder / f"{each.sha256}.sst").exists())
+        free = shutil.disk_usage(self._folder).free
+        if needed + _RESERVE > free:
+            raise SnapshotError(
+                f"its files need {needed} bytes, and the disk of '{self._folder}' has {free}: give the volume more"
+            )
+
     def _fetched(self, prefix: str, file: File, progress: Progress) -> Path:
         # Whoever wanted the same file before, and does not any more, may still be writing it.
         with self._locks.setdefault(file.sha256, threading.Lock()):
@@ -132,8 +153,11 @@ class SnapshotFiles:
 
     def _fetched_alone(self, prefix: str, file: File, progress: Progress) -> Path:
         local = self._folder / f"{file.sha256}.sst"
-        progress.arrived(0)
-        if not (local.exists() and local.stat().st_size == file.bytes):
+        if local.exists() and local.stat().st_size == file.bytes:
+            progress.arrived(file.bytes, before=True)
+        else:
+            partial = local.with_name(local.name + ".partial")
+            progress.arrived(partial.stat().st_size if partial.exists() else 0, before=True)
             self._location.fetch(f"{prefix}/{file.path}", local, progress.arrived)
         size = local.stat().st_size
         if size != file.bytes or file_sha256(local) != file.sha256:

@@ -289,7 +289,7 @@ class TaskManager:
     def _awaits_snapshot(self, held: Held, where: Whereabouts) -> bool:
         """Whether a task is not to be opened yet: it is looked up again once its stores are restored from a snapshot."""
         bootstrap = self._bootstrap
-        if bootstrap is None or held.opened:
+        if bootstrap is None or held.opened or held.id in self._to_release:
             return False
         return bootstrap.awaits(held.id, lambda: self.stores.wanted(held.id, where), self._opened_together)
 

@@ -68,6 +68,10 @@ def open_location(uri: str, credentials_dir: Path | str | None = None) -> Locati
     """
     parts = urlsplit(uri)
     if parts.scheme == "s3":
+        if "@" in parts.netloc:  # it is not repeated: what stands before is secret
+            raise SnapshotError(
+                "the location has credentials in it: use s3://bucket/prefix, and AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )
         from millpond.snapshots.s3 import Bucket
 
         return Bucket(uri, parts.netloc, parts.path.strip("/"), credentials_dir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import PurePosixPath
 
 import msgspec
@@ -16,6 +17,9 @@ _Bytes = bytes  # a field of that name hides it
 
 FORMAT = 1
 """Of the manifest and of the files that it names."""
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+_MOST = 2**63
 
 
 class File(msgspec.Struct, frozen=True):
@@ -121,12 +125,20 @@ def decode(data: bytes) -> Manifest:
         for each in manifest.stores:
             for part in each.parts:
                 base64.b64decode(part.metadata_b64, validate=True)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise SnapshotError(f"the snapshot's manifest cannot be read ({error}): make a new snapshot") from error
     for file in manifest.files:
         path = PurePosixPath(file.path)
-        if path.is_absolute() or ".." in path.parts or not path.parts:
+        if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in file.path:
             raise SnapshotError(
                 f"the snapshot's manifest names a file outside of its folder ('{file.path}'): make a new snapshot"
             )
+        # Workers name the file by it.
+        if not _SHA256.fullmatch(file.sha256):
+            raise SnapshotError(f"the snapshot's manifest has no SHA-256 of '{file.path}': make a new snapshot")
+    parts = [part for store in manifest.stores for part in store.parts]
+    numbers = [number for each in parts for number in (each.offset, each.as_of_ms, each.bytes, each.rows)]
+    numbers += [number for each in manifest.files for number in (each.bytes, each.rows)]
+    if not all(0 <= each < _MOST for each in numbers):
+        raise SnapshotError("the snapshot's manifest has a number that cannot be: make a new snapshot")
     return manifest

@@ -48,7 +48,10 @@ def created_ms(version: str) -> int | None:
     found = _VERSION.match(version)
     if found is None:
         return None
-    return int(datetime.strptime(found[1], _STAMP).replace(tzinfo=UTC).timestamp() * 1000)
+    try:
+        return int(datetime.strptime(found[1], _STAMP).replace(tzinfo=UTC).timestamp() * 1000)
+    except ValueError:  # the 99th of a month
+        return None
 
 
 def file_path(application: str, version: str, path: str) -> str:

@@ -441,6 +441,7 @@ class StateFile:
         self._write(fill)
         self._forget(store, partition)
         self._unfinished.add((store, partition))
+        self._sync()
         if found:
             self._flush(store)
         hooks = Hooks(self._family, self._finish_ingestion, self.drop, self._raise, lambda: self.generation)
@@ -479,6 +480,13 @@ class StateFile:
             with suppress(StateError):
                 ingestion.abandon()
             raise
+
+    def _sync(self) -> None:
+        """Write the log through to the disk: ingested files outlive a crash of the machine, so the marker has to."""
+        try:
+            self._open_db().flush_wal(True)
+        except Exception as error:
+            self._raise(error)
 
     def _flush(self, store: str) -> None:
         """Write the store's memory into a file: ingesting would do it with the interpreter's lock held, and this does not."""
