@@ -116,6 +116,7 @@ def _filler(bootstrap: str, keys: int, seed: int) -> Callable[[int, Callable[[in
             "bootstrap.servers": bootstrap,
             "linger.ms": 20,
             "queue.buffering.max.messages": 500_000,
+            "log_level": 0,  # it outlives the broker
             "compression.type": "none",
         }
     )
