@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from millpond.errors import SnapshotError, TopicError
 from millpond.runtime.config import Config
-from millpond.runtime.plan import make_plan, summary
+from millpond.runtime.plan import plan_with, summary
 from millpond.snapshots.rows import StoreLayout, layout_of
 from millpond.topology import Topology
 
@@ -51,14 +51,7 @@ def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -
         SnapshotError: no store has a changelog.
         StateError: a store is of a kind that snapshots do not cover.
     """
-    plan = make_plan(
-        topology,
-        existing,
-        config.application_id,
-        topic_config=config.topic,
-        additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
-        dead_letter_topic=config.errors_dead_letter_queue_topic_name,
-    )
+    plan = plan_with(topology, existing, config)
     logged: list[LoggedStore] = []
     skipped = {
         each.store.name: "is a global store, which every worker fills by itself" for each in topology.global_stores

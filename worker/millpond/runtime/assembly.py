@@ -23,7 +23,7 @@ from .errands import Errands
 from .global_state import GlobalStores
 from .handlers import Handlers
 from .lost_changelogs import check_changelogs
-from .plan import Plan, make_plan
+from .plan import Plan, plan_with
 from .renewable import RenewableConsumer
 from .restore import ChangelogReader
 from .task_manager import TaskManager
@@ -100,14 +100,7 @@ def assemble(
     admit(cluster.id)
 
     def planned(topics: Mapping[str, int]) -> Plan:
-        return make_plan(
-            topology,
-            topics,
-            config.application_id,
-            topic_config=config.topic,
-            additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
-            dead_letter_topic=config.errors_dead_letter_queue_topic_name,
-        )
+        return plan_with(topology, topics, config)
 
     plan = planned(existing)
     state_file = _open_state(config)

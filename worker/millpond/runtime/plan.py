@@ -16,9 +16,10 @@ from millpond.errors import TopicError
 from millpond.protocol import SubtopologySummary, TopologySummary
 from millpond.topology import Subtopology, TaskId, Topology, decorate
 
+from .config import Config
 from .ownership import Partition
 
-__all__ = ("Plan", "TopicSpec", "Unread", "changelog_topic", "make_plan", "summary")
+__all__ = ("Plan", "TopicSpec", "Unread", "changelog_topic", "make_plan", "plan_with", "summary")
 
 #: Repartition topics are purged by the application itself (semantics.md 1.1).
 REPARTITION_CONFIG: Mapping[str, str] = {
@@ -166,6 +167,18 @@ def make_plan(
             for subtopology in subtopologies
         },
         unread=unread,
+    )
+
+
+def plan_with(topology: Topology, existing: Mapping[str, int], config: Config) -> Plan:
+    """Derive the plan with what an application's configuration says; arguments and errors as for `make_plan`."""
+    return make_plan(
+        topology,
+        existing,
+        config.application_id,
+        topic_config=config.topic,
+        additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
+        dead_letter_topic=config.errors_dead_letter_queue_topic_name,
     )
 
 
