@@ -134,13 +134,13 @@ class Looker:
         return {name for name, made in of_it if made not in {None, made_from}}
 
     async def _ask_why(self, work: Pass, pods: list[Object]) -> dict[str, Problem]:
-        """Why the containers of pods are not made. Events are slow to list: the longer it takes, the less often."""
+        """Why the containers of pods are not made."""
         memory = work.memory
         if not pods:
             memory.asked_at, memory.told = None, {}
             return {}
         longest = max(work.now - instant(pod["metadata"].get("creationTimestamp", ""), work.now) for pod in pods)
-        pause = min(max(longest / 4, _CREATED_IN), _ASKED_EVERY)
+        pause = _asked_again_in(longest)
         work.come_again(pause)
         if longest < _CREATED_IN:
             return {}
@@ -170,7 +170,7 @@ class Looker:
             return {}
         memory.missing_since = memory.missing_since or work.now
         waited = work.now - memory.missing_since
-        pause = min(max(waited / 4, _CREATED_IN), _ASKED_EVERY)
+        pause = _asked_again_in(waited)
         work.come_again(pause)
         if waited >= _CREATED_IN and (memory.missed_at is None or work.now - memory.missed_at >= pause):
             try:
@@ -204,6 +204,11 @@ class Looker:
         """The application is gone."""
         self._progress.forget(key)
         self._losses.forget(key)
+
+
+def _asked_again_in(waited: timedelta) -> timedelta:
+    """How long until events are listed again, which is slow: the longer something takes, the less often."""
+    return min(max(waited / 4, _CREATED_IN), _ASKED_EVERY)
 
 
 def _is_silent(observed: Observed, pod: Pod) -> bool:

@@ -59,16 +59,15 @@ class Marks:
 
     def outdated(self, found: Mapping[Partition, CommittedOffset]) -> bool:
         """Whether an answer of Kafka's is out of date. The same one is not doubted for longer than half a minute."""
-        behind = {
-            task: mark
-            for task, (inputs, mark) in list(self._known.items())
-            if inputs <= found.keys() and mark_of({each: found[each] for each in inputs}) < mark
-        }
-        for task, (inputs, _) in list(self._known.items()):
-            if task not in behind and inputs <= found.keys():
+        doubted = False
+        for task, (inputs, mark) in list(self._known.items()):
+            if not inputs <= found.keys():
+                continue
+            if mark_of({each: found[each] for each in inputs}) >= mark:
                 self._doubted.pop(task, None)
-        doubted = [task for task, mark in behind.items() if self._doubts(task, mark)]
-        return bool(doubted)
+            elif self._doubts(task, mark):
+                doubted = True
+        return doubted
 
     def _doubts(self, task: TaskId, mark: Mark) -> bool:
         now = self._now()
