@@ -399,9 +399,8 @@ def test_fetching_that_a_kill_ended_goes_on_at_the_next_start(place: Place) -> N
     check_right(place, parts)
 
 
-@pytest.fixture
-def waiting(place: Place) -> Parts:
-    """A worker whose task waits for a snapshot; `place.tasks.work()` prepares it."""
+def _idle(place: Place) -> tuple[Parts, Any]:
+    """A worker without tasks where there is a snapshot, and its bootstrap; `place.tasks.work()` prepares what it asks for."""
     place.snapshot()
     tail(place)
     parts = place.start("empty", role=Role.WARM_UP)
@@ -410,6 +409,13 @@ def waiting(place: Place) -> Parts:
     run(parts, 3)
     place.tasks.deferred = True
     bootstrap._decided.clear()
+    return parts, bootstrap
+
+
+@pytest.fixture
+def waiting(place: Place) -> Parts:
+    """A worker whose task waits for a snapshot; `place.tasks.work()` prepares it."""
+    parts, bootstrap = _idle(place)
     parts.own(A)
     assert parts.manager.held[A].state is TaskState.ACQUIRING
     assert bootstrap.pending(A)
@@ -484,14 +490,7 @@ def test_task_that_is_to_be_released_waits_no_longer(place: Place, waiting: Part
 
 def test_task_that_is_to_be_released_before_it_was_looked_up_does_not_begin_to_wait(place: Place) -> None:
     """Neither."""
-    place.snapshot()
-    tail(place)
-    parts = place.start("empty", role=Role.WARM_UP)
-    bootstrap: Any = parts.manager._bootstrap
-    parts.manager.drop([A])
-    run(parts, 3)
-    place.tasks.deferred = True
-    bootstrap._decided.clear()
+    parts, bootstrap = _idle(place)
     parts.own(A, start=False)
     parts.manager.hold([A], Role.ACTIVE)
     parts.manager.release(A, "w1")
