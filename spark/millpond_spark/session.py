@@ -19,7 +19,7 @@ from .failures import cause_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ("LOCAL", "new_session", "require_spark", "session")
+__all__ = ("LOCAL", "new_session", "require_spark", "session", "silence_py4j")
 
 LOCAL = "local[*]"
 """The master for Spark in this process, with an executor thread for each core."""
@@ -87,9 +87,7 @@ def new_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) 
     connector = [str(path) for path in jars.paths("spark")]
     from pyspark.sql import SparkSession
 
-    root = logging.getLogger()
-    if _not_of_py4j not in root.filters:
-        root.addFilter(_not_of_py4j)
+    silence_py4j()
     # Spark reads these when it starts the JVM and the executors' Python.
     os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -107,8 +105,15 @@ def new_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) 
         raise SnapshotError(f"Spark does not start at {master} ({cause_of(error)}). Check --master.") from error
 
 
+def silence_py4j() -> None:
+    """Drop what py4j logs, with its own loggers and with the root logger: a traceback of every error that it also raises."""
+    logging.getLogger("py4j").propagate = False
+    root = logging.getLogger()
+    if _not_of_py4j not in root.filters:
+        root.addFilter(_not_of_py4j)
+
+
 def _not_of_py4j(record: logging.LogRecord) -> bool:
-    """Drop what py4j logs with the root logger: a traceback of every error that it also raises."""
     return Path(record.pathname).parent.name != "py4j"
 
 

@@ -145,7 +145,7 @@ def test_two_that_want_the_same_file_do_not_mix_it_up(location, files, fetching)
 
 
 KILLED = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 import msgspec
 from millpond.runtime.errands import Errands
@@ -159,7 +159,7 @@ def slowly():
     global chunks
     chunks += 1
     if chunks > 6:
-        print("fetching", flush=True)
+        os.write(1, b"fetching\\n")
         time.sleep(600)
 location.at_chunk = slowly
 files = msgspec.json.decode(sys.argv[3], type=list[File])
@@ -175,11 +175,11 @@ def test_killed_process_leaves_what_the_next_one_continues(location, files, fetc
         [sys.executable, "-c", KILLED, str(tmp_path / "location"), str(folder), msgspec.json.encode(files).decode()],
         stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"fetching\n"
-    child.kill()
-    child.wait()
-    child.stdout.close()
+    with child:
+        assert child.stdout is not None
+        first = child.stdout.readline()
+        child.kill()
+    assert first == b"fetching\n"
     left = sum(each.stat().st_size for each in folder.iterdir())
     assert left >= 1 << 20
     found = fetching.fetch("v", files, Progress())
