@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-__all__ = ("Background",)
+__all__ = ("Background", "cancel")
 
 _TIMEOUT_S = 60.0
+_AGAIN_S = 1.0
 T = TypeVar("T")
 
 
@@ -43,7 +44,13 @@ class Background:
 
 
 async def _cancel_all() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancel(each for each in asyncio.all_tasks() if each is not asyncio.current_task())
+
+
+async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """End tasks. Before Python 3.12 `wait_for` loses a cancellation that comes with the answer: then it comes again."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_AGAIN_S)

@@ -25,7 +25,7 @@ from typing import Self
 
 from tests.cluster import containers
 from tests.cluster.api import ApiFailure, AsyncApi, Object, path_of
-from tests.cluster.background import Background
+from tests.cluster.background import Background, cancel
 from tests.cluster.certificates import Access
 from tests.cluster.images import Image
 from tests.cluster.network import Network
@@ -242,9 +242,7 @@ class Kubelets:
 
     async def _stop(self) -> None:
         tasks = [*self._following, *self._tasks.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(tasks)
         for name in self.nodes:
             await self.api.delete("Node", None, name)
         await self.network.stop()

@@ -70,6 +70,7 @@ class Application:
             {
                 "bootstrap.servers": self.bootstrap_servers,
                 "transactional.id": uuid.uuid4().hex,
+                "transaction.timeout.ms": 900_000,  # one that is open while a job reads stays so on a busy machine, too
                 "linger.ms": 5,
                 "log_level": 3,
             }
