@@ -91,6 +91,18 @@ class Application:
                 producer.abort_transaction(_TIMEOUT_S)
             else:
                 producer.commit_transaction(_TIMEOUT_S)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until brokers show what was committed: they answer before the transaction's markers are in its partitions."""
+        for builder in self.builders.values():
+            topic = self.changelog(builder.name)
+
+            def shown(topic: str = topic) -> bool:
+                latest = kafka.end_offsets(self.bootstrap_servers, topic, isolation="read_uncommitted")
+                return kafka.end_offsets(self.bootstrap_servers, topic) == latest
+
+            kafka.eventually(shown, f"all transactions in {topic} have ended", _TIMEOUT_S)
 
     def send(self, producer: Producer, store: str, partition: int, record: Record) -> None:
         """Produce a record to a changelog."""

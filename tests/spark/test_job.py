@@ -175,6 +175,7 @@ def test_a_job_that_fails_leaves_nothing_and_says_why(
     producer.begin_transaction()
     application.send(producer, "buf", 1, (b"old", b"of another version", 1, None))
     producer.commit_transaction(60)
+    application.settle()
     with pytest.raises(SnapshotError, match="version 3") as failed:
         snapshot(application)
     assert "\n" not in str(failed.value)
@@ -183,6 +184,7 @@ def test_a_job_that_fails_leaves_nothing_and_says_why(
     producer.begin_transaction()
     application.send(producer, "buf", 1, (b"old", None, 2, None))
     producer.commit_transaction(60)
+    application.settle()
     check(application, snapshot(application).manifest, tmp_path)
 
 
