@@ -57,7 +57,7 @@ def test_a_job_that_ends_early_disturbs_no_later_one(
     """Killed, it leaves a folder that is no version; stopped, it leaves nothing; then one is made, and no row is missing."""
     location = open_location(str(tmp_path / "snapshots"))
     killed = create()
-    kafka.eventually(lambda: killed.says("writing files"), "Spark writes", 300)
+    kafka.eventually(lambda: killed.says("writing files"), "Spark writes", 240)
     killed.signal(signal.SIGKILL)
     killed.wait()
     assert versions.versions(location, app_id) == []
@@ -65,7 +65,7 @@ def test_a_job_that_ends_early_disturbs_no_later_one(
     assert left
 
     stopped = create()
-    kafka.eventually(lambda: stopped.says("reading changelogs"), "Spark reads", 300)
+    kafka.eventually(lambda: stopped.says("reading changelogs"), "Spark reads", 240)
     stopped.signal(signal.SIGTERM)
     assert stopped.wait() == 130
     assert stopped.said.rstrip().endswith("millpond: interrupted.")
@@ -73,7 +73,7 @@ def test_a_job_that_ends_early_disturbs_no_later_one(
     assert {path.split("/")[1] for path, _ in location.list(app_id)} == {path.split("/")[1] for path, _ in left}
 
     done = create()
-    assert done.wait(300) == 0, done.said
+    assert done.wait(240) == 0, done.said
     (version,) = versions.versions(location, app_id)
     manifest = versions.read(location, app_id, version)
     assert versions.verify(location, manifest) == []

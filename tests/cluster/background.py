@@ -44,13 +44,18 @@ class Background:
 
 
 async def _cancel_all() -> None:
-    await cancel(each for each in asyncio.all_tasks() if each is not asyncio.current_task())
+    await cancel(asyncio.all_tasks() - {asyncio.current_task()})
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """End tasks. Before Python 3.12 `wait_for` loses a cancellation that comes with the answer: then it comes again."""
-    left = set(tasks)
-    while left:
+    """Cancel tasks, in this order, and wait until all have ended; what they raise is dropped.
+
+    In Python 3.11 `asyncio.wait_for` may swallow a cancellation that arrives when what it waits for is done. So tasks that
+    have not ended after a second are cancelled again.
+    """
+    tasks = list(tasks)
+    while left := [task for task in tasks if not task.done()]:
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=_AGAIN_S)
+        await asyncio.wait(left, timeout=_AGAIN_S)
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -241,8 +241,7 @@ class Kubelets:
         ]
 
     async def _stop(self) -> None:
-        tasks = [*self._following, *self._tasks.values()]
-        await cancel(tasks)
+        await cancel([*self._following, *self._tasks.values()])
         for name in self.nodes:
             await self.api.delete("Node", None, name)
         await self.network.stop()

@@ -22,7 +22,7 @@ import aiohttp.connector
 
 from millpond.protocol import clock
 from tests.cluster import waiting
-from tests.cluster.background import Background
+from tests.cluster.background import Background, cancel
 from tests.simulation.loop import VirtualLoop, start_connection
 from tests.simulation.ordering import fixed_order
 from tests.simulation.processes import collect, silence
@@ -181,6 +181,4 @@ async def _joined(task: asyncio.Task[T]) -> T:
 async def _cancel_all() -> None:
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     tasks = {task for task in tasks if getattr(task, "process", None) is None}
-    for task in sorted(tasks, key=lambda task: getattr(task, "number", 0)):
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancel(sorted(tasks, key=lambda task: getattr(task, "number", 0)))

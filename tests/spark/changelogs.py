@@ -95,14 +95,15 @@ class Application:
 
     def settle(self) -> None:
         """Wait until brokers show what was committed: they answer before the transaction's markers are in its partitions."""
-        for builder in self.builders.values():
-            topic = self.changelog(builder.name)
+        kafka.eventually(
+            lambda: self._ends("read_committed") == self._ends("read_uncommitted"),
+            "all transactions in the changelogs have ended",
+            _TIMEOUT_S,
+        )
 
-            def shown(topic: str = topic) -> bool:
-                latest = kafka.end_offsets(self.bootstrap_servers, topic, isolation="read_uncommitted")
-                return kafka.end_offsets(self.bootstrap_servers, topic) == latest
-
-            kafka.eventually(shown, f"all transactions in {topic} have ended", _TIMEOUT_S)
+    def _ends(self, isolation: str) -> list[dict[int, int]]:
+        topics = [self.changelog(builder.name) for builder in self.builders.values()]
+        return [kafka.end_offsets(self.bootstrap_servers, topic, isolation=isolation) for topic in topics]
 
     def send(self, producer: Producer, store: str, partition: int, record: Record) -> None:
         """Produce a record to a changelog."""

@@ -25,7 +25,7 @@ from tests.support import kafka
 from tests.support.broker import Broker
 
 pytestmark = [
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(300),
     pytest.mark.filterwarnings(
         "ignore:unclosed <socket:ResourceWarning"
     ),  # pyspark leaves them to the garbage collector

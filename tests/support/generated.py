@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 __all__ = ("choose", "examples")
 
@@ -16,9 +16,7 @@ def choose(*, quick: bool, soak: bool) -> None:
     Cases must not fail for being slow: the machine may be small and busy. pytest-timeout guards each test.
     """
     for name, scale in _SCALES.items():
-        settings.register_profile(
-            name, deadline=None, max_examples=round(_USUAL * scale), suppress_health_check=[HealthCheck.too_slow]
-        )
+        settings.register_profile(name, deadline=None, max_examples=round(_USUAL * scale))
     settings.load_profile("soak" if soak else "quick" if quick else "usual")
 
 
