@@ -18,7 +18,7 @@ import pytest
 from tests.cluster.fixtures import api, api_server, background, crds, namespace  # noqa: F401  (fixtures)
 from tests.support import broker as support
 from tests.support import evidence, generated, kafka, preparing, seeds
-from tests.support.fixtures import own_broker, own_brokers, processes  # noqa: F401  (fixtures)
+from tests.support.fixtures import own_broker, own_brokers, processes, versitygw  # noqa: F401  (fixtures)
 from tests.support.needs import MARKERS, needs
 from tests.support.scheduling import GroupScheduling, group_of, write_groups
 
@@ -90,25 +90,32 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test with what it needs; one process runs all that wait for a real API server, beside others that compute."""
+    """Mark a test with what it needs. One process runs all that wait for a real API server, beside others that compute; one runs all of Spark."""
     for marker in needs(getattr(item, "fixturenames", ())):
         item.add_marker(marker)
     if item.get_closest_marker("apiserver") and group_of(item) is None:
         item.add_marker(pytest.mark.xdist_group("apiserver"))
+    elif item.get_closest_marker("spark") and group_of(item) is None:
+        item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with tests that need nothing, while what the others need is fetched and built; long ones go before short ones.
+    """Leave out what only `make soak` runs, and begin with tests that need nothing, while what the others need is fetched and built; long ones go before short ones.
 
     Of several processes one has the real API server's tests to itself, and begins with them.
     """
-    order = ("apiserver", "broker", "process")
+    if not config.option.soak:
+        long = [each for each in items if each.get_closest_marker("soak")]
+        items[:] = [each for each in items if not each.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=long)
+    # Spark's tests are one long group, which is not to be the last one.
+    ranks = {"apiserver": 4, "spark": 1, "broker": 3, "process": 2}
     several = hasattr(config, "workerinput")
 
     def place(item: pytest.Item) -> tuple[int, bool]:
         markers = {each.name for each in item.iter_markers()}
-        rank = next((len(order) - place for place, marker in enumerate(order) if marker in markers), 0)
+        rank = next((rank for marker, rank in ranks.items() if marker in markers), 0)
         return -1 if several and group_of(item) == "apiserver" else rank, "slow" not in markers
 
     items.sort(key=place)

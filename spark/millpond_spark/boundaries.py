@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -16,13 +18,18 @@ from millpond.runtime.config import Config
 from millpond.runtime.ownership import Partition
 from millpond.runtime.topic_facts import TopicFacts
 
+from .cut import find_cut
 from .stores import LoggedStore
 
 __all__ = ("Boundaries", "Range", "check_topics_unchanged", "fix_boundaries", "wall_ms")
 
+log = logging.getLogger(__name__)
+
 _ATTEMPTS = 10
 _PAUSE_S = 0.5
 _TIMEOUT_S = 30.0
+_WHOLE_S = 3.0
+_PATIENCE_S = 10.0
 
 
 def wall_ms() -> int:
@@ -52,41 +59,78 @@ class Boundaries:
 
 
 def fix_boundaries(
-    cluster: Cluster, config: Config, stores: Iterable[LoggedStore], now_ms: Callable[[], int] = wall_ms
+    cluster: Cluster,
+    config: Config,
+    stores: Iterable[LoggedStore],
+    now_ms: Callable[[], int] = wall_ms,
+    patience_s: float = _PATIENCE_S,
 ) -> Boundaries:
     """Ask the brokers where the changelogs begin and end.
 
     The end of a changelog is its last stable offset. Where an input topic doubles as changelog, the end is what the
-    application has committed there: what follows is not processed yet, and is no state.
+    application has committed there: what follows is not processed yet, and is no state. All ends are of one moment between
+    commits, or at least all of a task (see `cut`), so a transaction is in all stores or in none. Global stores are outside of the
+    application's transactions: each ends at the last stable offset of its topic.
 
     Args:
         cluster: the brokers.
         config: of the application.
         stores: its stores.
         now_ms: the wall clock.
+        patience_s: how long to look for such a moment.
 
     Raises:
         BrokerError: the brokers do not answer.
     """
-    stores = tuple(stores)
-    partitions = {each: [Partition(each.topic, number) for number in range(each.partitions)] for each in stores}
-    wanted = {partition for each in partitions.values() for partition in each}
-    facts = cluster.facts({each.topic for each in stores})
-    # Committed offsets come first: a later answer could be above an end that was asked for before.
-    committed = _committed(config, {each for store, own in partitions.items() if store.is_input for each in own})
+    tasks: dict[tuple[int, int], set[Partition]] = {}
+    inputs: set[Partition] = set()
+    free: set[Partition] = set()
+    for store in stores:
+        for number in range(store.partitions):
+            partition = Partition(store.topic, number)
+            if store.layout.is_global:
+                free.add(partition)
+                continue
+            tasks.setdefault((store.subtopology, number), set()).add(partition)
+            if store.is_input:
+                inputs.add(partition)
+    wanted = {each for own in tasks.values() for each in own} | free
+    facts = cluster.facts({each.topic for each in wanted})
     firsts = {each: first for each, (first, _) in cluster.ranges(wanted).items()}
     as_of_ms = now_ms()
-    ends = _stable_ends(cluster, wanted)
-    ranges = {}
-    for each in wanted:
-        end = min(ends[each], committed[each]) if each in committed else ends[each]
-        # Nothing is committed, or nothing of what is committed is kept: then there is nothing to read.
-        ranges[each] = Range(firsts[each], max(firsts[each], end))
+    with _committed_offsets(config, inputs) as committed:
+
+        def stable(asked: AbstractSet[Partition]) -> dict[Partition, int]:
+            return {**_stable_ends(cluster, asked - inputs), **committed(asked & inputs)}
+
+        def latest(asked: AbstractSet[Partition]) -> dict[Partition, int]:
+            return {each: end for each, (_, end) in cluster.ranges(asked - inputs).items()}
+
+        cut = find_cut(list(tasks.values()), stable, latest, min(_WHOLE_S, patience_s), patience_s)
+    if cut.torn:
+        torn = [f"{task}_{number}" for place, (task, number) in enumerate(tasks) if place in cut.torn]
+        log.warning(
+            "%s committed without a pause of some milliseconds for %g s: their stores may be of different commits, and "
+            "a query over several of them may see half of a transaction",
+            f"tasks {', '.join(torn[:5])}{' and others' if len(torn) > 5 else ''}", patience_s,
+        )  # fmt: skip
+    # Nothing is committed, or nothing of what is committed is kept: then there is nothing to read.
+    ends = {**cut.ends, **{each: min(cut.ends[each], end) for each, end in _stable_ends(cluster, inputs).items()}}
+    ends |= _stable_ends(cluster, free)
+    ranges = {each: Range(first, max(first, ends[each])) for each, first in firsts.items()}
     return Boundaries(as_of_ms, ranges, facts)
 
 
-def check_topics_unchanged(cluster: Cluster, boundaries: Boundaries, now_ms: int) -> None:
+def check_topics_unchanged(
+    cluster: Cluster, boundaries: Boundaries, now_ms: int, built_upon_ms: Mapping[str, int] | None = None
+) -> None:
     """Check after reading that the changelogs are those that the boundaries are of.
+
+    Args:
+        cluster: the brokers.
+        boundaries: of the snapshot.
+        now_ms: the wall clock, in epoch ms.
+        built_upon_ms: by topic, the age of the oldest rows of a previous version that records were read for, in epoch ms.
 
     Raises:
         SnapshotError: a topic was deleted and made again, or reading took so long that deletions may be missing.
@@ -99,16 +143,27 @@ def check_topics_unchanged(cluster: Cluster, boundaries: Boundaries, now_ms: int
                 "another one."
             )
         kept_ms = facts.delete_retention_ms
-        if kept_ms is not None and now_ms - boundaries.as_of_ms > kept_ms:
+        if kept_ms is None:
+            continue
+        since_ms = (built_upon_ms or {}).get(topic, boundaries.as_of_ms)
+        if now_ms - boundaries.as_of_ms > kept_ms:
             raise SnapshotError(
                 f"reading took {(now_ms - boundaries.as_of_ms) / 1000:.0f} s, and changelog '{topic}' keeps deletions for "
                 f"{kept_ms / 1000:.0f} s only, so the snapshot is dropped: raise 'delete.retention.ms' of the topic, or give "
                 "Spark more cores."
             )
+        if now_ms - since_ms > kept_ms:
+            raise SnapshotError(
+                f"the previous snapshot is {(now_ms - since_ms) / 1000:.0f} s old now, and changelog '{topic}' keeps deletions "
+                f"for {kept_ms / 1000:.0f} s only, so deletions since may be missing and the snapshot is dropped: run it "
+                "again, which reads the changelog from its beginning, and make snapshots more often."
+            )
 
 
 def _stable_ends(cluster: Cluster, wanted: Collection[Partition]) -> dict[Partition, int]:
     """Return the last stable offset of each partition, of one request."""
+    if not wanted:
+        return {}
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return {each: int(found.result().offset) for each, found in cluster.ask_ends(wanted).items()}
@@ -121,16 +176,26 @@ def _stable_ends(cluster: Cluster, wanted: Collection[Partition]) -> dict[Partit
     raise AssertionError
 
 
-def _committed(config: Config, wanted: Collection[Partition]) -> dict[Partition, int]:
-    """Return the committed offset of each input partition; -1 where there is none."""
-    if not wanted:
-        return {}
+@contextmanager
+def _committed_offsets(
+    config: Config, inputs: AbstractSet[Partition]
+) -> Iterator[Callable[[AbstractSet[Partition]], dict[Partition, int]]]:
+    """Yield what tells the committed offsets of input partitions; -1 where there is none."""
+    if not inputs:
+        yield lambda _: {}
+        return
     with closing(make_asker(config, lambda _error: None)) as consumer:
-        try:
-            found = consumer.committed([TopicPartition(*each) for each in wanted], timeout=_TIMEOUT_S)
-        except KafkaException as error:
-            raise BrokerError(
-                f"cannot read the committed offsets of '{config.application_id}': {error.args[0].str()}. Check that the "
-                "brokers are up."
-            ) from error
-    return {Partition(each.topic, each.partition): max(each.offset, -1) for each in found}
+
+        def committed(wanted: AbstractSet[Partition]) -> dict[Partition, int]:
+            if not wanted:
+                return {}
+            try:
+                found = consumer.committed([TopicPartition(*each) for each in wanted], timeout=_TIMEOUT_S)
+            except KafkaException as error:
+                raise BrokerError(
+                    f"cannot read the committed offsets of '{config.application_id}': {error.args[0].str()}. Check that "
+                    "the brokers are up."
+                ) from error
+            return {Partition(each.topic, each.partition): max(each.offset, -1) for each in found}
+
+        yield committed

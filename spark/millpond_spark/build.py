@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from millpond.catalog.versions import StoreTable
 from millpond.runtime.ownership import Partition
 from millpond.snapshots.locations import Location
 from millpond.snapshots.manifest import File, Part, StoreSnapshot
@@ -19,6 +21,9 @@ from millpond.state.formats import segment_interval
 
 from . import reduce
 from .boundaries import Boundaries, Range
+from .catalog import CatalogPlace, Source, write_tables
+from .catalog_rows import Decoder
+from .global_rows import Recoder, Skipped
 from .incremental import Base, stream_time_of
 from .previous import FILES, PreviousFile, Reader
 from .progress import OnProgress, Stage, watched
@@ -26,7 +31,9 @@ from .read import read_changelogs
 from .stores import LoggedStore
 from .write import WRITTEN, Target, Writer
 
-__all__ = ("Built", "Place", "Work", "build")
+__all__ = ("Built", "Place", "Tables", "Work", "build")
+
+log = logging.getLogger(__name__)
 
 _SMALL_BYTES = 1024 * 1024
 _RECORDS_PER_TASK = 250_000
@@ -61,6 +68,10 @@ class Work:
     """Of Spark's Kafka connector."""
     file_bytes: int
     """About how large files become, before compression."""
+    tables: Tables | None = None
+    """The tables that are written, too; None for none."""
+    lenient: bool = False
+    """Whether records of global tables that cannot be decoded are left out; else they are errors."""
 
     def sources(self) -> list[reduce.Source]:
         """Return what is read of the changelogs, for each store partition."""
@@ -97,12 +108,21 @@ class Work:
         return times
 
 
+class Tables(NamedTuple):
+    """The tables to write."""
+
+    place: CatalogPlace
+    decoders: Mapping[str, Decoder]
+    """By store."""
+
+
 class Built(NamedTuple):
     """What was built."""
 
     stores: tuple[StoreSnapshot, ...]
     records: dict[str, int]
     """Store -> records of its changelog that were read."""
+    tables: tuple[StoreTable, ...] = ()
 
 
 def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
@@ -118,13 +138,25 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
     cores = spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(max(cores, -(-offsets // _RECORDS_PER_TASK))))
     windowed = [number for number, store in enumerate(work.stores) if store.layout.windowed]
-    newest = reduce.newest_of(_changes(spark, work, sources), windowed).persist()
+    skipped = spark.sparkContext.accumulator(0) if work.lenient else None
+    newest = reduce.newest_of(_changes(spark, work, sources, skipped), windowed).persist()
     try:
         with watched(spark.sparkContext, Stage.READING, on_progress):
             found = reduce.tally(newest)
+        if skipped is not None and skipped.value:
+            log.warning(
+                "%d records of global tables cannot be decoded by Spark's executors and are left out, as workers leave out what "
+                "they cannot decode",
+                skipped.value,
+            )
         times = work.stream_times(found)
+        rows = reduce.alive_rows(spark, newest, _bounds(work, times))
         with watched(spark.sparkContext, Stage.WRITING, on_progress):
-            files = _write(spark, work, newest, found, times)
+            files = _write(spark, work, rows, found)
+        tables: list[StoreTable] = []
+        if work.tables is not None:
+            with watched(spark.sparkContext, Stage.TABLES, on_progress):
+                tables = write_tables(spark, work.tables.place, _table_sources(work, work.tables, found), rows)
     finally:
         newest.unpersist()
     stores = tuple(_store(work, number, files, times) for number in range(len(work.stores)))
@@ -132,19 +164,17 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
         store.name: sum(each.records for (of, _), each in found.items() if of == number)
         for number, store in enumerate(work.stores)
     }
-    return Built(stores, records)
+    return Built(stores, records, tuple(tables))
 
 
-def _changes(spark: SparkSession, work: Work, sources: list[reduce.Source]) -> DataFrame:
+def _changes(spark: SparkSession, work: Work, sources: list[reduce.Source], skipped: Skipped | None) -> DataFrame:
     """Return everything that decides about the rows, with the columns of `reduce.CHANGES`."""
-    ranges: dict[Partition, Range] = {}
-    for each in sources:  # stores that share a changelog may begin at different offsets
-        partition = Partition(each.topic, each.partition)
-        known = ranges.get(partition, Range(each.first, each.end))
-        ranges[partition] = Range(min(known.first, each.first), max(known.end, each.end))
-    headers = any(each.has_format for each in sources)
-    records = read_changelogs(spark, work.options, ranges, headers=headers)
-    changes = reduce.changes_of(spark, records, sources)
+    serdes = {number: store.serdes for number, store in enumerate(work.stores) if store.serdes is not None}
+    changes = _read(spark, work, [each for each in sources if each.store not in serdes])
+    if serdes:
+        recoder = Recoder(serdes, {number: work.stores[number].name for number in serdes}, skipped)
+        read = _read(spark, work, [each for each in sources if each.store in serdes])
+        changes = changes.unionByName(read.mapInArrow(recoder, reduce.CHANGES))
     files = work.previous_files()
     if files:
         reader = Reader(work.place.location.uri, work.place.credentials_dir, tuple(each.layout for each in work.stores))
@@ -153,12 +183,23 @@ def _changes(spark: SparkSession, work: Work, sources: list[reduce.Source]) -> D
     return changes
 
 
+def _read(spark: SparkSession, work: Work, sources: list[reduce.Source]) -> DataFrame:
+    """Return what changelogs have, with the columns of `reduce.CHANGES`."""
+    ranges: dict[Partition, Range] = {}
+    for each in sources:  # stores that share a changelog may begin at different offsets
+        partition = Partition(each.topic, each.partition)
+        known = ranges.get(partition, Range(each.first, each.end))
+        ranges[partition] = Range(min(known.first, each.first), max(known.end, each.end))
+    headers = any(each.has_format for each in sources)
+    records = read_changelogs(spark, work.options, ranges, headers=headers)
+    return reduce.changes_of(spark, records, sources)
+
+
 def _write(
     spark: SparkSession,
     work: Work,
-    newest: DataFrame,
+    rows: DataFrame,
     found: Mapping[_Of, reduce.Tally],
-    times: Mapping[_Of, int | None],
 ) -> dict[_Of, list[File]]:
     """Write the files; return them by store and partition, ascending by keys."""
     size = sum(each.bytes for each in found.values())
@@ -169,20 +210,39 @@ def _write(
         if size < min(_SMALL_BYTES, work.file_bytes)
         else max(spark.sparkContext.defaultParallelism, -(-size // work.file_bytes))
     )
+    targets = tuple(Target(each.layout, each.name) for each in work.stores)
+    writer = Writer(work.place.location.uri, work.place.credentials_dir, work.place.root, targets)
+    written = reduce.sorted_rows(rows, ranges).mapInArrow(writer, WRITTEN).collect()
+    files: defaultdict[_Of, list[File]] = defaultdict(list)
+    for row in sorted(written, key=lambda row: bytes(row["first"])):
+        files[row["store"], row["partition"]].append(
+            File(path=row["path"], sha256=row["sha256"], bytes=row["bytes"], rows=row["rows"])
+        )
+    return files
+
+
+def _bounds(work: Work, times: Mapping[_Of, int | None]) -> list[reduce.Bound]:
+    """Return what has expired in the partitions of window stores."""
     bounds = []
     for (number, partition), time_ms in times.items():
         layout = work.stores[number].layout
         before = expired_before(layout, time_ms) or 0
         bounds.append(reduce.Bound(number, partition, before, segment_interval(layout.retention_ms)))
-    targets = tuple(Target(each.layout, each.name) for each in work.stores)
-    writer = Writer(work.place.location.uri, work.place.credentials_dir, work.place.root, targets)
-    rows = reduce.live_rows(spark, newest, bounds, ranges).mapInArrow(writer, WRITTEN).collect()
-    files: defaultdict[_Of, list[File]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: bytes(row["first"])):
-        files[row["store"], row["partition"]].append(
-            File(path=row["path"], sha256=row["sha256"], bytes=row["bytes"], rows=row["rows"])
+    return bounds
+
+
+def _table_sources(work: Work, tables: Tables, found: Mapping[_Of, reduce.Tally]) -> list[Source]:
+    """Return the stores whose tables are written."""
+    return [
+        Source(
+            number,
+            store.topic,
+            {each: work.boundaries.ranges[Partition(store.topic, each)].end for each in range(store.partitions)},
+            sum(each.bytes for (of, _), each in found.items() if of == number),
+            tables.decoders[store.name],
         )
-    return files
+        for number, store in enumerate(work.stores)
+    ]
 
 
 def _store(work: Work, number: int, files: Mapping[_Of, list[File]], times: Mapping[_Of, int | None]) -> StoreSnapshot:

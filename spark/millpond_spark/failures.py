@@ -17,10 +17,15 @@ _JAVA = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+(\w*(?:Exception|Error))
 _CURES = (
     (re.compile(r"OffsetOutOfRange|data loss|were aged out|KAFKA_DATA_LOSS", re.IGNORECASE),
      "a changelog lost its beginning while it was read, by 'retention.ms' of the topic or by hand: make the snapshot again"),
+    (re.compile(r"SslAuthenticationException|SSLHandshakeException|InvalidConfigurationException.*(?:PEM|key)|SaslAuthenticationException"),
+     "Spark cannot log in to Kafka, although this process can: executors take the certificates of the settings that begin with "
+     "'ssl.', and Java's own where 'ssl.ca.location' is not set; set it"),
+    (re.compile(r"No module named '(?:millpond|rocksdict|pyarrow|obstore)"),
+     "Spark's executors cannot import millpond: install 'millpond[spark]' in their Python, too, which 'PYSPARK_PYTHON' names"),
     (re.compile(r"OutOfMemoryError|GC overhead"),
      "an executor of Spark has too little memory: set 'spark.driver.memory' for local[*], or 'spark.executor.memory'"),
     (re.compile(r"No space left on device"),
-     "there is no space left for Spark's temporary files: make room, or set 'spark.local.dir'"),
+     "there is no space left, for Spark's temporary files or at the location of tables: make room, or set 'spark.local.dir'"),
     (re.compile(r"SparkContext (?:was|has been) (?:shut|stopped)|Answer from Java side is empty|Connection refused", re.IGNORECASE),
      "Spark ended before the snapshot was complete: look for the reason in Spark's own logs, and make the snapshot again"),
 )  # fmt: skip

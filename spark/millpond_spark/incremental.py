@@ -8,8 +8,9 @@ from typing import Self
 
 import msgspec
 
+from millpond.errors import SnapshotError
 from millpond.runtime.ownership import Partition
-from millpond.runtime.trust import LocalRows, Log, Trust, judge
+from millpond.runtime.trust import LocalRows, Log, Trust, judge, lacks_beginning
 from millpond.snapshots.manifest import Manifest, Part
 from millpond.state.provenance import Provenance
 
@@ -30,13 +31,47 @@ class Base:
 
     @classmethod
     def of(cls, previous: Manifest | None, stores: Iterable[LoggedStore], boundaries: Boundaries, now_ms: int) -> Self:
-        """Return what stores may build upon; arguments as for `reusable_parts`."""
+        """Return what stores may build upon; arguments as for `reusable_parts`.
+
+        Raises:
+            SnapshotError: a changelog lacks records, and the previous version does not have them.
+        """
+        stores = tuple(stores)
         parts = {
             (store.name, partition): part
             for store in stores
             for partition, part in reusable_parts(previous, store, boundaries, now_ms).items()
         }
+        for store in stores:
+            for partition in range(store.partitions):
+                range_ = boundaries.ranges[Partition(store.topic, partition)]
+                found = Log(range_.first, range_.end, boundaries.facts[store.topic])
+                if (
+                    not (store.is_input or store.layout.is_global)
+                    and (store.name, partition) not in parts
+                    and lacks_beginning(found)
+                ):
+                    raise SnapshotError(
+                        f"changelog '{store.topic}' begins at offset {range_.first} in partition {partition}: records were "
+                        f"deleted from it, so a snapshot would lack keys of store '{store.name}'. Restore the topic's "
+                        "content, or run 'millpond reset' to process the inputs from the beginning."
+                    )
         return cls(previous.version if previous is not None and parts else None, parts)
+
+    def oldest_ms(self, stores: Iterable[LoggedStore], boundaries: Boundaries) -> dict[str, int]:
+        """Return by topic how old the oldest rows are that the changelog has to continue, in epoch ms.
+
+        Args:
+            stores: of the snapshot that is made.
+            boundaries: of the snapshot that is made. Rows that reach the end of their changelog need no deletions of it.
+        """
+        found: dict[str, int] = {}
+        for store in stores:
+            for partition in range(store.partitions):
+                part = self.parts.get((store.name, partition))
+                if part is not None and part.offset < boundaries.ranges[Partition(store.topic, partition)].end:
+                    found[store.topic] = min(found.get(store.topic, part.as_of_ms), part.as_of_ms)
+        return found
 
 
 def reusable_parts(
@@ -45,7 +80,7 @@ def reusable_parts(
     """Return the parts of a previous version that a store's new rows may build upon, by partition.
 
     They have to be of the same topic and layout, and new enough that the changelog still has every deletion since: the rules
-    are those for rows on a worker's disk.
+    are those for rows on a worker's disk. The topic of a global store must not have lost records besides.
 
     Args:
         previous: the version; None when there is none.
@@ -65,6 +100,8 @@ def reusable_parts(
         range = boundaries.ranges.get(Partition(store.topic, part.partition))
         if range is None:
             continue
+        if store.layout.is_global and range.first > 0 and not facts.only_compacted:
+            continue  # rows of records that retention has deleted since would stay
         rows = LocalRows(part.offset, Provenance(found.topic_id, part.as_of_ms))
         if judge(rows, Log(range.first, range.end, facts), now_ms).trust is Trust.KEEP:
             reusable[part.partition] = part

@@ -1,8 +1,13 @@
-"""The configured Kafka client as the Java client of Spark's connector wants it. Pure."""
+"""Translate the settings of the configured Kafka client for the Java client of Spark's connector.
+
+Certificates and keys are read here, in the driver, and handed over as text: executors need none of these files.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from millpond.errors import ConfigError
 
@@ -16,7 +21,6 @@ _SHARED = (
     "security.protocol",
     "sasl.mechanism",
     "sasl.kerberos.service.name",
-    "ssl.endpoint.identification.algorithm",
 )
 _SYNONYMS = {"sasl.mechanisms": "sasl.mechanism"}
 _LOGINS = {
@@ -33,7 +37,7 @@ def kafka_options(settings: Mapping[str, str | int | float]) -> dict[str, str]:
         settings: librdkafka's, secrets in clear.
 
     Raises:
-        ConfigError: the way to log in has no counterpart.
+        ConfigError: a setting has no counterpart, or a certificate or key cannot be read. The message has no secrets.
     """
     given = {_SYNONYMS.get(name, name): str(value) for name, value in settings.items()}
     found = {name: given[name] for name in _SHARED if name in given}
@@ -58,25 +62,53 @@ def _login(given: Mapping[str, str]) -> str:
 
 
 def _certificates(given: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    if authority := given.get("ssl.ca.location"):
-        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
-    elif authority := given.get("ssl.ca.pem"):
-        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
-    if given.get("ssl.certificate.pem") and given.get("ssl.key.pem"):
-        found |= {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": given["ssl.certificate.pem"],
-            "ssl.keystore.key": given["ssl.key.pem"],
-        }
-    elif given.get("ssl.certificate.location") or given.get("ssl.keystore.location"):
+    """Return the settings for TLS."""
+    if given.get("enable.ssl.certificate.verification", "true").lower() == "false":
         raise ConfigError(
-            "snapshots cannot read a client certificate from 'ssl.certificate.location' or 'ssl.keystore.location': give it "
-            "as 'ssl.certificate.pem' and 'ssl.key.pem'."
+            "snapshots cannot leave the brokers' certificates unchecked, as 'enable.ssl.certificate.verification' says: give "
+            "the authority that signed them as 'ssl.ca.location'."
         )
-    if password := given.get("ssl.key.password"):
-        found["ssl.key.password"] = password
+    found: dict[str, str] = {}
+    if given.get("ssl.endpoint.identification.algorithm") == "none":
+        found["ssl.endpoint.identification.algorithm"] = ""  # so Java spells it
+    if authorities := _pem(given, "ssl.ca"):
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}
+    chain, key = _pem(given, "ssl.certificate"), _pem(given, "ssl.key")
+    if chain and key:
+        found |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": _pkcs8(key)}
+        if password := given.get("ssl.key.password"):
+            found["ssl.key.password"] = password
+    elif chain or key or given.get("ssl.keystore.location"):
+        raise ConfigError(
+            "snapshots take a client certificate as PEM, with its key: give 'ssl.certificate.location' and 'ssl.key.location', "
+            "or 'ssl.certificate.pem' and 'ssl.key.pem'. They read no 'ssl.keystore.location'."
+        )
     return found
+
+
+def _pem(given: Mapping[str, str], prefix: str) -> str | None:
+    """Return what `<prefix>.pem` says, or what is in the file of `<prefix>.location`; None without both."""
+    if text := given.get(f"{prefix}.pem"):
+        return text
+    path = given.get(f"{prefix}.location")
+    if not path or path == "probe":
+        return None
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        raise ConfigError(
+            f"'{prefix}.location' names '{path}', which cannot be read ({error.strerror}): give a PEM file there."
+        ) from error
+
+
+def _pkcs8(key: str) -> str:
+    """Return a private key if it is in the one format that Java reads."""
+    if re.search(r"BEGIN (?:ENCRYPTED )?PRIVATE KEY", key):
+        return key
+    raise ConfigError(
+        "snapshots cannot use the client's private key: Java reads PEM in PKCS #8 only ('BEGIN PRIVATE KEY'). Convert it with "
+        "'openssl pkcs8 -topk8', or have it issued so."
+    )
 
 
 def _quoted(text: str) -> str:

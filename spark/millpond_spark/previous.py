@@ -84,7 +84,13 @@ class Reader:
         layout = self.layouts[file.store]
         with tempfile.TemporaryDirectory(prefix="millpond-snapshot-") as scratch:
             local = Path(scratch) / "rows.sst"
-            location.fetch(file.path, local)
+            try:
+                location.fetch(file.path, local)
+            except SnapshotError as error:
+                raise SnapshotError(
+                    f"{error} (the previous snapshot, which this one builds upon, may have been deleted meanwhile, as by another "
+                    "job with --keep): make this one again"
+                ) from error
             if file_sha256(local) != file.sha256:
                 raise SnapshotError(
                     f"file '{file.path}' of the previous snapshot is damaged: make this one with --full, without it"

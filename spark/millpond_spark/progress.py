@@ -23,6 +23,7 @@ class Stage(StrEnum):
     BOUNDARIES = "asking the brokers"
     READING = "reading changelogs"
     WRITING = "writing files"
+    TABLES = "writing tables"
     PUBLISHING = "publishing"
 
 

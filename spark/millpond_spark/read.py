@@ -19,6 +19,12 @@ _HEADERS = "array<struct<key: string, value: binary>>"
 RECORDS = f"topic string, partition int, offset long, key binary, value binary, timestamp_ms long, headers {_HEADERS}"
 """Columns of the records that were read."""
 
+#: The connector hands over records one by one, from polls that should be rare.
+_LARGE_POLLS = {
+    "kafka.max.poll.records": "10000",
+    "kafka.max.partition.fetch.bytes": str(8 << 20),
+    "kafka.receive.buffer.bytes": str(1 << 20),
+}
 _SMALLEST_TASK = 100_000
 _TASKS_PER_CORE = 3
 
@@ -41,7 +47,7 @@ def read_changelogs(
     most = max(_SMALLEST_TASK, -(-offsets // (spark.sparkContext.defaultParallelism * _TASKS_PER_CORE)))
     records = (
         spark.read.format("kafka")
-        .options(**options)
+        .options(**_LARGE_POLLS, **options)
         .option("kafka.isolation.level", "read_committed")
         .option("assign", _by_topic(dict.fromkeys(wanted)))
         .option("startingOffsets", _by_topic({each: range.first for each, range in wanted.items()}))

@@ -14,7 +14,18 @@ from pyspark.sql import functions as sql
 
 from millpond.state.formats import BUFFER_HEADERS, WINDOW_SUFFIX_LENGTH
 
-__all__ = ("CHANGES", "ORDER", "Bound", "Source", "Tally", "changes_of", "live_rows", "newest_of", "tally")
+__all__ = (
+    "CHANGES",
+    "ORDER",
+    "Bound",
+    "Source",
+    "Tally",
+    "alive_rows",
+    "changes_of",
+    "newest_of",
+    "sorted_rows",
+    "tally",
+)
 
 CHANGES = "store int, partition int, key binary, value binary, timestamp_ms long, format binary, offset long"
 """Columns of changelog records that belong to a store, which is named by its number.
@@ -110,8 +121,12 @@ def newest_of(changes: DataFrame, windowed: Iterable[int]) -> DataFrame:
         windowed: numbers of the window stores.
     """
     state = sql.struct("value", "timestamp_ms", "format")
-    newest = changes.groupBy("store", "partition", "key").agg(
-        sql.max_by(state, "offset").alias("state"), sql.count_if(sql.col("offset") >= 0).alias("records")
+    # Spark sorts to group values of any length, and compares 8 bytes of the first column before whole rows.
+    hashed = changes.withColumn("hash", sql.xxhash64("store", "partition", "key"))
+    newest = (
+        hashed.groupBy("hash", "store", "partition", "key")
+        .agg(sql.max_by(state, "offset").alias("state"), sql.count_if(sql.col("offset") >= 0).alias("records"))
+        .drop("hash")
     )
     # A negative base makes `conv` return a signed number.
     raw = sql.substring("key", -WINDOW_SUFFIX_LENGTH, _START_LENGTH)
@@ -141,21 +156,17 @@ def tally(newest: DataFrame) -> dict[tuple[int, int], Tally]:
     }
 
 
-def live_rows(spark: SparkSession, newest: DataFrame, bounds: Iterable[Bound], ranges: int) -> DataFrame:
+def alive_rows(spark: SparkSession, newest: DataFrame, bounds: Iterable[Bound]) -> DataFrame:
     """Return what is neither deleted nor expired: `store, partition, segment, key, value, timestamp_ms, format`.
-
-    Rows are divided into ranges of similar size by `ORDER`, whatever store or partition they are of, and sorted within each. So
-    a partition with most of the rows is divided like several.
 
     Args:
         spark: runs it.
         newest: of `newest_of`.
         bounds: of the partitions of window stores.
-        ranges: how many ranges to make.
     """
     limits = sql.broadcast(spark.createDataFrame(list(bounds), _BOUNDS))
     of_partition = (sql.col("store") == sql.col("bound_store")) & (sql.col("partition") == sql.col("bound_partition"))
-    rows = (
+    return (
         newest.where("state.value is not null")
         .join(limits, of_partition, "left")
         .where("start is null or start >= expired_before")
@@ -163,4 +174,15 @@ def live_rows(spark: SparkSession, newest: DataFrame, bounds: Iterable[Bound], r
             "store", "partition", sql.coalesce(sql.expr("start div interval"), sql.lit(0)).alias("segment"), "key", "state.*"
         )
     )  # fmt: skip
+
+
+def sorted_rows(rows: DataFrame, ranges: int) -> DataFrame:
+    """Divide rows into ranges of similar size by `ORDER`, whatever store or partition they are of, and sort within each.
+
+    So a partition with most of the rows is divided like several.
+
+    Args:
+        rows: of `alive_rows`.
+        ranges: how many ranges to make.
+    """
     return rows.repartitionByRange(ranges, *ORDER).sortWithinPartitions(*ORDER)

@@ -1,4 +1,4 @@
-"""Start Spark, with the Kafka connector from millpond's own cache of jars, and without its logs."""
+"""Start Spark, with the jars it needs from millpond's own cache of jars, and without its logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ __all__ = ("LOCAL", "new_session", "require_spark", "session", "silence_py4j")
 LOCAL = "local[*]"
 """The master for Spark in this process, with an executor thread for each core."""
 
+#: A job lasts a minute or two on few cores, of which the compiler of the JVM would take a quarter: it compiles later than it would by
+#: itself. The user's own `extraJavaOptions` come after these, and win.
+_JVM = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "
+    "-XX:Tier4BackEdgeThreshold=400000"
+)
 _SETTINGS = {
+    "spark.driver.defaultJavaOptions": _JVM,
+    "spark.executor.defaultJavaOptions": _JVM,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
@@ -47,9 +55,11 @@ _ROOTS = ("millpond", "millpond_spark")
 
 
 @contextlib.contextmanager
-def session(master: str = LOCAL, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def session(
+    master: str = LOCAL, settings: Mapping[str, str] | None = None, *, catalog: str | None = None
+) -> Iterator[SparkSession]:
     """Yield a Spark session that ends with the block; arguments and errors as for `new_session`."""
-    spark = new_session(master, settings)
+    spark = new_session(master, settings, catalog=catalog)
     try:
         yield spark
     finally:
@@ -70,28 +80,34 @@ def require_spark() -> None:
         )
 
 
-def new_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
+def new_session(
+    master: str = LOCAL, settings: Mapping[str, str] | None = None, *, catalog: str | None = None
+) -> SparkSession:
     """Start Spark.
 
     Args:
         master: `local[*]`, `local[2]`, or the address of a Spark master.
         settings: Spark's own settings, over those that millpond has.
+        catalog: where tables are to be written, which takes Iceberg's jars; None for nowhere.
 
     Raises:
         SnapshotError: Spark is not installed, or does not start.
         JavaNotFound: there is no Java that Spark runs on.
-        JarError: the Kafka connector cannot be fetched.
+        JarError: a jar cannot be fetched.
     """
     require_spark()
     home = java.find_jre()
-    connector = [str(path) for path in jars.paths("spark")]
+    sets = ["spark"]
+    if catalog is not None:
+        sets += ["iceberg", "iceberg-s3"] if catalog.startswith("s3://") else ["iceberg"]
+    files = [str(path) for name in sets for path in jars.paths(name)]
     from pyspark.sql import SparkSession
 
     silence_py4j()
     # Spark reads these when it starts the JVM and the executors' Python.
     os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    given = {**_SETTINGS, "spark.jars": ",".join(connector)}
+    given = {**_SETTINGS, "spark.jars": ",".join(files)}
     if master.startswith("local"):
         given |= {**_LOCAL_SETTINGS, "spark.executorEnv.PYTHONPATH": os.pathsep.join(_import_path())}
     given |= settings or {}

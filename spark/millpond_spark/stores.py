@@ -7,11 +7,17 @@ from typing import Any, NamedTuple
 
 from millpond.errors import SnapshotError, TopicError
 from millpond.runtime.config import Config
+from millpond.runtime.global_tables import global_layout, reason_not_plain
 from millpond.runtime.plan import plan_with, summary
+from millpond.serdes import Serde
 from millpond.snapshots.rows import StoreLayout, layout_of
-from millpond.topology import Topology
+from millpond.topology import GlobalStore, Topology
 
-__all__ = ("LoggedStore", "Stores", "stores_of")
+__all__ = ("LoggedStore", "PackedSerdes", "Stores", "stores_of")
+
+
+PackedSerdes = tuple[bytes, bytes]
+"""Serdes of keys and values, in the topic and in the store; see `catalog_serdes.pack`."""
 
 
 class LoggedStore(NamedTuple):
@@ -25,6 +31,10 @@ class LoggedStore(NamedTuple):
     """Of the changelog that tasks restore from: the first ones."""
     is_input: bool
     """Whether an input topic doubles as changelog; then rows end where the application has committed."""
+    subtopology: int = 0
+    """Number of the subtopology that it is of: its tasks commit their stores together."""
+    serdes: PackedSerdes | None = None
+    """Of a global store. None for other stores, whose changelogs have their rows' bytes."""
 
 
 class Stores(NamedTuple):
@@ -34,6 +44,8 @@ class Stores(NamedTuple):
     """The topology's hash."""
     logged: tuple[LoggedStore, ...]
     """By name."""
+    builders: Mapping[str, Any]
+    """Store -> its builder."""
     skipped: Mapping[str, str]
     """Store -> why a snapshot does not have it, a clause whose subject is the store."""
 
@@ -53,9 +65,23 @@ def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -
     """
     plan = plan_with(topology, existing, config)
     logged: list[LoggedStore] = []
-    skipped = {
-        each.store.name: "is a global store, which every worker fills by itself" for each in topology.global_stores
-    }
+    builders: dict[str, Any] = {}
+    skipped: dict[str, str] = {}
+    for definition in topology.global_stores:
+        builder: Any = definition.store
+        name = builder.name
+        serdes = _global_serdes(definition, config)
+        if isinstance(serdes, str):
+            skipped[name] = serdes
+            continue
+        builders[name] = builder
+        topic = definition.source.topics[0]
+        logged.append(
+            LoggedStore(
+                name, global_layout(definition, config.default_key_serde, config.default_value_serde), topic,
+                plan.partitions_of(topic), False, definition.id, serdes,
+            )
+        )  # fmt: skip
     for subtopology in plan.subtopologies:
         partitions = sum(task.subtopology == subtopology.id for task in plan.tasks)
         inputs = {
@@ -81,16 +107,41 @@ def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -
                     "topology is the one that the application runs with."
                 )
             count = min(found, partitions)
-            logged.append(LoggedStore(builder.name, layout_of(builder), topic, count, is_input))
+            builders[builder.name] = builder
+            logged.append(LoggedStore(builder.name, layout_of(builder), topic, count, is_input, subtopology.id))
     if not logged:
         why = "".join(f"; store '{name}' {reason}" for name, reason in sorted(skipped.items()))
         raise SnapshotError(f"the application has no store that a snapshot could have{why}.")
-    return Stores(summary(plan).hash, tuple(sorted(logged)), skipped)
+    return Stores(summary(plan).hash, tuple(sorted(logged)), builders, skipped)
 
 
 def _reason_to_skip(builder: Any) -> str | None:
-    if not builder.logging and builder.source_topic is None:
-        return "has no changelog"
-    if not builder.persistent:
-        return "is kept in memory"
-    return None
+    return "has no changelog" if not builder.logging and builder.source_topic is None else None
+
+
+def _global_serdes(definition: GlobalStore, config: Config) -> PackedSerdes | str:
+    """Return what a global store's rows are made with, or why a snapshot does not have it."""
+    reason = reason_not_plain(definition, config.default_timestamp_extractor)
+    if reason is not None:
+        return f"{reason}: every worker reads its topic"
+    from .catalog_serdes import pack  # needs Spark, and most applications have no global store
+
+    source = definition.source
+    store: Any = definition.store
+    topic = source.topics[0]
+    key, value = config.default_key_serde, config.default_value_serde
+    packed = [
+        pack(own_key, own_value)
+        for own_key, own_value in (
+            (_for_topic(source.key or key, topic, True), _for_topic(source.value or value, topic, False)),
+            (store.key or key, store.value or value),
+        )
+        if own_key is not None and own_value is not None
+    ]
+    if len(packed) < 2 or packed[0] is None or packed[1] is None:
+        return "is a global store whose serdes cannot be sent to Spark's executors: every worker reads its topic"
+    return packed[0], packed[1]
+
+
+def _for_topic(serde: Serde[Any] | None, topic: str, is_key: bool) -> Serde[Any] | None:
+    return None if serde is None else serde.for_topic(topic, is_key)

@@ -147,7 +147,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch):
     assert jars.cache_directory() == Path("/c/.cache/millpond")
 
 
-@pytest.mark.parametrize("jar_set", ["kafka", "kafka-streams", "spark"])
+@pytest.mark.parametrize("jar_set", ["kafka", "kafka-streams", "spark", "iceberg", "iceberg-s3"])
 def test_the_lock_file_pins_every_jar_and_names_no_host(jar_set):
     """Each jar has coordinates, a size and a SHA-256; where it comes from is jgo's to know."""
     pinned = jars.locked(jar_set)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 import textwrap
@@ -13,7 +14,11 @@ from typing import NamedTuple
 
 import pytest
 
+from millpond.broker.java import JavaNotFound, find_jre
 from millpond.cli import main
+from tests.conftest import CreateTopic
+from tests.support import kafka
+from tests.support.broker import Broker
 
 WORKER_ROOT = Path(__file__).parents[2] / "worker"
 ROOTS = os.pathsep.join([str(WORKER_ROOT), str(WORKER_ROOT.with_name("operator")), str(WORKER_ROOT.with_name("spark"))])
@@ -147,3 +152,35 @@ COUNT = """
         return builder.build()
 """
 """Counts words: one repartition topic, one store."""
+
+
+def require_spark() -> None:
+    """Skip the test where Spark's libraries or a Java for them are missing."""
+    for library in ("pyspark", "pyarrow", "pandas"):
+        pytest.importorskip(library)
+    try:
+        find_jre()
+    except JavaNotFound as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def counted(
+    broker: Broker,
+    application: Application,
+    create_topic: CreateTopic,
+    app_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[int], str]:
+    """Leave the changelog of an application that has counted so many words; return where its topology is."""
+
+    def count(words: int) -> str:
+        monkeypatch.setenv("WORDS", create_topic("words", partitions=2))
+        monkeypatch.setenv("COUNTS", create_topic("counts"))
+        changelog = f"{app_id}-counts-changelog"
+        kafka.create_topic(broker.bootstrap_servers, changelog, 2)
+        records = [(b"word-%d" % number, struct.pack(">q", 1), 1_000, number % 2) for number in range(words)]
+        kafka.produce(broker.bootstrap_servers, changelog, records)
+        return f"{application(COUNT)}:count"
+
+    return count

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import signal
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from millpond.broker.java import JavaNotFound, find_jre
+from millpond.catalog import versions as catalog
 from millpond.snapshots import versions
 from millpond.snapshots.locations import open_location
-from tests.cli.conftest import COUNT, Application, Process
-from tests.conftest import CreateTopic
+from tests.cli.conftest import Process, require_spark
 from tests.support import kafka
 from tests.support.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # three jobs, on a busy machine
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # as all jobs
 
 KEYS = 3_000
 
@@ -26,31 +24,26 @@ KEYS = 3_000
 def create(
     broker: Broker,
     start: Callable[..., Process],
-    application: Application,
-    create_topic: CreateTopic,
+    counted: Callable[[int], str],
     app_id: str,
-    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> Callable[[], Process]:
     """Start to make a snapshot of an application that has counted words."""
-    pytest.importorskip("pyspark")
-    try:
-        find_jre()
-    except JavaNotFound as error:
-        pytest.skip(str(error))
-    monkeypatch.setenv("WORDS", create_topic("words", partitions=2))
-    monkeypatch.setenv("COUNTS", create_topic("counts"))
-    changelog = f"{app_id}-counts-changelog"
-    kafka.create_topic(broker.bootstrap_servers, changelog, 2)
-    records = [(b"word-%d" % number, struct.pack(">q", 1), 1_000, number % 2) for number in range(KEYS)]
-    kafka.produce(broker.bootstrap_servers, changelog, records)
-    target = f"{application(COUNT)}:count"
+    require_spark()
+    target = counted(KEYS)
     return lambda: start(
-        "snapshot", "create", target, "--location", tmp_path / "snapshots", "--master", "local[2]",
+        "snapshot", "create", target, "--location", tmp_path / "snapshots", "--catalog", tmp_path / "tables", "--master", "local[2]",
         "--application-id", app_id, "--bootstrap-servers", broker.bootstrap_servers,
     )  # fmt: skip
 
 
+def test_a_command_makes_a_snapshot_and_tables(create: Callable[[], Process], app_id: str, tmp_path: Path) -> None:
+    """It says what is in them."""
+    check(create(), app_id, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)  # three jobs, on a busy machine
 def test_a_job_that_ends_early_disturbs_no_later_one(
     create: Callable[[], Process], app_id: str, tmp_path: Path
 ) -> None:
@@ -72,7 +65,12 @@ def test_a_job_that_ends_early_disturbs_no_later_one(
     assert "Traceback" not in stopped.said
     assert {path.split("/")[1] for path, _ in location.list(app_id)} == {path.split("/")[1] for path, _ in left}
 
-    done = create()
+    check(create(), app_id, tmp_path)
+
+
+def check(done: Process, app_id: str, tmp_path: Path) -> None:
+    """Wait for a job, and compare what it made and said with what was to be read."""
+    location = open_location(str(tmp_path / "snapshots"))
     assert done.wait(240) == 0, done.said
     (version,) = versions.versions(location, app_id)
     manifest = versions.read(location, app_id, version)
@@ -81,3 +79,8 @@ def test_a_job_that_ends_early_disturbs_no_later_one(
     row = next(line for line in done.said.splitlines() if line.startswith("counts"))
     assert row.split()[:4] == ["counts", "2", f"{KEYS:,}", f"{KEYS:,}"]
     assert f"Snapshot {version} of '{app_id}'" in done.said
+    tables = open_location(str(tmp_path / "tables"))
+    assert catalog.versions(tables, app_id) == [version]
+    (counts,) = catalog.read(tables, app_id, version).tables
+    assert (counts.rows, counts.undecoded_keys, counts.undecoded_values, counts.undecoded_reason) == (KEYS, 0, 0, None)
+    assert "undecoded keys / values" in done.said

@@ -32,8 +32,8 @@ def test_locks_name_no_package_index(name: str) -> None:
 
 @pytest.mark.parametrize("name", OF_IMAGES)
 def test_images_have_the_versions_that_were_tested(name: str) -> None:
-    """`make lock` makes all of them together."""
-    tested = pins("requirements.lock")
+    """`make lock` makes all of them together; workers have the client for object stores that Spark has."""
+    tested = pins("requirements-spark.lock") | pins("requirements.lock")
     assert pins(name).items() <= tested.items()
 
 
@@ -41,7 +41,7 @@ def test_spark_is_installed_beside_what_was_tested() -> None:
     """The environment of tests gets Spark later, and apart from Spark nothing in it changes."""
     tested, spark = pins("requirements.lock"), pins("requirements-spark.lock")
     assert {name: spark[name] for name in spark.keys() & tested.keys()}.items() <= tested.items()
-    assert {"pyspark", "pyarrow", "obstore"} <= spark.keys() - tested.keys()
+    assert {"pyspark", "pyarrow", "obstore", "pyiceberg", "duckdb"} <= spark.keys() - tested.keys()
 
 
 def test_each_image_has_only_its_own_requirements() -> None:
@@ -55,7 +55,9 @@ def test_each_image_has_only_its_own_requirements() -> None:
     assert pins("requirements-build.lock").keys() == {"setuptools"}
 
 
-@pytest.mark.parametrize("file", ["worker/Dockerfile", "operator/Dockerfile", "examples/flights/Dockerfile"])
+@pytest.mark.parametrize(
+    "file", ["worker/Dockerfile", "operator/Dockerfile", "spark/Dockerfile", "examples/flights/Dockerfile"]
+)
 def test_an_image_is_built_from_what_the_context_has(file: str) -> None:
     """`.dockerignore` lets in what the files copy, and their bases are arguments without a registry's host."""
     allowed = {
@@ -68,12 +70,13 @@ def test_an_image_is_built_from_what_the_context_has(file: str) -> None:
             assert (ROOT / source).exists()
             assert source.rstrip("/") in allowed
     arguments = dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.MULTILINE))
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)$", text, re.MULTILINE))
     for base in re.findall(r"^FROM (\S+)", text, re.MULTILINE):
-        assert base.strip("${}") in arguments
+        assert base.strip("${}") in arguments or base in stages
     assert not any("." in value.partition("/")[0].partition(":")[0] for value in arguments.values())
 
 
 def test_images_run_as_an_unprivileged_user() -> None:
     """The same number that the pods ask for."""
-    for file in ("worker/Dockerfile", "operator/Dockerfile"):
+    for file in ("worker/Dockerfile", "operator/Dockerfile", "spark/Dockerfile"):
         assert "\nUSER 65532:65532\n" in (ROOT / file).read_text(encoding="utf-8")

@@ -74,6 +74,8 @@ def test_token_is_wanted_of_clients_and_of_workers(start, token_file, tmp_path):
         ("GET", "/v1/stores"),
         ("GET", "/v1/stores/counts/keys/k01"),
         ("GET", "/v1/metadata/counts"),
+        ("GET", "/v1/raw"),
+        ("GET", "/v1/raw/counts/0"),
         ("POST", "/v1/partitions/read"),
     ):
         status, body = asked(application.workers[0], path, method)

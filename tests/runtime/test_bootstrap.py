@@ -50,8 +50,9 @@ def topology() -> Any:
 class Place:
     """A worker's world: its brokers, its snapshots, and workers with directories of their own."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, topology: Callable[[], Any] = topology) -> None:
         self.root = root
+        self.topology = topology
         self.kafka = Kafka()
         self.location: Any = Directory("snapshots", root / "snapshots")
         self.now_ms = 1_790_000_000_000
@@ -63,15 +64,15 @@ class Place:
     ) -> Parts:
         """Start a worker, after the one before has ended."""
         self.end()
-        self.parts = parts = Parts(self.kafka, topology(), self.root / directory, {"in": 1, "out": 1})
+        self.parts = parts = Parts(self.kafka, self.topology(), self.root / directory, {"in": 1, "out": 1})
         self.tasks = Errands(self.kafka)
         if snapshots:
             location = fresh_location or self.location
             tasks: Any = self.tasks
             fetchers: Any = Errands(self.kafka)
             files = SnapshotFiles(location, parts.config.directory / "snapshots", fetchers)
-            parts.manager._bootstrap = Bootstrap(
-                location, "app", parts.state_file, tasks, files, parts.manager._environment.now_ms
+            parts.manager.bootstrap = Bootstrap(
+                location, "app", parts.manager.stores.backend, tasks, files, parts.manager._environment.now_ms
             )
         if role is Role.ACTIVE:
             parts.own(A)
@@ -89,6 +90,13 @@ class Place:
         """More input."""
         for number in range(count):
             self.kafka.append("in", f"key-{(number + offset) % KEYS}", "x", timestamp=1_000 + number)
+
+    def begin(self) -> None:
+        """The application counts for a while."""
+        self.feed(1_000)
+        parts = self.start("first", snapshots=False)
+        parts.process()
+        parts.commit()
 
     def snapshot(self, *, end: int | None = None, **changed: Any) -> Manifest:
         """Take a snapshot of the changelog."""
@@ -130,10 +138,7 @@ def no_overhead(monkeypatch: pytest.MonkeyPatch) -> None:
 def place(tmp_path: Path) -> Iterator[Place]:
     """An application that has counted for a while, with a snapshot of that and a tail of changes after it."""
     made = Place(tmp_path)
-    made.feed(1_000)
-    parts = made.start("first", snapshots=False)
-    parts.process()
-    parts.commit()
+    made.begin()
     yield made
     made.end()
 
@@ -309,9 +314,9 @@ def test_harmed_snapshot_is_refused_and_the_changelog_replayed(
     assert parts.manager.held[A].state is TaskState.RUNNING
     check_right(place, parts)
     warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
-    [message] = [each for each in warnings if "snapshot" in each]
-    assert "restoring from changelog" in message
-    assert re.search(reason, message), message
+    messages = " ".join(each for each in warnings if "snapshot" in each)
+    assert messages.count("restoring from changelog") == 1
+    assert re.search(reason, messages), messages
 
 
 @pytest.mark.parametrize(
@@ -352,6 +357,45 @@ def test_changelog_that_begins_after_the_snapshot_is_replayed(place: Place, capl
     assert "the topic begins at 20" in caplog.text
 
 
+def _beginning_deleted(place: Place, first: int) -> None:
+    place.kafka.starts[CHANGELOG] = first
+    place.kafka.facts_of[CHANGELOG.topic] = TopicFacts(CHANGELOG.topic, 86_400_000, only_compacted=True)
+
+
+def test_worker_stops_when_neither_changelog_nor_snapshot_has_all(place: Place) -> None:
+    """Keys would be missing for ever, and nobody would know."""
+    place.snapshot(end=10)
+    _beginning_deleted(place, 20)
+    with pytest.raises(mp.MillpondError, match=r"begins at offset 20.*neither it nor local rows or a snapshot"):
+        restored(place, "empty")
+
+
+@pytest.mark.parametrize("directory", ["empty", "first"])
+def test_changelog_without_its_beginning_is_enough_with_a_snapshot_or_local_rows(place: Place, directory: str) -> None:
+    """That have what was deleted."""
+    manifest = place.snapshot()
+    _beginning_deleted(place, manifest.stores[0].parts[0].offset - 5)
+    tail(place)
+    parts = restored(place, directory)
+    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert len(parts.rows("counts")) == KEYS
+
+
+def test_what_snapshots_did_is_counted(place: Place) -> None:
+    """For `/metrics`."""
+    manifest = place.snapshot()
+    parts = restored(place, "empty")
+    bootstrap = parts.manager.bootstrap
+    assert bootstrap is not None
+    assert (bootstrap.waiting, bootstrap.ingested_rows, bootstrap.ingested_stores) == (0, KEYS, 1)
+    assert bootstrap.fetched == sum(each.bytes for each in manifest.files)
+    assert bootstrap.refused_stores == 0
+    place.snapshot(topic="app-other-changelog")
+    parts = restored(place, "another")
+    assert parts.manager.bootstrap is not None
+    assert parts.manager.bootstrap.refused_stores == 1
+
+
 def test_newest_snapshot_is_taken(place: Place) -> None:
     """The tail after it is the shortest."""
     place.snapshot(end=300)
@@ -390,7 +434,7 @@ def test_fetching_that_a_kill_ended_goes_on_at_the_next_start(place: Place) -> N
     manifest = place.snapshot()
     location = CutOff(place.location)
     parts = place.start("empty", fresh_location=location)
-    parts.manager._bootstrap = None  # killed: nothing is tidied up
+    parts.manager.bootstrap = None  # killed: nothing is tidied up
     location.cut, already = False, location.bytes
     parts = restored(place, "empty", fresh_location=location)
     total, cut = sum(each.bytes for each in manifest.files), manifest.files[1].bytes
@@ -404,7 +448,7 @@ def _idle(place: Place) -> tuple[Parts, Any]:
     place.snapshot()
     tail(place)
     parts = place.start("empty", role=Role.WARM_UP)
-    bootstrap: Any = parts.manager._bootstrap
+    bootstrap: Any = parts.manager.bootstrap
     parts.manager.drop([A])
     run(parts, 3)
     place.tasks.deferred = True
@@ -439,7 +483,7 @@ def test_each_turn_ingests_one_file_at_most(place: Place, waiting: Parts) -> Non
     """Other tasks go on between them."""
     place.tasks.work()
     turns = 0
-    while waiting.manager._bootstrap.pending(A):  # type: ignore[union-attr]
+    while waiting.manager.bootstrap.pending(A):  # type: ignore[union-attr]
         waiting.manager.take_in_snapshots()
         turns += 1
     assert turns == 1 + 4 + 1
@@ -526,7 +570,7 @@ def test_location_that_does_not_answer_is_given_up(
 ) -> None:
     """And left alone for a while."""
     monkeypatch.setattr(bootstrap_module, "_MANIFEST_TIMEOUT_S", -1.0)
-    bootstrap: Any = waiting.manager._bootstrap
+    bootstrap: Any = waiting.manager.bootstrap
     bootstrap._jobs[A].started = 0.0
     run(waiting)
     assert "does not answer" in caplog.text
@@ -546,7 +590,7 @@ def test_slow_fetching_is_given_up(
 ) -> None:
     """Where a replay would be through by now, and not half of it has come."""
     monkeypatch.setattr(bootstrap_module, "_FETCH_S", 0.0)
-    bootstrap: Any = waiting.manager._bootstrap
+    bootstrap: Any = waiting.manager.bootstrap
     job = bootstrap._jobs[A]
     job.started, job.planned, job.progress.total = 0.0, True, 1000
     run(waiting)
@@ -560,7 +604,7 @@ def test_small_state_is_replayed_without_looking_for_snapshots(place: Place, mon
     monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", 3.0)
     place.snapshot()
     location = CutOff(place.location)
-    monkeypatch.setattr(location, "list", lambda prefix="": pytest.fail("the location was asked"))
+    monkeypatch.setattr(location, "folders", lambda prefix: pytest.fail("the location was asked"))
     parts = restored(place, "empty", fresh_location=location)
     assert parts.manager.held[A].state is TaskState.RUNNING
 
@@ -572,6 +616,55 @@ def test_topic_made_again_is_left_to_the_rules_for_that(place: Place) -> None:
     place.kafka.facts_of[CHANGELOG.topic] = TopicFacts("another", None)
     with pytest.raises(mp.MillpondError, match="deleted and made again"):
         restored(place, "first")
+
+
+def test_changelog_made_again_while_files_are_fetched_is_replayed(place: Place, waiting: Parts) -> None:
+    """The rows of the snapshot are no only copy of anything: the worker is like one with an empty disk."""
+    content = place.kafka.logs[CHANGELOG]
+    place.kafka.remake(CHANGELOG.topic, "another")
+    place.kafka.logs[CHANGELOG] = content
+    place.tasks.deferred = False
+    place.tasks.work()
+    run(waiting)
+    assert waiting.manager.held[A].state is TaskState.RUNNING
+    assert replayed_records(waiting) == len(content)
+    check_right(place, waiting)
+
+
+@pytest.mark.parametrize("role", [Role.ACTIVE, Role.STANDBY])
+def test_rows_of_a_snapshot_are_dropped_when_their_changelog_was_made_again(place: Place, role: Any) -> None:
+    """At a later start, too, as long as nothing was written after them."""
+    place.snapshot()
+    parts = restored(place, "empty")
+    assert replayed_records(parts) == 0
+    content = place.kafka.logs[CHANGELOG]
+    place.kafka.remake(CHANGELOG.topic, "another")
+    place.kafka.logs[CHANGELOG] = content
+    parts = restored(place, "empty", role=role)
+    assert parts.manager.held[A].state is TaskState.RUNNING
+    check_right(place, parts)
+
+
+def test_rows_of_a_snapshot_do_not_hide_that_a_changelog_is_lost(place: Place) -> None:
+    """Made again and empty, while the committed offsets go on: that is said, as for an empty disk."""
+    place.snapshot()
+    restored(place, "empty")
+    place.kafka.remake(CHANGELOG.topic, "another")
+    with pytest.raises(mp.MillpondError, match="the state of store 'counts' is lost"):
+        restored(place, "empty")
+
+
+def test_rows_that_went_on_after_a_snapshot_are_kept_as_any_others(place: Place) -> None:
+    """They may be the only copy of what was written since."""
+    place.snapshot()
+    tail(place)
+    parts = restored(place, "empty")
+    rows = parts.rows("counts")
+    place.kafka.remake(CHANGELOG.topic, "another")
+    with pytest.raises(mp.MillpondError, match="deleted and made again"):
+        restored(place, "empty")
+    assert place.parts is not None
+    assert place.parts.rows("counts") == rows
 
 
 def test_corrupted_store_is_not_taken_from_a_snapshot_again(place: Place) -> None:
@@ -594,7 +687,7 @@ def test_files_that_nobody_came_back_for_are_deleted(place: Place) -> None:
         (folder / name).mkdir()
         (folder / name / "x.sst").write_bytes(b"x")
     parts = restored(place, "first")
-    bootstrap: Any = parts.manager._bootstrap
+    bootstrap: Any = parts.manager.bootstrap
     assert (folder / "snapshots/x.sst").exists()
     bootstrap._clear_at = 0.0
     run(parts, 2)
@@ -608,7 +701,7 @@ def test_measured_rates_decide(place: Place) -> None:
     place.start("empty", role=Role.STANDBY)
     parts = place.parts
     assert parts is not None
-    bootstrap: Any = parts.manager._bootstrap
+    bootstrap: Any = parts.manager.bootstrap
     parts.manager.drop([A])
     bootstrap.rates.snapshot = 1.0
     parts.own(A)
@@ -623,11 +716,11 @@ def test_unknown_location_is_refused_at_the_start(place: Place, uri: str) -> Non
     assert parts is not None
     config = replace(parts.config, bootstrap_location=uri)
     with pytest.raises(ConfigError, match=r"setting 'bootstrap\.location': the location"):
-        open_bootstrap(config, parts.state_file, parts.manager._environment.now_ms)
-    assert open_bootstrap(parts.config, parts.state_file, parts.manager._environment.now_ms) is None
+        open_bootstrap(config, parts.manager.stores.backend, parts.manager._environment.now_ms)
+    assert open_bootstrap(parts.config, parts.manager.stores.backend, parts.manager._environment.now_ms) is None
 
 
-def test_snapshot_comes_from_a_real_object_store(place: Place, processes: None) -> None:
+def test_snapshot_comes_from_a_real_object_store(place: Place, versitygw: Path) -> None:
     """With credentials in files."""
     (place.root / "served/bucket").mkdir(parents=True)
     secrets = place.root / "secrets"

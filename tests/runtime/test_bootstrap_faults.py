@@ -43,9 +43,9 @@ class Lame(Directory):
         self.on_list: Callable[[], object] = lambda: None
         self.on_fetch: Callable[[str], object] = lambda path: None
 
-    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+    def folders(self, prefix: str) -> list[str]:
         self.on_list()
-        return super().list(prefix)
+        return super().folders(prefix)
 
     def fetch(self, path: str, local: Path, on_bytes: Any = None) -> None:
         self.on_fetch(path)
@@ -63,7 +63,7 @@ class Place:
         none: Any = None
         self.files = SnapshotFiles(self.location, root / "state/snapshots", Errands("f", 4, none))
         self.bootstrap = Bootstrap(
-            self.location, "app", self.state_file, Errands("p", 2, none), self.files, lambda: NOW_MS
+            self.location, "app", lambda _: self.state_file, Errands("p", 2, none), self.files, lambda: NOW_MS
         )
 
     def snapshot(self, partitions: int, rows_per_file: int = 100) -> Manifest:

@@ -28,10 +28,10 @@ WINDOW_MS = 10_000
 BEGIN_MS = int(time.time() * 1000) // WINDOW_MS * WINDOW_MS - 600_000
 
 
-def _topology(source, totals, finals):
+def _topology(source, totals, finals, *, persistent=True):
     builder = mp.StreamsBuilder()
     grouped = builder.stream(source, key=mp.String, value=mp.String).group_by_key()
-    grouped.count(store="totals").to_stream().to(totals, key=mp.String, value=mp.Long)
+    grouped.count(store="totals", persistent=persistent).to_stream().to(totals, key=mp.String, value=mp.Long)
     windows = mp.TimeWindows(timedelta(milliseconds=WINDOW_MS), grace=timedelta(0))
     per_window = grouped.windowed_by(windows).count(store="windows")
     final = per_window.suppress(mp.until_window_closes())
@@ -82,12 +82,12 @@ def _newest(servers, topic):
 def test_worker_without_a_disk_comes_back_through_a_snapshot(
     broker, create_topic, app_id, tmp_path, guarantee, monkeypatch, caplog
 ):
-    """Every store, windows and suppressed results included; counts go on from where they were."""
+    """Every store, windows and suppressed results included, one of them in memory; counts go on from where they were."""
     monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", 0.0)
     caplog.set_level(logging.INFO)
     servers = broker.bootstrap_servers
     source, totals, finals = create_topic("in", PARTITIONS), create_topic("totals", 1), create_topic("finals", 1)
-    topology = _topology(source, totals, finals)
+    topology = _topology(source, totals, finals, persistent=guarantee == "exactly_once")
     settings = {
         "processing.guarantee": guarantee,
         "bootstrap.location": str(tmp_path / "snapshots"),

@@ -55,4 +55,4 @@ def test_copies_get_a_whole_batch_while_tasks_are_idle(monkeypatch: pytest.Monke
     """And input is looked for after each."""
     turn = _Turn(monkeypatch, 0.0, behind=1_000_000)
     turn.worker._copy(busy=False)
-    assert turn.applied == worker_module.POLL_RECORDS
+    assert turn.applied == worker_module._RESTORE_RECORDS

@@ -90,6 +90,19 @@ def test_each_doubt_has_its_own_half_minute() -> None:
     assert marks.outdated(_found(0, 0))
 
 
+def test_doubt_that_was_given_up_leaves_its_time_to_no_later_one() -> None:
+    """The task was another worker's meanwhile."""
+    clock = Clock()
+    marks = _marks(clock)
+    assert marks.outdated(_found(0, 0))
+    clock.now = 100.0
+    assert marks.outdated(_found(0, 0))
+    clock.now = 129.9
+    assert marks.outdated(_found(0, 0))
+    clock.now = 130.0
+    assert not marks.outdated(_found(0, 0))
+
+
 def test_read_waits_until_kafka_has_all_offsets() -> None:
     """It asks again, as while a broker refuses to answer; a single try gives up."""
     kafka = Kafka()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import Message
 
+from millpond.runtime import restore
 from millpond.runtime.listeners import WorkerListener
 from millpond.runtime.ownership import Partition
 from millpond.runtime.restore import ChangelogReader, Restoration
@@ -79,3 +81,67 @@ def test_complete_store_takes_no_more_records() -> None:
     target.reader.reached_end(SOURCE, 2)
     target.read(2, 4)
     assert target.keys == [b"0", b"1"]
+
+
+def _applied(seed: int, steps: int) -> tuple[_Target, int]:
+    """A target that got records in polls of random sizes, some of them again as a new client would, and the end."""
+    rng = random.Random(seed)
+    end = rng.randrange(1, 400)
+    target = _Target(end=end)
+    target.reader.batch = rng.choice([1, 7, 50, 1000])
+    at = 0
+    for _ in range(steps):
+        if rng.random() < 0.2:
+            at = target.restoration.position
+        upto = min(end, at + rng.randrange(1, 40))
+        if upto > at:
+            target.read(at, upto)
+        at = upto
+    return target, end
+
+
+@pytest.mark.parametrize("number", range(50))
+def test_each_record_is_applied_once_and_in_order_whatever_the_polls(seed: int, number: int) -> None:
+    """Records that are held back are no progress, so a new client reads them again; the end shows when all is applied."""
+    target, end = _applied(seed + number, 100)
+    assert target.keys == [b"%d" % each for each in range(len(target.keys))]
+    assert target.restoration.position == len(target.keys)
+    target.read(target.restoration.position, end)
+    target.reader.reached_end(SOURCE, end)
+    assert target.keys == [b"%d" % each for each in range(end)]
+    assert (target.offset, target.restoration.done, target.reader._held_bytes) == (end, True, 0)
+
+
+def test_many_records_are_written_together_and_few_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By number, by the memory that all of them take, by time, and where nothing more is to come."""
+    clock = SimpleNamespace(monotonic=lambda: clock.now, time=lambda: 1.0, now=0.0)
+    monkeypatch.setattr(restore, "time", clock)
+    target = _Target(end=10_000)
+    target.reader.batch = 100
+    target.read(0, 99)
+    assert target.keys == []
+    target.read(99, 101)
+    assert len(target.keys) == 101
+    target.read(101, 102)
+    clock.now = 1.0
+    target.read(102, 103)
+    assert len(target.keys) == 103
+    monkeypatch.setattr(restore, "_MOST_BYTES", 4_200)
+    target.read(103, 113)
+    assert len(target.keys) == 103
+    target.read(113, 114)
+    assert len(target.keys) == 114
+    assert target.reader._held_bytes == 0
+
+
+def test_what_is_held_back_goes_with_the_changelog_and_counts_for_a_promotion() -> None:
+    """A dropped one writes nothing; a copy that becomes active has all that it read."""
+    target = _Target(end=100)
+    target.read(0, 5)
+    target.reader.remove(target.restoration)
+    assert (target.keys, target.offset, target.reader._held_bytes) == ([], None, 0)
+    copy = _Target(end=100, following=True)
+    copy.read(0, 5)
+    copy.reader.become_active(copy.restoration, 5)
+    assert copy.restoration.done
+    assert (len(copy.keys), copy.offset) == (5, 5)

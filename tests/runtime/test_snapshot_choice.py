@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import base64
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import millpond as mp
+from millpond.runtime.global_tables import global_layout
 from millpond.runtime.rate_meter import RateMeter
-from millpond.runtime.snapshot_choice import OVERHEAD_S, Rates, Unusable, Wanted, Way, choose, estimate, usable_part
+from millpond.runtime.snapshot_choice import (
+    OVERHEAD_S,
+    Rates,
+    Unusable,
+    Wanted,
+    Way,
+    choose,
+    choose_parts,
+    estimate,
+    usable_part,
+)
 from millpond.runtime.topic_facts import TopicFacts
 from millpond.runtime.trust import Log
 from millpond.snapshots.manifest import Manifest, Part, StoreSnapshot
@@ -48,6 +61,35 @@ def wanted(*, first=0, end=1000, offset=None, partition=1, id="id", retention=DA
     return Wanted("s", LAYOUT, "t", partition, 2, Log(first, end, TopicFacts(id, retention)), offset)
 
 
+def two_partitions(offsets=(9_000_000, 9_000_000)):
+    """A snapshot of both partitions of a store."""
+    parts = tuple(
+        Part(partition=number, offset=offset, as_of_ms=NOW_MS, bytes=1_000_000, metadata_b64=part.metadata_b64)
+        for (number, offset), part in zip(enumerate(offsets), manifest().stores[0].parts * 2, strict=True)
+    )
+    stored = StoreSnapshot(store="s", layout=LAYOUT, topic="t", topic_id="id", partitions=2, parts=parts)
+    return msgspec.structs.replace(manifest(), stores=(stored,))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "quicker"),
+    [((None, None), True), ((None, 8_900_000), True), ((8_900_000, 8_900_000), False), ((9_000_000, 9_000_000), False)],
+)
+def test_partitions_that_are_restored_together_are_estimated_together(offsets, quicker):
+    """What one of them saves pays for the other."""
+    both = [wanted(end=9_000_000, partition=number, offset=offset) for number, offset in enumerate(offsets)]
+    found = choose_parts(two_partitions(), both, "app", NOW_MS, Rates())
+    assert [part.partition for part in found.parts] == ([0, 1] if quicker else [])
+    assert found.estimate.replay_s == sum(each.replay_records for each in both) / Rates().replay
+
+
+def test_partitions_that_are_restored_together_are_refused_together():
+    """A snapshot that does not reach into one of them is of no use for the other."""
+    both = [wanted(end=9_000_000, partition=0), wanted(end=9_000_000, first=9_000_000, partition=1)]
+    with pytest.raises(Unusable, match="the topic begins at 9000000"):
+        choose_parts(two_partitions(offsets=(9_000_000, 8_000_000)), both, "app", NOW_MS, Rates())
+
+
 def test_snapshot_of_the_very_store_is_usable():
     """Also where the brokers tell no topic ids, at the very end and at the very beginning of the changelog."""
     assert usable_part(manifest(), wanted(), "app", NOW_MS).offset == 500
@@ -83,6 +125,28 @@ def test_snapshot_that_does_not_fit_is_refused_with_its_reason(snapshot, store, 
     """A wrong one would be wrong state."""
     with pytest.raises(Unusable, match=reason):
         usable_part(snapshot, store, "app", NOW_MS)
+
+
+def _global_table(key, value):
+    builder = mp.StreamsBuilder()
+    builder.stream("in", key=mp.String, value=mp.String).foreach(lambda key, value: None)
+    builder.global_table("t", store="s", key=key, value=value)
+    (definition,) = builder.build().global_stores
+    return definition
+
+
+def test_snapshot_of_a_global_table_with_other_serdes_is_refused():
+    """They make its rows: those of the former ones could not be read, and a replay makes others."""
+    before, named, after = (
+        global_layout(_global_table(mp.String, value), mp.String, mp.Long) for value in (None, mp.Long, mp.String)
+    )
+    assert before == named, "default serdes count like those that the topology names"
+    made = manifest(layout=before, beside=b"")
+    assert usable_part(made, wanted()._replace(layout=named), "app", NOW_MS)
+    with pytest.raises(
+        Unusable, match=r"global timestamped_key_value of String, Long instead of .* of String, String\)"
+    ):
+        usable_part(made, wanted()._replace(layout=after), "app", NOW_MS)
 
 
 def test_old_snapshot_of_a_changelog_without_deletions_is_usable():

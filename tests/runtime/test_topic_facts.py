@@ -27,7 +27,7 @@ def test_topic_made_again_has_another_id(broker: Broker, create_topic: CreateTop
     """And the same name."""
     topic = create_topic("log", cleanup_policy="compact", delete_retention_ms="5000", max_message_bytes="7000")
     before = cluster.facts([topic])[topic]
-    assert before == TopicFacts(before.id, 5_000)
+    assert before == TopicFacts(before.id, 5_000, only_compacted=True)
     assert cluster.facts([topic])[topic] == before
     assert cluster.max_message_bytes(topic) == 7_000
     kafka.delete_topics(broker.bootstrap_servers, [topic])
@@ -36,6 +36,7 @@ def test_topic_made_again_has_another_id(broker: Broker, create_topic: CreateTop
     after = cluster.facts([topic])[topic]
     assert after.id not in {"", before.id}
     assert after.delete_retention_ms is None
+    assert not after.only_compacted
 
 
 def test_asked_ends_leave_out_open_transactions(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -12,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.support import versitygw
 
 __all__ = ("KEY", "SECRET", "serving")
 
@@ -22,9 +23,10 @@ KEY, SECRET = "AKIDEXAMPLE", "s3cr3t-of-the-test"
 def serving(root: Path) -> Iterator[str]:
     """Serve the directories below `root` as buckets; gives the endpoint's URL. Skips the test where no server is installed."""
     pytest.importorskip("obstore")
-    program = shutil.which("versitygw")
-    if program is None:
-        pytest.skip("versitygw is not on PATH")
+    try:
+        program = versitygw.find()
+    except versitygw.VersitygwMissing as missing:
+        pytest.skip(str(missing))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.errors import SnapshotError
+from millpond.errors import SnapshotError, StateError
 from millpond.snapshots.rows import expired_before, layout_of, start_of
 from millpond.snapshots.sst import file_sha256, write_sst
-from millpond.state import StateFile
+from millpond.state import MemoryBackend, StateFile, memory_ingestion
 from millpond.state.formats import partition_prefix
+from millpond.state.ingestion import End
 from millpond.state.provenance import Provenance
 from tests.snapshots.changelogs import BUILDERS, changelogs, seen_through_interface
 from tests.snapshots.reference import newest_rows
@@ -37,14 +40,19 @@ def replay(file, builder, records, batch, first=0):
     return store
 
 
-def ingest(file, builder, records, directory, per_file):
+def ingest(backend, builder, records, directory, per_file):
     """Ingest a snapshot of changelog records."""
     rows, metadata = newest_rows(layout_of(builder), PARTITION, records)
     paths = []
     for first in range(0, len(rows), per_file):
         paths.append(directory / f"{first}.sst")
         write_sst(rows[first : first + per_file], paths[-1])
-    file.ingest(builder.name, PARTITION, paths, len(records), metadata, FROM)
+    ingestion = backend.ingestion(builder.name, PARTITION)
+    for path in paths:
+        while not ingestion.add(path):
+            pass
+        assert not path.exists()
+    ingestion.finish({PARTITION: End(len(records), metadata, FROM)})
 
 
 def raw(file, builder):
@@ -79,6 +87,59 @@ def test_ingested_store_is_the_replayed_one(kind, data, batch, per_file, cut, di
             continued = replay(other, builder, records, batch, len(snapshot))
             assert raw(one, builder) == raw(other, builder)
             assert seen_through_interface(builder, replayed) == seen_through_interface(builder, continued)
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+@settings(max_examples=generated.examples(15))
+@given(data=st.data(), batch=st.integers(1, 70), step=st.integers(1, 7), cut=st.floats(0, 1))
+def test_store_in_memory_that_was_ingested_is_the_replayed_one(kind, data, batch, step, cut):
+    """Whatever the steps in which rows are taken, and whatever was there before."""
+    builder = replace(BUILDERS[kind], persistent=False)
+    records = data.draw(changelogs(kind))
+    snapshot = records[: round(cut * len(records))]
+    one, other = MemoryBackend(), MemoryBackend()
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as scratch,
+        patch.object(memory_ingestion, "_ROWS", step),
+    ):
+        replayed = replay(one, builder, records, batch)
+        if not records:
+            one.write([], {(builder.name, PARTITION): (0, replayed.metadata())}, {(builder.name, PARTITION): FROM})
+        replay(other, builder, data.draw(changelogs(kind)), 10).close()
+        ingest(other, builder, snapshot, Path(scratch), 25)
+        assert list(Path(scratch).iterdir()) == []
+        continued = replay(other, builder, records, batch, len(snapshot))
+        assert raw(one, builder) == raw(other, builder)
+        assert seen_through_interface(builder, replayed) == seen_through_interface(builder, continued)
+
+
+def test_memory_takes_a_file_in_steps_and_forgets_them_all(tmp_path):
+    """Tasks that run go on between two steps; what was killed before in the same place is in nobody's way."""
+    rows = [(partition_prefix(PARTITION) + b"%06d" % each, b"v") for each in range(memory_ingestion._ROWS * 2)]
+    backend = MemoryBackend()
+    (tmp_path / "x.rows").mkdir()
+    (tmp_path / "x.rows/CURRENT").write_text("of a process that was killed")
+    write_sst(rows, tmp_path / "x.sst")
+    ingestion = backend.ingestion("kv", PARTITION)
+    assert not ingestion.add(tmp_path / "x.sst")
+    assert list(backend.range("kv", b"", None)) == rows[: memory_ingestion._ROWS]
+    ingestion.abandon()
+    assert list(backend.range("kv", b"", None)) == []
+    assert backend.offset("kv", PARTITION) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_that_memory_cannot_read_is_refused(tmp_path):
+    """In one sentence; nothing is left."""
+    backend = MemoryBackend()
+    for content in (b"", b"junk" * 1000):
+        (tmp_path / "x.sst").write_bytes(content)
+        ingestion = backend.ingestion("kv", PARTITION)
+        with pytest.raises(StateError, match=r"file 'x\.sst' cannot be read") as failed:
+            ingestion.add(tmp_path / "x.sst")
+        assert "\n" not in str(failed.value)
+        ingestion.abandon()
+        assert not (tmp_path / "x.rows").exists()
 
 
 def test_snapshot_of_an_empty_partition_has_an_offset_and_no_rows(builder, tmp_path):

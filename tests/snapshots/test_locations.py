@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +32,7 @@ def in_memory(monkeypatch):
 
 
 @pytest.fixture
-def server(tmp_path, monkeypatch, processes):
+def server(tmp_path, monkeypatch, versitygw):
     """A real S3 server, and what it serves."""
     root = tmp_path / "served"
     (root / "bucket").mkdir(parents=True)
@@ -101,6 +102,35 @@ def test_partial_copy_of_a_larger_file_begins_anew(location, tmp_path):
     (tmp_path / "fetched.partial").write_bytes(b"something much longer")
     location.fetch("x", tmp_path / "fetched")
     assert (tmp_path / "fetched").read_bytes() == b"short"
+
+
+def test_folders_are_listed_without_their_files(location):
+    """Whatever else is beside them."""
+    for path in ("app/b/1", "app/b/2", "app/a/deep/3", "app/file", "application/c/4"):
+        location.put(path, b"x")
+    assert location.folders("app") == ["a", "b"]
+    assert location.folders("nothing") == []
+    assert location.folders("app/file") == []
+    assert location.exists("app/file")
+    assert not location.exists("app/b")
+    assert not location.exists("app/no")
+
+
+def test_full_local_disk_is_named_as_such(location):
+    """The location is in order."""
+    location.put("x", b"data")
+    folder = Path("/dev/full")
+    with pytest.raises(SnapshotError, match=r"cannot write '/dev/full/x': .*local disk"):
+        location.fetch("x", folder / "x")
+
+
+def test_home_directory_is_expanded(monkeypatch, tmp_path):
+    """As a shell would."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    open_location("~/snapshots").put("x", b"1")
+    assert (tmp_path / "snapshots" / "x").read_bytes() == b"1"
+    with pytest.raises(SnapshotError, match="home directory of nobody"):
+        open_location("~no-such-user-here/snapshots")
 
 
 def test_missing_file_is_one_sentence(location, tmp_path):
@@ -185,3 +215,16 @@ def test_credentials_in_the_location_are_refused_and_not_repeated():
     with pytest.raises(SnapshotError, match="has credentials in it") as raised:
         open_location("s3://AKIA:topsecret@bucket/prefix")
     assert "topsecret" not in str(raised.value)
+
+
+def test_missing_credentials_are_one_sentence(monkeypatch, tmp_path):
+    """The client then asks the machine for those of its role, which is nothing to tell anybody."""
+    pytest.importorskip("obstore")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    bucket = open_location("s3://bucket/x")
+    told = "Error performing PUT http://169.254.169.254/latest/api/token in 2ms - 403 Forbidden Debug source: Generic {"
+    bucket._api = type("Api", (), {"list": staticmethod(lambda *_, **__: (_ for _ in ()).throw(ValueError(told)))})
+    with pytest.raises(SnapshotError, match=r"there are no credentials, .* set AWS_ACCESS_KEY_ID") as raised:
+        bucket.list()
+    assert "169.254" not in str(raised.value)

@@ -7,7 +7,7 @@ import pytest
 
 from millpond.errors import SnapshotError
 from millpond.snapshots import versions
-from millpond.snapshots.locations import open_location
+from millpond.snapshots.locations import MOST, open_location
 from millpond.snapshots.manifest import FORMAT, Manifest, decode, encode
 from millpond.snapshots.rows import layout_of
 from tests.snapshots.changelogs import BUILDERS
@@ -105,12 +105,51 @@ def test_retention_deletes_the_oldest_with_all_their_files(location):
     """Other applications' stay."""
     ids = [written(location, versions.new_version(NOW + 1000 * each)).version for each in range(4)]
     other = written(location, versions.new_version(NOW), application="application").version
-    assert versions.retain(location, "app", 2) == ids[:2]
+    assert versions.retain(location, "app", 2, NOW) == ids[:2]
     assert versions.versions(location, "app") == [ids[3], ids[2]]
     assert {path.split("/")[1] for path, _ in location.list("app")} == set(ids[2:])
     assert versions.versions(location, "application") == [other]
     with pytest.raises(SnapshotError, match="at least one"):
-        versions.retain(location, "app", 0)
+        versions.retain(location, "app", 0, NOW)
+
+
+def damage(location, version):
+    """Cut a manifest off."""
+    path = versions.file_path("app", version, versions.MANIFEST)
+    location.put(path, location.get(path)[:-9])
+
+
+def test_newest_version_that_can_be_used_is_found_behind_those_that_cannot(location, caplog):
+    """One is damaged, and one of next year."""
+    good = [written(location, versions.new_version(NOW + 1000 * each)).version for each in range(2)]
+    damaged = written(location, versions.new_version(NOW + 5000)).version
+    future = written(location, versions.new_version(NOW + 31_536_000_000)).version
+    damage(location, damaged)
+    found = versions.newest(location, "app", NOW)
+    assert found is not None
+    assert found.version == good[1]
+    assert [record.message.split(" is passed over")[0] for record in caplog.records] == [
+        f"snapshot {each} of app" for each in (future, damaged)
+    ]
+    assert versions.newest(location, "nobody", NOW) is None
+
+
+def test_retention_keeps_as_many_as_can_be_used(location):
+    """What is damaged or of the future stands for no good one."""
+    ids = [written(location, versions.new_version(NOW + 1000 * each)).version for each in range(5)]
+    future = written(location, versions.new_version(NOW + 31_536_000_000)).version
+    damage(location, ids[3])
+    assert versions.retain(location, "app", 2, NOW) == ids[:2]
+    assert versions.versions(location, "app") == [future, ids[4], ids[3], ids[2]]
+    assert versions.retain(location, "app", 3, NOW) == []
+
+
+def test_manifest_that_is_too_large_is_not_read(location):
+    """It would fill the worker's memory."""
+    version = written(location, versions.new_version(NOW)).version
+    location.put(versions.file_path("app", version, versions.MANIFEST), b" " * (MOST + 1))
+    with pytest.raises(SnapshotError, match=rf"has {MOST + 1} bytes, and no such file has more than {MOST}"):
+        versions.read(location, "app", version)
 
 
 def test_sweeping_deletes_only_old_folders_without_a_manifest(location):

@@ -22,6 +22,7 @@ _KILLS = (
     "tests/exactly_once/test_crash_points.py",
     "tests/chaos/test_chaos.py",
 )
+_SNAPSHOTS = ("tests/demo", "tests/spark", "tests/cli/test_snapshot_create.py", "tests/cli/test_snapshot_on_cluster.py")
 _SCENARIOS = ("rollback", "upgrade", "create", "scale", "delete")
 
 
@@ -70,6 +71,11 @@ def _fuzz(seed: int, left_s: float | None) -> list[str]:
     return _pytest(seed, "-m", plain, *(["--soak"] if left_s is None else []), jobs=2)
 
 
+def _snapshots(seed: int, left_s: float | None) -> list[str]:
+    chosen = _SNAPSHOTS if left_s is None else (_SNAPSHOTS[seed % len(_SNAPSHOTS)],)
+    return _pytest(seed, "--soak", "-m", "soak", *chosen)
+
+
 def _model(_seed: int, left_s: float | None) -> list[str]:
     return [_PYTHON, "-m", "tests.ownership.checker", *([] if left_s is not None else ["--deep"])]
 
@@ -80,11 +86,12 @@ def _tenants(seed: int, left_s: float | None) -> list[str]:
 
 
 PARTS = (
-    Part("chaos", 0.3, _chaos, shortest_s=90.0),
+    Part("chaos", 0.2, _chaos, shortest_s=90.0),
     Part("kill -9 and zombies", 0.2, _kills, shortest_s=120.0),
     Part("operator on a real API server", 0.2, _operators, shortest_s=150.0),
     Part("two tenants, one of them hostile", 0.1, _tenants, shortest_s=90.0),
-    Part("generated cases", 0.15, _fuzz, rounds=3, shortest_s=40.0),
+    Part("generated cases", 0.1, _fuzz, rounds=3, shortest_s=40.0),
+    Part("snapshots", 0.15, _snapshots, shortest_s=200.0),
     Part("model of ownership", 0.05, _model, shortest_s=60.0),
 )
 """In the order in which they run."""

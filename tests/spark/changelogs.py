@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
@@ -31,6 +33,13 @@ class _Idle(Processor):
     def process(self, record: Any) -> None: ...
 
 
+def _topology(source: str, builders: dict[str, StoreBuilder[Any, Any]]) -> Topology:
+    topology = Topology().add_source("source", source).add_processor("idle", _Idle, "source")
+    for builder in builders.values():
+        topology.add_state_store(builder, "idle")
+    return topology
+
+
 class Application:
     """Its topics in a broker, its topology, its configuration."""
 
@@ -52,13 +61,18 @@ class Application:
         self.bootstrap_servers = bootstrap_servers
         self.id = app_id
         self.builders = BUILDERS if builders is None else builders
-        self.topology = Topology().add_source("source", source).add_processor("idle", _Idle, "source")
+        self.topology = _topology(source, self.builders)
         for builder in self.builders.values():
-            self.topology.add_state_store(builder, "idle")
             # Not compacted, so that all that was produced is there to compare with, records with null keys too.
             kafka.create_topic(bootstrap_servers, self.changelog(builder.name), PARTITIONS)
         flags: dict[str, object] = {"application.id": app_id, "bootstrap.servers": bootstrap_servers}
         self.config = Config.load(None, flags=flags)
+
+    def changed(self, source: str, builders: dict[str, StoreBuilder[Any, Any]]) -> Application:
+        """A later version of it, with other builders for the same stores."""
+        later = copy.copy(self)
+        later.builders, later.topology = builders, _topology(source, builders)
+        return later
 
     def changelog(self, store: str) -> str:
         """The changelog topic of a store."""
@@ -123,6 +137,11 @@ class Application:
         for row in kafka.read(self.bootstrap_servers, self.changelog(store)):
             found[row.partition].append((row.key, row.value, row.timestamp, list(row.headers)))
         return found
+
+    def keyed(self, store: str, starts: Mapping[int, int]) -> int:
+        """How many committed records with a key its changelog has from these offsets on, by partition; 0 where none is given."""
+        rows = kafka.read(self.bootstrap_servers, self.changelog(store))
+        return sum(row.key is not None and row.offset >= starts.get(row.partition, 0) for row in rows)
 
 
 def record_of(kind: str, random: random.Random) -> Record:

@@ -12,21 +12,27 @@ from typing import Any
 
 import pytest
 
+from millpond import serdes
 from millpond.broker.java import JavaNotFound
 from millpond.errors import SnapshotError
+from millpond.state import WindowStoreBuilder
 from millpond_spark.session import require_spark, session
 from tests.conftest import CreateTopic
+from tests.snapshots.changelogs import BUILDERS
 from tests.spark.changelogs import PARTITIONS, Application
 from tests.support.broker import Broker
+
+#: One Spark runs all jobs, so the JVM's second compiler pays, which the JVMs of brokers in tests go without.
+_LONG_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """Spark with two executor threads; where it cannot be had, the test is skipped with the reason."""
+    """Spark with two executor threads, and with all jars for tables; where it cannot be had, the test is skipped with the reason."""
     with contextlib.ExitStack() as stack:
         try:
             require_spark()
-            started = stack.enter_context(session("local[2]"))
+            started = stack.enter_context(session("local[2]", _LONG_LIVED, catalog="s3://any"))
         except (JavaNotFound, SnapshotError) as error:
             pytest.skip(str(error))
         yield started
@@ -43,8 +49,17 @@ def _sockets() -> Iterator[None]:
 
 @pytest.fixture
 def application(broker: Broker, app_id: str, create_topic: CreateTopic) -> Application:
-    """An application with a store of every kind, and empty changelogs."""
-    return Application(broker.bootstrap_servers, app_id, create_topic("input", PARTITIONS))
+    """An application with a store of every kind, one of them in memory, and empty changelogs."""
+    in_memory = WindowStoreBuilder(
+        name="memory",
+        key=serdes.Bytes,
+        value=serdes.Bytes,
+        retention_ms=200_000,
+        window_size_ms=60_000,
+        persistent=False,
+    )
+    builders = {**BUILDERS, "in_memory_window": in_memory}
+    return Application(broker.bootstrap_servers, app_id, create_topic("input", PARTITIONS), builders)
 
 
 @pytest.fixture

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+import millpond as mp
 from millpond import serdes
 from millpond.errors import BrokerError, SnapshotError, TopicError
 from millpond.runtime.cluster import Cluster
 from millpond.runtime.config import Config
 from millpond.runtime.ownership import Partition
+from millpond.snapshots.rows import StoreKind, StoreLayout, layout_of
 from millpond.state import KeyValueStoreBuilder, StoreBuilder, WindowStoreBuilder
 from millpond.topology import Topology
 from millpond.topology.processor import Processor
 from millpond_spark.boundaries import Range, check_topics_unchanged, fix_boundaries
 from millpond_spark.stores import stores_of
 from tests.conftest import CreateTopic
+from tests.snapshots.changelogs import BUILDERS
 from tests.support import kafka
 from tests.support.broker import Broker
 
@@ -46,8 +52,8 @@ def config(app_id: str = "app", bootstrap_servers: str = "127.0.0.1:1") -> Confi
     return Config.load(None, flags={"application.id": app_id, "bootstrap.servers": bootstrap_servers})
 
 
-def test_stores_without_a_changelog_or_a_disk_are_left_out() -> None:
-    """With the reason; the others come by name, with the partitions that tasks restore from."""
+def test_stores_without_a_changelog_are_left_out() -> None:
+    """With the reason; the others come by name, with the partitions that tasks restore from. Those in memory are no exception."""
     window = WindowStoreBuilder(
         name="w", key=serdes.Bytes, value=serdes.Bytes, retention_ms=2000, window_size_ms=1000, persistent=False
     )
@@ -58,8 +64,79 @@ def test_stores_without_a_changelog_or_a_disk_are_left_out() -> None:
         ("a", "app-a-changelog", 3, False),
         ("b", "app-b-changelog", 3, False),
         ("t", "in", 3, True),
+        ("w", "app-w-changelog", 3, False),
     ]
-    assert found.skipped == {"unlogged": "has no changelog", "w": "is kept in memory"}
+    assert found.skipped == {"unlogged": "has no changelog"}
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("kind", BUILDERS)
+def test_every_kind_of_store_is_covered_wherever_it_is_kept(kind: str, persistent: bool) -> None:
+    """A kind that is added has to be, too."""
+    builder = replace(BUILDERS[kind], persistent=persistent)
+    found = stores_of(topology(builder), {"in": 3, f"app-{builder.name}-changelog": 3}, config())
+    assert [(each.name, each.layout) for each in found.logged] == [(builder.name, layout_of(builder))]
+    assert found.skipped == {}
+
+
+def _global_table(**options: Any) -> Topology:
+    builder = mp.StreamsBuilder()
+    builder.stream("in", key=mp.String, value=mp.String).foreach(lambda key, value: None)
+    builder.global_table("rates", store="rates", **({"key": mp.String, "value": mp.String} | options))
+    return builder.build()
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_global_tables_are_covered_with_all_partitions_of_their_topic(persistent: bool) -> None:
+    """Whatever number of tasks there is."""
+    pytest.importorskip("pyspark")
+    found = stores_of(_global_table(persistent=persistent), {"in": 1, "rates": 5}, config())
+    (store,) = found.logged
+    assert (store.name, store.topic, store.partitions, store.is_input) == ("rates", "rates", 5, False)
+    assert store.layout == StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE, is_global=True, serdes="String, String")
+    assert store.serdes is not None
+    assert found.skipped == {}
+
+
+def test_global_tables_take_the_default_serdes() -> None:
+    """As workers do."""
+    pytest.importorskip("pyspark")
+    flags: dict[str, object] = {"application.id": "app", "bootstrap.servers": "127.0.0.1:1"}
+    given = Config.of({**flags, "default.key.serde": mp.String, "default.value.serde": mp.Long})
+    explicit, defaults = (
+        stores_of(_global_table(key=key, value=value), {"in": 1, "rates": 5}, given).logged[0].serdes
+        for key, value in ((mp.String, mp.Long), (None, None))
+    )
+    assert explicit == defaults
+
+
+def _connected() -> mp.Serde[str]:
+    """A serde with a connection of its own."""
+    connection = threading.Lock()
+    return mp.Serde("Connected", lambda text: connection and text.encode(), bytes.decode)
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "reason"),
+    [
+        ({"timestamp": lambda value: 5}, {}, "is a global store with a timestamp extractor"),
+        (
+            {},
+            {"default.timestamp.extractor": mp.WallclockTimestampExtractor()},
+            "is a global store with a timestamp extractor",
+        ),
+        ({"value": _connected()}, {}, "is a global store whose serdes cannot be sent to Spark's executors"),
+    ],
+)
+def test_global_tables_whose_rows_spark_cannot_compute_are_left_out(
+    options: dict[str, Any], settings: dict[str, object], reason: str
+) -> None:
+    """With the reason."""
+    pytest.importorskip("pyspark")
+    given = Config.of({"application.id": "app", "bootstrap.servers": "127.0.0.1:1"} | settings)
+    made = _global_table(**options)
+    with pytest.raises(SnapshotError, match=f"store 'rates' {reason}: every worker reads its topic"):
+        stores_of(made, {"in": 1, "rates": 5}, given)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +171,7 @@ def cluster(broker: Broker) -> Iterator[Cluster]:
 
 
 def test_boundaries_are_what_is_committed(
-    broker: Broker, cluster: Cluster, app_id: str, create_topic: CreateTopic
+    broker: Broker, cluster: Cluster, app_id: str, create_topic: CreateTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An open transaction is not in; of an input that doubles as changelog, only what the application has processed is."""
     servers = broker.bootstrap_servers
@@ -117,14 +194,39 @@ def test_boundaries_are_what_is_committed(
     made = topology(store("a"), store("t", source_topic=source), source=source)
     stores = stores_of(made, cluster.topics(), configuration)
     times = iter([1_000, 2_000])
-    found = fix_boundaries(cluster, configuration, stores.logged, lambda: next(times))
+    found = fix_boundaries(cluster, configuration, stores.logged, lambda: next(times), patience_s=0.1)
     producer.abort_transaction(30)
+    assert "tasks 0_0 committed without a pause" in caplog.text
     assert found.as_of_ms == 1_000
     assert found.ranges == {
         Partition(changelog, 0): Range(0, 5), Partition(changelog, 1): Range(2, 5), Partition(changelog, 2): Range(0, 0),
         Partition(source, 0): Range(0, 3), Partition(source, 1): Range(0, 0), Partition(source, 2): Range(0, 0),
     }  # fmt: skip
     assert all(facts.id for facts in found.facts.values())
+
+
+def test_global_tables_end_where_no_transaction_is_open_and_hold_nobody_up(
+    broker: Broker, cluster: Cluster, app_id: str, create_topic: CreateTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others write their topics at any time, so no moment without a transaction is waited for."""
+    pytest.importorskip("pyspark")
+    servers = broker.bootstrap_servers
+    source, rates = create_topic("input"), create_topic("rates", partitions=2)
+    kafka.produce(servers, rates, [(b"k", b"v", 1, number % 2) for number in range(10)])
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": app_id})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(rates, b"v", b"k", 0)
+    producer.flush(30)
+    builder = mp.StreamsBuilder()
+    builder.stream(source, key=mp.String, value=mp.String).foreach(lambda key, value: None)
+    builder.global_table(rates, key=mp.String, value=mp.String, store="rates")
+    configuration = config(app_id, servers)
+    stores = stores_of(builder.build(), cluster.topics(), configuration)
+    found = fix_boundaries(cluster, configuration, stores.logged, lambda: 1_000, patience_s=600)
+    producer.abort_transaction(30)
+    assert found.ranges == {Partition(rates, 0): Range(0, 5), Partition(rates, 1): Range(0, 5)}
+    assert "without a pause" not in caplog.text
 
 
 def test_a_changelog_that_is_made_again_meanwhile_spoils_the_snapshot(
@@ -141,6 +243,10 @@ def test_a_changelog_that_is_made_again_meanwhile_spoils_the_snapshot(
     check_topics_unchanged(cluster, found, 60_000)
     with pytest.raises(SnapshotError, match="keeps deletions for 60 s only"):
         check_topics_unchanged(cluster, found, 62_000)
+    # Rows of a previous version need all deletions since then, and not only those while it was read.
+    check_topics_unchanged(cluster, found, 60_000, {changelog: 500})
+    with pytest.raises(SnapshotError, match=r"the previous snapshot is 61 s old now, .* deletions for 60 s only"):
+        check_topics_unchanged(cluster, found, 60_000, {changelog: -1_000})
     kafka.delete_topics(servers, [changelog])
     kafka.eventually(lambda: changelog not in kafka.topic_names(servers, changelog), "the changelog is gone")
     kafka.create_topic(servers, changelog, 1, settings)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from millpond.errors import SnapshotError
 from millpond.runtime.ownership import Partition
 from millpond.runtime.topic_facts import TopicFacts
 from millpond.snapshots.manifest import Manifest, Part, StoreSnapshot
@@ -31,6 +34,16 @@ def boundaries(first: int = 0, end: int = 200, id: str = "id", delete_retention_
     """A changelog as it is now; partition 1 is always the same."""
     ranges = {Partition(STORE.topic, 0): Range(first, end), Partition(STORE.topic, 1): Range(0, 200)}
     return Boundaries(NOW_MS, ranges, {STORE.topic: TopicFacts(id, delete_retention_ms)})
+
+
+def test_changelog_that_lost_its_beginning_is_refused_unless_the_previous_version_has_it() -> None:
+    """The snapshot would lack keys, and workers would take it for whole."""
+    lost = boundaries(first=90)
+    lost = Boundaries(NOW_MS, lost.ranges, {STORE.topic: TopicFacts("id", DAY_MS, only_compacted=True)})
+    assert Base.of(PREVIOUS, [STORE], lost, NOW_MS).parts.keys() == {("s", 0), ("s", 1)}
+    with pytest.raises(SnapshotError, match="begins at offset 90 in partition 0: records were deleted"):
+        Base.of(None, [STORE], lost, NOW_MS)
+    assert Base.of(None, [STORE._replace(is_input=True)], lost, NOW_MS).parts == {}
 
 
 def changed(**fields: object) -> Manifest:
@@ -83,3 +96,53 @@ def test_a_store_of_another_kind_or_topic_is_read_from_the_beginning(
 ) -> None:
     """Then there is no base at all."""
     assert Base.of(previous, [STORE], now, NOW_MS) == Base(None, {})
+
+
+@pytest.mark.parametrize(("first", "only_compacted", "kept"), [(0, False, True), (90, False, False), (90, True, True)])
+def test_global_tables_build_upon_nothing_that_retention_may_have_deleted_since(
+    first: int, only_compacted: bool, kept: bool
+) -> None:
+    """A replay would not have these rows any more. What compaction removes is replaced by newer records."""
+    layout = StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE, is_global=True)
+    now = boundaries(first=first)
+    now = Boundaries(NOW_MS, now.ranges, {STORE.topic: TopicFacts("id", DAY_MS, only_compacted)})
+    base = Base.of(changed(layout=layout), [STORE._replace(layout=layout)], now, NOW_MS)
+    assert base.parts.keys() == ({("s", 0), ("s", 1)} if kept else {("s", 1)})
+
+
+def test_topic_of_a_global_table_needs_no_beginning() -> None:
+    """It is an input: what it has is all there is."""
+    layout = StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE, is_global=True)
+    lost = Boundaries(NOW_MS, boundaries(first=90).ranges, {STORE.topic: TopicFacts("id", DAY_MS, only_compacted=True)})
+    assert Base.of(None, [STORE._replace(layout=layout)], lost, NOW_MS).parts == {}
+
+
+def test_rows_need_the_deletions_since_the_oldest_of_them_unless_nothing_came_since() -> None:
+    """Part 0 is the older one; where it reaches the end of its changelog, part 1 decides."""
+    old = changed(as_of_ms=NOW_MS - 5_000)
+    for end, expected in ((200, NOW_MS - 5_000), (100, NOW_MS - 1_000)):
+        now = boundaries(end=end)
+        assert Base.of(old, [STORE], now, NOW_MS).oldest_ms([STORE], now) == {STORE.topic: expected}
+    assert Base.of(None, [STORE], boundaries(), NOW_MS).oldest_ms([STORE], boundaries()) == {}
+
+
+def test_global_table_with_other_serdes_is_read_from_the_beginning() -> None:
+    """Its rows are what the serdes make of the topic's records, and not the records' bytes."""
+    before, after = (
+        StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE, is_global=True, serdes=f"String, {value}")
+        for value in ("String", "Json(Account)")
+    )
+    for layout, parts in ((before, {("s", 0), ("s", 1)}), (after, set())):
+        base = Base.of(changed(layout=before), [STORE._replace(layout=layout)], boundaries(), NOW_MS)
+        assert base.parts.keys() == parts
+
+
+def test_previous_version_that_is_deleted_meanwhile_is_named_with_the_cure(tmp_path: Path) -> None:
+    """Another job's retention may be quicker than this job's reading."""
+    pa = pytest.importorskip("pyarrow")
+    from millpond_spark.previous import PreviousFile, Reader
+
+    file = PreviousFile(0, 0, "app/20260101T000000Z-000000/s/0.sst", "0" * 64)
+    batch = pa.RecordBatch.from_pylist([file._asdict()])
+    with pytest.raises(SnapshotError, match=r"No such file.* may have been deleted meanwhile.*: make this one again$"):
+        list(Reader(str(tmp_path), None, (LAYOUT,))([batch]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from millpond.snapshots.locations import open_location
 from millpond.snapshots.manifest import Manifest, Part
 from millpond.snapshots.rows import layout_of
 from millpond.state import KeyValueStoreBuilder
+from millpond_spark.boundaries import fix_boundaries, wall_ms
+from millpond_spark.progress import Stage
 from tests.conftest import CreateTopic
 from tests.snapshots.reference import newest_rows
 from tests.spark.changelogs import PARTITIONS, Application
@@ -74,7 +77,7 @@ def check(application: Application, manifest: Manifest, tmp_path: Path) -> None:
 
 
 def test_a_snapshot_has_the_rows_that_replaying_leaves(
-    application: Application, snapshot: Make, rng: random.Random, tmp_path: Path
+    application: Application, snapshot: Make, rng: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every kind of store: aborted and open transactions, deletions, expired windows, null keys; in full, and incrementally."""
     application.write(rng, 6)
@@ -90,6 +93,8 @@ def test_a_snapshot_has_the_rows_that_replaying_leaves(
             (b"pending", None, 1, None) if builder.name in ("kv", "tkv") else (b"pending" + bytes(12), None, 1, None),
         )
     pending.flush(60)
+    # Its end does not come while this waits.
+    monkeypatch.setattr("millpond_spark.job.fix_boundaries", partial(fix_boundaries, patience_s=1.0))
     first = snapshot(application)
     check(application, first.manifest, tmp_path)
     assert first.base is None
@@ -132,12 +137,42 @@ def test_a_previous_version_is_not_built_upon_when_the_changelog_is_another_one(
     application.truncate("b", 1, part.offset + 5)
     second = snapshot(application)
     assert second.base == first.manifest.version, "the other partitions of b build upon it"
-    assert second.records["b"] < second.records["a"]
+    base = first.manifest.store("b")
+    starts = {number: 0 if number == 1 else base.part(number).offset for number in range(PARTITIONS)}
+    assert second.records == {"a": application.keyed("a", {}), "b": application.keyed("b", starts)}
     for name in names:
         for number, records in application.committed(name).items():
             files = rows_of(tmp_path / "snapshots", second.manifest, second.manifest.store(name).part(number))
             expected, _ = newest_rows(layout_of(builders[f"key_value_{name}"]), number, records)
             assert {key: value for file in files for key, value in file.items()} == dict(expected), (name, number)
+
+
+def test_a_version_is_not_built_upon_when_reading_outlasts_the_deletions_since_then(
+    broker: Broker, app_id: str, create_topic: CreateTopic, snapshot: Make
+) -> None:
+    """It was young enough when reading began, and too old when it ended: a deletion that was compacted away would be missing."""
+    builders = {"key_value": KeyValueStoreBuilder(name="a", key=serdes.Bytes, value=serdes.Bytes)}
+    application = Application(broker.bootstrap_servers, app_id, create_topic("input", PARTITIONS), builders)
+    kafka.alter_topic(
+        broker.bootstrap_servers,
+        application.changelog("a"),
+        **{"cleanup.policy": "compact", "delete.retention.ms": "600000"},
+    )
+    kafka.produce(broker.bootstrap_servers, application.changelog("a"), [(b"a", b"1", 1_000, 0)])
+    now_ms = wall_ms()
+    snapshot(application, now_ms=lambda: now_ms)
+    kafka.produce(broker.bootstrap_servers, application.changelog("a"), [(b"a", None, 1_000, 0)])
+    elapsed_ms = 500_000
+
+    def reads_slowly(stage: Stage, _done: int, _total: int) -> None:
+        nonlocal elapsed_ms
+        if stage is Stage.PUBLISHING:
+            elapsed_ms = 700_000
+
+    with pytest.raises(SnapshotError, match=r"the previous snapshot is 700 s old now, .*: run it again"):
+        snapshot(application, now_ms=lambda: now_ms + elapsed_ms, on_progress=reads_slowly)
+    made = snapshot(application, now_ms=lambda: now_ms + elapsed_ms)
+    assert made.records == {"a": 2}, "the version is too old by now, and everything is read"
 
 
 def test_a_partition_with_most_of_the_keys_is_divided(
@@ -188,6 +223,7 @@ def test_a_job_that_fails_leaves_nothing_and_says_why(
     check(application, snapshot(application).manifest, tmp_path)
 
 
+@pytest.mark.soak
 def test_two_jobs_at_once_make_two_complete_versions(
     application: Application, snapshot: Make, rng: random.Random, tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from millpond.errors import ConfigError
@@ -27,33 +29,51 @@ def test_user_and_password_become_a_login_module(name: str) -> None:
     )
 
 
-def test_certificates_are_handed_over_as_pem() -> None:
-    """A file of authorities, and the client's own certificate."""
-    found = kafka_options(
-        {
-            "security.protocol": "ssl", "ssl.ca.location": "/ca.pem", "ssl.certificate.pem": "C", "ssl.key.pem": "K",
-            "ssl.key.password": "P",
+KEY = "-----BEGIN PRIVATE KEY-----K"
+
+
+def test_certificates_are_handed_over_as_text(tmp_path: Path) -> None:
+    """Authorities, and the client's own certificate: from files or as they are, so that executors need no files."""
+    written = {"ssl.ca": "A", "ssl.certificate": "C", "ssl.key": KEY}
+    for name, text in written.items():
+        (tmp_path / name).write_text(text)
+    as_files = {f"{name}.location": str(tmp_path / name) for name in written}
+    as_text = {f"{name}.pem": text for name, text in written.items()}
+    for given in (as_files, as_text):
+        assert kafka_options({"security.protocol": "ssl", "ssl.key.password": "P", **given}) == {
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.certificates": "A",
+            "kafka.ssl.keystore.type": "PEM",
+            "kafka.ssl.keystore.certificate.chain": "C",
+            "kafka.ssl.keystore.key": KEY,
+            "kafka.ssl.key.password": "P",
         }
-    )  # fmt: skip
-    assert found == {
-        "kafka.security.protocol": "SSL",
-        "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.location": "/ca.pem",
-        "kafka.ssl.keystore.type": "PEM",
-        "kafka.ssl.keystore.certificate.chain": "C",
-        "kafka.ssl.keystore.key": "K",
-        "kafka.ssl.key.password": "P",
-    }
+
+
+def test_host_names_are_unchecked_where_that_is_configured() -> None:
+    """Java says it with an empty text."""
+    found = kafka_options({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"})
+    assert found["kafka.ssl.endpoint.identification.algorithm"] == ""
 
 
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
         ({"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER"),
-        ({"security.protocol": "ssl", "ssl.certificate.location": "/c.pem"}, r"ssl\.certificate\.pem"),
+        ({"ssl.keystore.location": "/c.p12"}, r"ssl\.certificate\.pem"),
+        ({"ssl.certificate.pem": "C"}, r"ssl\.key\.location"),
+        (
+            {"ssl.certificate.pem": "C", "ssl.key.location": "/no/such.key"},
+            r"'ssl\.key\.location' names '/no/such\.key'",
+        ),
+        ({"ssl.ca.location": "/"}, "Is a directory"),
+        ({"ssl.certificate.pem": "C", "ssl.key.pem": "-----BEGIN RSA PRIVATE KEY-----sEcret"}, "openssl pkcs8"),
+        ({"enable.ssl.certificate.verification": "false"}, r"ssl\.ca\.location"),
     ],
 )
 def test_what_has_no_counterpart_is_refused(settings: dict[str, str], told: str) -> None:
-    """Rather than a connection that is not what was configured."""
-    with pytest.raises(ConfigError, match=told):
-        kafka_options(settings)
+    """Rather than a connection that is not what was configured; without secrets."""
+    with pytest.raises(ConfigError, match=told) as refused:
+        kafka_options({"security.protocol": "ssl", **settings})
+    assert "sEcret" not in str(refused.value)

@@ -14,6 +14,7 @@ from millpond.errors import StateError
 from millpond.snapshots.sst import write_sst
 from millpond.state import StateFile
 from millpond.state.formats import partition_prefix
+from millpond.state.ingestion import End
 from millpond.state.provenance import Provenance
 from tests.state import helpers
 
@@ -132,7 +133,7 @@ def test_unfinished_ingestion_ends_when_the_database_is_opened_anew(path, tmp_pa
         ingestion.add(first)
         file.rebuild("other")
         assert content(file, "s", 0) == []
-        for attempt in (lambda: ingestion.add(others[0]), lambda: ingestion.finish(1, b"", FROM)):
+        for attempt in (lambda: ingestion.add(others[0]), lambda: ingestion.finish({0: End(1, b"", FROM)})):
             with pytest.raises(StateError, match="opened anew"):
                 attempt()
         ingestion.abandon()

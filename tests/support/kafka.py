@@ -215,10 +215,30 @@ def committed_offsets(bootstrap_servers: str, group: str, topic: str) -> dict[in
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, **_QUICK})
     try:
         partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
-        answer = consumer.committed([TopicPartition(topic, each) for each in sorted(partitions)], timeout=_TIMEOUT_S)
-        return {each.partition: (each.offset, each.metadata) for each in answer}
+        wanted = [TopicPartition(topic, each) for each in sorted(partitions)]
+        return {each.partition: (each.offset, each.metadata) for each in _committed(consumer, wanted)}
     finally:
         consumer.close()
+
+
+#: While brokers start, a group's coordinator is not there yet, or is not the one that was named.
+_MOVING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+
+
+def _committed(consumer: Consumer, wanted: list[TopicPartition]) -> list[TopicPartition]:
+    """What is committed, asked for again while the group's coordinator is somewhere else than a moment ago."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            return consumer.committed(wanted, timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def eventually(condition: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_S) -> None:

@@ -17,10 +17,11 @@ from pathlib import Path
 from millpond.broker import __main__ as broker
 from millpond.errors import MillpondError
 from tests.cluster import binaries
+from tests.support import versitygw
 
 __all__ = ("PREPARED", "await_end", "lacking", "prepare", "start")
 
-PREPARED = ("broker", "apiserver")
+PREPARED = ("broker", "apiserver", "s3")
 """The marks of tests that need preparation, in the order in which it is done."""
 
 
@@ -77,11 +78,16 @@ def prepare(need: str) -> None:
     """
     if need == "broker":
         broker.main(["kafka"])
-        return
-    try:
-        binaries.find()
-    except binaries.BinariesMissing:
-        binaries.build()
+    elif need == "s3":
+        try:
+            versitygw.find()
+        except versitygw.VersitygwMissing:
+            versitygw.build()
+    else:
+        try:
+            binaries.find()
+        except binaries.BinariesMissing:
+            binaries.build()
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ __all__ = ("ROOTS", "main")
 
 KAFKA_VERSION = "4.1.0"
 SPARK_VERSION = "4.0.0"  # the newest whose connector can be had whole; pyspark 4.0.5 runs it
+ICEBERG_VERSION = "1.10.0"
 _SLF4J = "org.slf4j:slf4j-simple:1.7.36"  # Kafka's pom names no logging backend; this one writes to stderr
 
 ROOTS = {
@@ -27,6 +28,8 @@ ROOTS = {
         _SLF4J,
     ),
     "spark": (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}",),
+    "iceberg": (f"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:{ICEBERG_VERSION}",),
+    "iceberg-s3": (f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}",),
 }
 """Coordinates each set is resolved from, transitively."""
 
@@ -34,8 +37,10 @@ ONLY = {
     "spark": frozenset(
         {"spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2"}
     ),
+    "iceberg": frozenset({"iceberg-spark-runtime-4.0_2.13"}),
+    "iceberg-s3": frozenset({"iceberg-aws-bundle"}),
 }
-"""Of a set that is listed here, only these artifacts are locked: the pyspark package has the others."""
+"""Of a set that is listed here, only these artifacts are locked: the pyspark package has the others, or the jar has them inside."""
 
 
 def main() -> None:

@@ -29,6 +29,8 @@ _COMMANDS = {
     "topology": "Show what an application consists of: text, Mermaid or SVG.",
     "reset": "Make an application start over: offsets, internal topics, local state.",
     "snapshot": "Make, list, verify and delete snapshots of the state.",
+    "state": "Look into state: compare it with a snapshot, export it, show it.",
+    "catalog": "Show what stores contained at past moments.",
     "settings": "List the settings, with their defaults.",
 }
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from millpond.cli.application import load_topology
 from millpond.cli.options import configuration_options, load_config, target_argument, verbose_option
 from millpond.cli.session import Session
+from millpond.cli.snapshot_reports import reporting, write_result
 from millpond.errors import ConfigError, SnapshotError
 from millpond.runtime.config import Config
 from millpond.snapshots import versions
@@ -60,7 +61,13 @@ def _location_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @_location_options
 @click.option("--keep", type=click.IntRange(1), metavar="COUNT", help="Delete all versions but the newest COUNT.")
 @click.option("--master", metavar="URL", default="local[*]", help="Where Spark runs. Default: in this process.")
+@click.option(
+    "--catalog",
+    metavar="URI",
+    help="Write every store as an Apache Iceberg table there, too. Default: the setting 'catalog.location', if it is set.",
+)
 @click.option("--full", is_flag=True, help="Read changelogs from the beginning, and build upon no previous version.")
+@click.option("--report-to", metavar="URL", hidden=True, help="The status of a StateBootstrap at the Kubernetes API.")
 @configuration_options
 @verbose_option
 @click.pass_obj
@@ -71,6 +78,8 @@ def create(
     credentials_dir: Path | None,
     keep: int | None,
     master: str,
+    catalog: str | None,
+    report_to: str | None,
     file: Path | None,
     flags: dict[str, object],
     *,
@@ -94,20 +103,23 @@ def create(
     topology = load_topology(target)
     config = load_config(file, flags)
     place = _place(config, uri, credentials_dir)
+    catalog = catalog or config.catalog_location
     require_spark()
     from millpond_spark.job import create_snapshot
 
-    with _sigterm_interrupts(), _progress(session) as on_progress:
+    with _sigterm_interrupts(), _progress(session) as show, reporting(report_to, show) as on_progress:
         made = create_snapshot(
             topology,
             config,
             place.uri,
-            lambda: spark_session(master),
+            lambda: spark_session(master, catalog=catalog),
             credentials_dir=place.credentials_dir,
             keep=keep,
             full=full,
+            catalog=catalog,
             on_progress=on_progress,
         )
+    write_result(made)
     _show(made, session)
 
 
@@ -283,14 +295,21 @@ def _progress(session: Session) -> Iterator[Callable[[Stage, int, int], None]]:
 
 def _show(made: Snapshot, session: Session) -> None:
     manifest = made.manifest
-    table = _table("store", "partitions", "records read", "rows", "size")
+    # What is in the table of the catalog, and could not be decoded.
+    undecoded = {each.store: f"{each.undecoded_keys:,} / {each.undecoded_values:,}" for each in made.tables}
+    columns = ("store", "partitions", "records read", "rows", "size")
+    table = _table(*columns, "undecoded keys / values") if undecoded else _table(*columns)
     for store in manifest.stores:
         rows, size = sum(part.rows for part in store.parts), sum(part.bytes for part in store.parts)
         records = made.records.get(store.store, 0)
-        table.add_row(escape(store.store), str(len(store.parts)), f"{records:,}", f"{rows:,}", decimal(size))
+        cells = [escape(store.store), str(len(store.parts)), f"{records:,}", f"{rows:,}", decimal(size)]
+        table.add_row(*cells, *([undecoded[store.store]] if store.store in undecoded else []))
     session.out.print(table)
     for name, reason in sorted(made.skipped.items()):
         session.out.print(f"[dim]store {escape(name)} is left out: it {reason}[/]")
+    for each in made.tables:
+        if each.undecoded_reason is not None:
+            session.out.print(f"[dim]table {escape(each.store)} has bytes: {escape(each.undecoded_reason)}[/]")
     base = f", built upon {made.base}" if made.base else ""
     session.out.print(
         f"Snapshot {manifest.version} of '{escape(manifest.application)}': {len(manifest.files)} files in "

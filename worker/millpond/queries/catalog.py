@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import murmur2
 
@@ -14,7 +14,7 @@ from millpond.state.formats import SEGMENT_LENGTH, TIMESTAMP_LENGTH, split_windo
 
 from .failures import FailureReason, QueryFailed
 
-__all__ = ("StoreCatalog", "StoreInfo", "StoreKind")
+__all__ = ("OnDisk", "StoreCatalog", "StoreInfo", "StoreKind")
 
 _MAX_LONG = 2**63 - 1
 
@@ -74,11 +74,25 @@ class StoreInfo:
         return raw_key, (start, min(start + self.window_size_ms, _MAX_LONG)), row, timestamp
 
 
-class StoreCatalog(Mapping[str, StoreInfo]):
-    """The stores by name."""
+class OnDisk(NamedTuple):
+    """A store in the state file that follows a changelog, whether it can be queried or not."""
 
-    def __init__(self, application: str, stores: Iterable[StoreInfo]) -> None:
+    name: str
+    subtopology: int
+    """The sub-topology whose tasks have it."""
+    partitions: int
+
+
+class StoreCatalog(Mapping[str, StoreInfo]):
+    """The stores that can be queried, by name.
+
+    Attributes:
+        on_disk: the stores whose raw rows can be read.
+    """
+
+    def __init__(self, application: str, stores: Iterable[StoreInfo], on_disk: Iterable[OnDisk] = ()) -> None:
         self.application = application
+        self.on_disk = tuple(on_disk)
         self._stores = {each.name: each for each in stores}
 
     def __getitem__(self, name: str) -> StoreInfo:

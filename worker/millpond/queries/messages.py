@@ -14,7 +14,19 @@ import msgspec
 
 from .failures import Failure
 
-__all__ = ("MAX_FRAME", "End", "Frame", "Head", "Read", "Row", "decode_read", "encode_frame", "encode_read", "frames")
+__all__ = (
+    "LENGTH",
+    "MAX_FRAME",
+    "End",
+    "Frame",
+    "Head",
+    "Read",
+    "Row",
+    "decode_read",
+    "encode_frame",
+    "encode_read",
+    "frames",
+)
 
 Row = tuple[bytes, int, bytes]
 """A row's key as it lies in the store but without the partition, the partition, the row's value."""
@@ -22,7 +34,8 @@ Row = tuple[bytes, int, bytes]
 MAX_FRAME = 256 * 1024 * 1024
 """A frame that claims to be longer is none."""
 
-_length = struct.Struct(">I")
+LENGTH = struct.Struct(">I")
+"""What stands before each frame: how many bytes it has."""
 
 
 class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -105,7 +118,7 @@ def decode_read(raw: bytes) -> Read:
 def encode_frame(content: Frame) -> bytes:
     """A frame with its length before it."""
     body = _encoder.encode(content)
-    return _length.pack(len(body)) + body
+    return LENGTH.pack(len(body)) + body
 
 
 class Stream(Protocol):
@@ -123,7 +136,7 @@ async def frames(stream: Stream) -> AsyncIterator[Frame]:
         msgspec.DecodeError, msgspec.ValidationError: it is no answer.
     """
     while True:
-        (length,) = _length.unpack(await stream.readexactly(_length.size))
+        (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
         if length > MAX_FRAME:
             raise msgspec.DecodeError(f"a frame of {length} bytes")
         content = _frames.decode(await stream.readexactly(length))

@@ -17,6 +17,7 @@ import msgspec
 
 from millpond.errors import MillpondError
 from millpond.serdes import Serde, Windowed
+from millpond.serdes.plain import plain_json
 
 from .catalog import StoreInfo
 from .failures import FailureReason, QueryFailed
@@ -106,17 +107,7 @@ def _forms(value: Any) -> Iterator[Any]:
             pass
 
 
-def _plain(value: Any) -> Any:
-    """What msgspec has no JSON for."""
-    descriptor = getattr(value, "DESCRIPTOR", None)
-    if descriptor is not None and hasattr(value, "SerializeToString"):
-        from google.protobuf.json_format import MessageToDict
-
-        return MessageToDict(value, preserving_proto_field_name=True)
-    raise NotImplementedError(f"{type(value).__qualname__} has no form in JSON")
-
-
-_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+_encode = msgspec.json.Encoder(enc_hook=plain_json).encode
 
 
 def renderer(info: StoreInfo, form: Format) -> Callable[[Row], dict[str, Any]]:

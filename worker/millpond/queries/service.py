@@ -29,6 +29,7 @@ from .messages import Read, Row
 from .metrics import Outcome, QueryMetrics
 from .parameters import Options, bad, time_ms
 from .peers import PATH, Peers, answer_peer
+from .raw_rows import answer_rows, answer_stores
 from .rendering import KeyFormat, encode, raw_key, renderer
 from .routing import Router, Scan
 
@@ -114,6 +115,8 @@ class QueryService:
             (f"{store}/all", "all", self._all),
             (f"{store}/windows", "windows", self._windows),
             (f"{store}/windows/{{key:.*}}", "window", self._windows_of_key),
+            ("/v1/raw", "raw", self._raw_stores),
+            ("/v1/raw/{store}/{partition}", "raw", self._raw_rows),
             ("/v1/metadata/{store}", "metadata", self._metadata),
             ("/v1/metadata/{store}/{key:.*}", "metadata", self._metadata_of_key),
         ):
@@ -338,6 +341,14 @@ class QueryService:
         return {"worker": worker, "address": url if address is None and worker == self._worker else address}
 
     # ----------------------------------------------------------------------------------------------------------
+
+    async def _raw_stores(self, _request: web.Request, _outcome: Outcome) -> web.StreamResponse:
+        opened = self._open()
+        return _json(await answer_stores(opened.reader, opened.directory))
+
+    async def _raw_rows(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
+        outcome.begun = True
+        return await answer_rows(self._open().reader, self._executor, request)
 
     async def _peer(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
         return await answer_peer(self._open().reader, request)

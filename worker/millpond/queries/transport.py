@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -16,6 +16,7 @@ from millpond.errors import ConfigError
 
 from .access import Tokens, client_context
 from .failures import Failure, FailureReason, QueryFailed
+from .messages import LENGTH
 
 __all__ = ("Transport",)
 
@@ -108,6 +109,34 @@ class Transport:
                     whole = not line
                     return
                 yield line
+        except _TROUBLES:
+            return
+        finally:
+            if whole and answer.isclosed():
+                self._keep(address, connection)
+            else:
+                connection.close()
+
+    def frames(
+        self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float
+    ) -> Generator[bytes, None, None]:
+        """The frames of an answer, without their lengths; it is asked for when the first is wanted.
+
+        One that was cut off ends without its last frame, and raises nothing.
+
+        Raises:
+            QueryFailed: there is no answer.
+        """
+        address, connection, answer = self._asked(segments, query, timeout_s)
+        whole = False
+        try:
+            while len(start := answer.read(LENGTH.size)) == LENGTH.size:
+                (length,) = LENGTH.unpack(start)
+                frame = answer.read(length)
+                if len(frame) < length:
+                    return
+                yield frame
+            whole = not start
         except _TROUBLES:
             return
         finally:

@@ -114,7 +114,8 @@ def assemble(
     )
     try:
         environment = _environment(topology, config, cluster)
-        bootstrap = open_bootstrap(config, state_file, environment.now_ms)
+        stores = TaskStores(plan, environment, state_file, cluster.ranges)
+        bootstrap = open_bootstrap(config, stores.backend, environment.now_ms)
         newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
         cluster.ensure(plan.internal, newest, config.replication_factor)
     except BaseException:
@@ -133,11 +134,10 @@ def assemble(
         offset_committer = OffsetCommitter(consumer)
     logged = {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()}
     copier = RenewableConsumer(lambda: _knowing(make_consumer(config, None, on_error, COPY_AHEAD_KIB), logged))
-    stores = TaskStores(plan, environment, state_file, cluster.ranges)
     for each in topology.global_stores:
         stores.add_global(environment.complete(each.store))
     global_stores = GlobalStores(
-        topology.global_stores, plan.partitions, environment, stores.of_builder, consumer, cluster
+        topology.global_stores, plan.partitions, environment, stores.of_builder, consumer, cluster, bootstrap
     )
     manager = TaskManager(
         plan,

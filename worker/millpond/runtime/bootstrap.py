@@ -4,6 +4,9 @@ A task waits, unopened, while threads read the newest manifest, decide, and fetc
 ingests them, one step per turn, and the task is looked up again: its stores are opened on rows that end where the snapshot
 ends, and the changelog is read on from there as after any restart. Whatever goes wrong with a snapshot is logged with its
 reason, and the changelog is replayed.
+
+A global store waits in the same way, under the number that its topology gives it beside those of tasks. All partitions of its
+topic come from the snapshot, or none does.
 """
 
 from __future__ import annotations
@@ -14,8 +17,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from queue import SimpleQueue
 
 from confluent_kafka import Consumer
@@ -23,16 +24,15 @@ from confluent_kafka import Consumer
 from millpond.errors import ConfigError, SnapshotError, StateError
 from millpond.snapshots import versions
 from millpond.snapshots.locations import Location, open_location
-from millpond.snapshots.manifest import Manifest, Part
-from millpond.state import StateFile
-from millpond.state.ingestion import Ingestion
-from millpond.state.provenance import Provenance
+from millpond.snapshots.manifest import Manifest
+from millpond.state.backend import Backend
 from millpond.topology import TaskId
 
+from .bootstrap_jobs import Job, Ready, described
 from .config import Config
 from .errands import Errands
-from .snapshot_choice import Rates, Unusable, Wanted, Way, choose, estimate, usable_part
-from .snapshot_files import Cancelled, Progress, SnapshotFiles
+from .snapshot_choice import Rates, Unusable, Wanted, Way, choose, choose_parts
+from .snapshot_files import Cancelled, SnapshotFiles
 
 __all__ = ("Bootstrap", "open_bootstrap")
 
@@ -54,53 +54,22 @@ _LEFTOVERS_S = 60.0
 _MEASURABLE_BYTES = 4 << 20
 
 
-@dataclass(eq=False)
-class _Ready:
-    """A store partition whose files are in the state directory."""
-
-    wanted: Wanted
-    part: Part
-    topic_id: str
-    version: str
-    paths: deque[Path]
-
-
-@dataclass(eq=False)
-class _Job:
-    """A task that waits for a snapshot."""
-
-    task: TaskId
-    wanted: Sequence[Wanted]
-    rates: Rates
-    """What is left for it beside others."""
-    progress: Progress = field(default_factory=Progress)
-    started: float | None = None
-    """When a thread took it up, in monotonic seconds."""
-    planned: bool = False
-    """Whether the manifest was read."""
-    ready: deque[_Ready] | None = None
-    """What the loop has to ingest; None while that is prepared."""
-    ingestion: Ingestion | None = None
-    unwanted: bool = False
-    """Whether the task does not wait any more."""
-
-    @property
-    def replay_records(self) -> int:
-        return sum(each.replay_records for each in self.wanted)
-
-
 class Bootstrap:
     """The tasks of a worker that wait for snapshots. Its methods are the loop's, and none of them waits.
 
     Attributes:
         rates: what this worker achieves, as measured last.
+        fetched: bytes that came from the location since the start.
+        ingested_rows: taken from snapshots.
+        ingested_stores: store partitions restored from one.
+        refused_stores: store partitions that a snapshot could not be used for.
     """
 
     def __init__(
         self,
         location: Location,
         application: str,
-        state_file: StateFile,
+        backend_of: Callable[[str], Backend],
         preparers: Errands,
         files: SnapshotFiles,
         now_ms: Callable[[], int],
@@ -108,24 +77,25 @@ class Bootstrap:
         """Args:
         location: where the snapshots are.
         application: the worker's application id.
-        state_file: takes the rows.
+        backend_of: where the rows of a store go.
         preparers: threads that prepare a task each.
         files: fetches files.
         now_ms: the wall clock, in epoch ms.
         """
         self.rates = Rates()
+        self.fetched = self.ingested_rows = self.ingested_stores = self.refused_stores = 0
         self._location = location
         self._application = application
-        self._state_file = state_file
+        self._backend_of = backend_of
         self._preparers = preparers
         self._files = files
         self._now_ms = now_ms
-        self._jobs: dict[TaskId, _Job] = {}
+        self._jobs: dict[TaskId, Job] = {}
         self._distrusted: set[str] = set()
         self._decided: set[TaskId] = set()
         self._fresh: list[TaskId] = []
-        self._begun: set[_Job] = set()
-        self._answers: SimpleQueue[tuple[_Job, list[_Ready]]] = SimpleQueue()
+        self._begun: set[Job] = set()
+        self._answers: SimpleQueue[tuple[Job, list[Ready]]] = SimpleQueue()
         self._reading = threading.Lock()
         self._manifest: tuple[float, Manifest | SnapshotError | None] | None = None
         self._paused_until = 0.0
@@ -135,7 +105,7 @@ class Bootstrap:
         """Whether a task that could be opened now waits for a snapshot instead; begins with it where that is worth trying.
 
         Args:
-            task: the task; none of its stores is open.
+            task: the task; none of its stores is open. For a global store, the number that its processor has in place of a task.
             wanted: tells what has to be restored.
             among: how many tasks are opened at this time; one loop restores them all.
         """
@@ -147,18 +117,25 @@ class Bootstrap:
         if time.monotonic() < self._paused_until or self._stuck:
             return False
         rates = self.rates.shared(among)
-        job = _Job(task, [each for each in wanted() if each.store not in self._distrusted], rates)
-        if choose(job.replay_records, rates.replay, 0, 1.0, 0) is Way.REPLAY:
+        job = Job(task, [each for each in wanted() if each.store not in self._distrusted], rates)
+        if choose(job.replay_records, rates.replay, 0, 1.0, 0) is Way.REPLAY and not any(
+            each.needed for each in job.wanted
+        ):
             return False
         log.info(
-            "task %s: %d changelog records to restore; looking for a snapshot in %s",
-            task, job.replay_records, self._location.uri,
+            "%s: %d changelog records to restore; looking for a snapshot in %s",
+            job.name, job.replay_records, self._location.uri,
         )  # fmt: skip
         self._jobs[task] = job
         self._clear_at = None
         self._begun.add(job)
         self._preparers.run(lambda: self._prepare(job))
         return True
+
+    @property
+    def waiting(self) -> int:
+        """How many tasks wait."""
+        return len(self._jobs)
 
     def pending(self, task: TaskId) -> bool:
         """Whether a task waits for a snapshot."""
@@ -205,6 +182,7 @@ class Bootstrap:
         while not self._answers.empty():
             job, ready = self._answers.get()
             self._begun.discard(job)
+            self.fetched += job.progress.fetched
             if self._jobs.get(job.task) is job:
                 job.ready = deque(ready)
         if not self._jobs:
@@ -240,7 +218,7 @@ class Bootstrap:
 
     # In the loop ----------------------------------------------------------------------------------------------
 
-    def _decide(self, job: _Job) -> None:
+    def _decide(self, job: Job) -> None:
         del self._jobs[job.task]
         self._decided.add(job.task)
         self._fresh.append(job.task)
@@ -248,25 +226,27 @@ class Bootstrap:
         if not self._jobs:
             self._clear_at = time.monotonic()
 
-    def _ingest(self, job: _Job, ready: deque[_Ready]) -> None:
+    def _ingest(self, job: Job, ready: deque[Ready]) -> None:
         """One step: the old rows go, or one file comes, or the offset is written."""
         each = ready[0]
-        wanted, part = each.wanted, each.part
+        store, topic = each.wanted[0].store, each.wanted[0].topic
         try:
             if job.ingestion is None:
-                job.ingestion = self._state_file.ingestion(wanted.store, wanted.partition)
+                job.ingestion = self._backend_of(store).ingestion(store, each.partition, each.partitions)
                 return
             if each.paths:
-                job.ingestion.add(each.paths[0])
-                each.paths.popleft()
+                if job.ingestion.add(each.paths[0]):
+                    each.paths.popleft()
                 return
-            job.ingestion.finish(part.offset, part.metadata, Provenance(each.topic_id, part.as_of_ms))
+            job.ingestion.finish(each.ends())
+            self.ingested_rows += each.rows
+            self.ingested_stores += 1
             log.info(
-                "store %s partition %d: ingested %d rows of snapshot %s; restoring on from offset %d of %s",
-                wanted.store, wanted.partition, part.rows, each.version, part.offset, wanted.topic,
+                "%s: ingested %d rows of snapshot %s; restoring on from offset %s of %s",
+                described(each.wanted), each.rows, each.version, ", ".join(str(part.offset) for part in each.parts), topic,
             )  # fmt: skip
         except StateError as error:
-            self._refused(wanted, f"snapshot {each.version} cannot be ingested: {error}")
+            self._refused(each.wanted, f"snapshot {each.version} cannot be ingested: {error}")
             if job.ingestion is not None:
                 job.ingestion.abandon()
         ready.popleft()
@@ -284,21 +264,21 @@ class Bootstrap:
                 if waited > _MANIFEST_TIMEOUT_S:
                     self._paused_until = now + _PAUSE_S
                     log.warning(
-                        "task %s: %s does not answer for %.0f s; restoring from changelogs",
-                        job.task,
+                        "%s: %s does not answer for %.0f s; restoring from changelogs",
+                        job.name,
                         self._location.uri,
                         waited,
                     )
                     self._decide(job)
             elif progress.done < progress.total * self._expected(waited, job):
                 log.warning(
-                    "task %s: %d of %d bytes of the snapshot came in %.0f s; restoring from changelogs",
-                    job.task, progress.done, progress.total, waited,
+                    "%s: %d of %d bytes of the snapshot came in %.0f s; restoring from changelogs",
+                    job.name, progress.done, progress.total, waited,
                 )  # fmt: skip
                 self._decide(job)
 
     @staticmethod
-    def _expected(waited: float, job: _Job) -> float:
+    def _expected(waited: float, job: Job) -> float:
         """The part that has to have come after so many seconds: half in the time allowed, and all in twice that."""
         allowed = max(_FETCH_S, job.replay_records / job.rates.replay)
         return 0.0 if waited <= allowed else min(1.0, waited / allowed / 2)
@@ -311,9 +291,9 @@ class Bootstrap:
 
     # In the threads -------------------------------------------------------------------------------------------
 
-    def _prepare(self, job: _Job) -> None:
+    def _prepare(self, job: Job) -> None:
         job.started = time.monotonic()
-        ready: list[_Ready] = []
+        ready: list[Ready] = []
         try:
             job.progress.arrived(0)
             manifest = self._newest()
@@ -323,9 +303,9 @@ class Bootstrap:
             pass
         except SnapshotError as error:
             if not job.unwanted:
-                log.warning("task %s: the snapshot cannot be used: %s; restoring from changelogs", job.task, error)
+                log.warning("%s: the snapshot cannot be used: %s; restoring from changelogs", job.name, error)
         except Exception:
-            log.exception("task %s: the snapshot cannot be used; restoring from changelogs", job.task)
+            log.exception("%s: the snapshot cannot be used; restoring from changelogs", job.name)
         finally:
             self._answers.put((job, ready))
 
@@ -335,24 +315,23 @@ class Bootstrap:
             if self._manifest is None or time.monotonic() - self._manifest[0] > _MANIFEST_AGE_S:
                 manifest: Manifest | SnapshotError | None
                 try:
-                    found = versions.versions(self._location, self._application)
-                    manifest = versions.read(self._location, self._application, found[0]) if found else None
+                    manifest = versions.newest(self._location, self._application, self._now_ms())
                 except SnapshotError as error:
                     manifest = error  # the others need not wait for the same
                 if manifest is None:
-                    log.info(
-                        "no snapshot of %s in %s; restoring from changelogs", self._application, self._location.uri
-                    )
+                    log.warning(
+                        "no snapshot of '%s' in %s can be used: check 'bootstrap.location', or make one; "
+                        "restoring from changelogs",
+                        self._application, self._location.uri,
+                    )  # fmt: skip
                 self._manifest = time.monotonic(), manifest
             if isinstance(self._manifest[1], SnapshotError):
                 raise self._manifest[1]
             return self._manifest[1]
 
-    def _fetched(self, job: _Job, manifest: Manifest) -> list[_Ready]:
-        chosen = [
-            (wanted, part) for wanted in job.wanted if (part := self._chosen(manifest, wanted, job.rates)) is not None
-        ]  # fmt: skip
-        files = [file for _, part in chosen for file in part.files]
+    def _fetched(self, job: Job, manifest: Manifest) -> list[Ready]:
+        chosen = [found for each in job.groups if (found := self._chosen(manifest, each, job.rates)) is not None]
+        files = [file for each in chosen for file in each.files]
         job.progress.total = total = sum(each.bytes for each in files)
         job.planned = True
         if not chosen:
@@ -362,50 +341,39 @@ class Bootstrap:
         seconds = time.monotonic() - began
         if job.progress.fetched >= _MEASURABLE_BYTES:
             self.rates.snapshot = job.progress.fetched / seconds
-        log.info("task %s: fetched %d bytes of snapshot %s in %.1f s", job.task, total, manifest.version, seconds)
-        return [
-            _Ready(
-                wanted, part, _topic_id(manifest, wanted), manifest.version, deque(next(fetched) for _ in part.files)
-            )
-            for wanted, part in chosen
-        ]
+        log.info("%s: fetched %d bytes of snapshot %s in %.1f s", job.name, total, manifest.version, seconds)
+        for each in chosen:
+            each.paths.extend(next(fetched) for _ in each.files)
+        return chosen
 
-    def _chosen(self, manifest: Manifest, wanted: Wanted, rates: Rates) -> Part | None:
-        """The part to restore a store partition from; None when its changelog is replayed."""
+    def _chosen(self, manifest: Manifest, wanted: Sequence[Wanted], rates: Rates) -> Ready | None:
+        """What to restore store partitions from, its files not there yet; None when their changelogs are replayed."""
         try:
-            part = usable_part(manifest, wanted, self._application, self._now_ms())
+            choice = choose_parts(manifest, wanted, self._application, self._now_ms(), rates)
         except Unusable as reason:
             self._refused(wanted, f"snapshot {manifest.version} {reason}")
             return None
-        tail = wanted.log.end - part.offset
-        took = (wanted.replay_records, rates.replay, part.bytes, rates.snapshot, tail)
-        seconds = estimate(*took)
-        if (wanted.offset or 0) >= part.offset or choose(*took) is Way.REPLAY:
+        if not choice.parts:
             log.info(
-                "store %s partition %d: replaying %d records (about %.0f s, and %.0f s with snapshot %s)",
-                wanted.store, wanted.partition, wanted.replay_records, *seconds, manifest.version,
+                "%s: replaying %d records (about %.0f s, and %.0f s with snapshot %s)",
+                described(wanted), sum(each.replay_records for each in wanted), *choice.estimate, manifest.version,
             )  # fmt: skip
             return None
-        return part
+        store = manifest.store(wanted[0].store)
+        return Ready(wanted, choice.parts, "" if store is None else store.topic_id, manifest.version, deque())
 
-    @staticmethod
-    def _refused(wanted: Wanted, reason: str) -> None:
-        log.warning(
-            "store %s partition %d: %s; restoring from changelog %s",
-            wanted.store,
-            wanted.partition,
-            reason,
-            wanted.topic,
-        )
+    def _refused(self, wanted: Sequence[Wanted], reason: str) -> None:
+        self.refused_stores += 1
+        log.warning("%s: %s; restoring from changelog %s", described(wanted), reason, wanted[0].topic)
 
 
-def _topic_id(manifest: Manifest, wanted: Wanted) -> str:
-    store = manifest.store(wanted.store)
-    return "" if store is None else store.topic_id
-
-
-def open_bootstrap(config: Config, state_file: StateFile, now_ms: Callable[[], int]) -> Bootstrap | None:
+def open_bootstrap(config: Config, backend_of: Callable[[str], Backend], now_ms: Callable[[], int]) -> Bootstrap | None:
     """Return what restores from snapshots; None where no location is configured.
+
+    Args:
+        config: of the worker.
+        backend_of: where the rows of a store go.
+        now_ms: the wall clock, in epoch ms.
 
     Raises:
         ConfigError: the location is of an unknown kind, or what opens it is not installed.
@@ -418,7 +386,7 @@ def open_bootstrap(config: Config, state_file: StateFile, now_ms: Callable[[], i
         raise ConfigError(f"setting 'bootstrap.location': {error}.") from error
     files = SnapshotFiles(location, config.directory / "snapshots", Errands("millpond-fetch", _FETCHERS, _no_consumer))
     preparers = Errands("millpond-snapshot", _PREPARERS, _no_consumer)
-    return Bootstrap(location, config.application_id, state_file, preparers, files, now_ms)
+    return Bootstrap(location, config.application_id, backend_of, preparers, files, now_ms)
 
 
 def _no_consumer() -> Consumer:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from millpond.queries.catalog import StoreCatalog, StoreInfo, StoreKind
+from millpond.queries.catalog import OnDisk, StoreCatalog, StoreInfo, StoreKind
 from millpond.queries.directory import CoordinatorView, fetching
 from millpond.state import KeyValueStoreBuilder, WindowStoreBuilder
 from millpond.state.formats import segment_interval
@@ -38,12 +38,16 @@ def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> S
         environment: has the default serdes.
     """
     found = []
+    on_disk = []
     for subtopology in plan.subtopologies:
         tasks = [task for task in plan.tasks if task.subtopology == subtopology.id]
         inputs = {topic: plan.partitions[topic] for task in tasks for topic in plan.tasks[task]}
         for builder in subtopology.stores:
             topic = plan.changelogs[subtopology.id].get(builder.name)
-            info = _info(environment.complete(builder), topic, len(tasks), subtopology.id, inputs)
+            complete = environment.complete(builder)
+            if complete.persistent and topic is not None:
+                on_disk.append(OnDisk(builder.name, subtopology.id, len(tasks)))
+            info = _info(complete, topic, len(tasks), subtopology.id, inputs)
             if info is not None:
                 found.append(info)
     for each in topology.global_stores:
@@ -51,7 +55,7 @@ def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> S
         info = _info(environment.complete(each.store), None, 1, None, inputs)
         if info is not None:
             found.append(info)
-    return StoreCatalog(environment.application_id, found)
+    return StoreCatalog(environment.application_id, found, on_disk)
 
 
 def _info(

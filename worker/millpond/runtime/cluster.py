@@ -14,13 +14,13 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from millpond.errors import BrokerError, TopicError
+from millpond.errors import BrokerError, ConfigError, TopicError
 
 from .clients import log as client_log
 from .lifelines import answers
 from .ownership import Partition
 from .plan import TopicSpec
-from .topic_facts import TopicFacts, ask_configs, ask_ids, delete_retention_ms
+from .topic_facts import TopicFacts, ask_configs, ask_ids, delete_retention_ms, is_only_compacted
 from .waiting import Waiting
 
 __all__ = ("Cluster",)
@@ -70,10 +70,19 @@ class Cluster:
             patience: how long to wait for a cluster that does not answer.
             stopping: asked while waiting; True gives up at once.
             waiting: told while a cluster is waited for.
+
+        Raises:
+            ConfigError: no client can be made of the settings; a certificate or a key is damaged.
         """
         self.id = ""
         self._settings = settings
-        self._admin = self._connected()
+        try:
+            self._admin = self._connected()
+        except KafkaException as error:
+            raise ConfigError(
+                f"no Kafka client can be made of the settings ({error.args[0].str()}). Check those that begin with 'ssl.' "
+                "and 'sasl.', and the files that they name."
+            ) from error
         self._answered = False
         self._servers = str(settings.get("bootstrap.servers", ""))
         self._patience_s = patience.total_seconds()
@@ -245,7 +254,10 @@ class Cluster:
             admin = self._admin
             ids = ask_ids(admin, topics, _TRY_S)
             configs = ask_configs(admin, topics, _TRY_S)
-            return {name: TopicFacts(ids[name], delete_retention_ms(configs.get(name))) for name in topics}
+            return {
+                name: TopicFacts(ids[name], delete_retention_ms(found := configs.get(name)), is_only_compacted(found))
+                for name in topics
+            }
 
         return self._patiently(ask, "what topics are")
 

@@ -317,6 +317,11 @@ class Config:
         "Directory with a file for each of `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL` that "
         "`bootstrap.location` needs; they override the environment variables of those names.",
     )  # fmt: skip
+    catalog_location: str | None = _setting(
+        "catalog.location", as_text, None,
+        "Where the application's stores are written as Apache Iceberg tables when a snapshot is made: `s3://bucket/prefix`, "
+        "`file:///directory` or a path. Credentials are those of `bootstrap.location`.",
+    )  # fmt: skip
     revision: str = _setting(
         "revision", as_text, "", "What this worker runs, as whoever started it calls that; the coordinator shows it."
     )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-__all__ = ("HELD", "INPUTS", "RESTORATIONS", "ROCKSDB", "STORES", "TASKS", "Figure", "families")
+__all__ = ("BOOTSTRAP", "HELD", "INPUTS", "RESTORATIONS", "ROCKSDB", "STORES", "TASKS", "Figure", "families")
 
 
 class Figure(NamedTuple):
@@ -104,6 +104,25 @@ HELD = (
 RESTORATIONS = (
     Figure("millpond_restore_records", "Changelog records applied.", _of("restored"), counter=True),
     Figure("millpond_restore_remaining_records", "Offsets to go.", _of("remaining")),
+)
+
+#: Of the worker's Bootstrap, where a location for snapshots is set.
+BOOTSTRAP = (
+    Figure("millpond_bootstrap_waiting_tasks", "Tasks that wait for a snapshot.", _of("waiting")),
+    Figure("millpond_bootstrap_fetched_bytes", "Bytes of snapshot files fetched.", _of("fetched"), counter=True),
+    Figure("millpond_bootstrap_ingested_rows", "Rows taken from snapshots.", _of("ingested_rows"), counter=True),
+    Figure(
+        "millpond_bootstrap_ingested_stores",
+        "Store partitions restored from a snapshot.",
+        _of("ingested_stores"),
+        counter=True,
+    ),
+    Figure(
+        "millpond_bootstrap_refused_stores",
+        "Store partitions whose changelog is replayed because the snapshot cannot be used.",
+        _of("refused_stores"),
+        counter=True,
+    ),
 )
 
 #: Of the worker's StateFile.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 from millpond.protocol import Mark
 from millpond.topology import TaskId
@@ -23,11 +24,21 @@ log = logging.getLogger(__name__)
 
 #: After so long the answer is believed: somebody set the offsets back by hand, or the broker forgot them.
 _DOUBTED_S = 30.0
+#: Who has not asked for so long has given up: the next one who asks waits the whole time.
+_GIVEN_UP_S = 60.0
 
 
 def mark_of(committed: Mapping[Partition, CommittedOffset]) -> Mark:
     """How far a task is committed, from all of its inputs."""
     return Mark(epoch_of(committed), sum(each.offset or 0 for each in committed.values()))
+
+
+class _Doubt(NamedTuple):
+    """An answer that is asked for again, in monotonic seconds."""
+
+    since: float
+    last: float
+    """When the same was answered last."""
 
 
 class Marks:
@@ -40,7 +51,7 @@ class Marks:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._known: dict[TaskId, tuple[frozenset[Partition], Mark]] = {}
-        self._doubted: dict[TaskId, float] = {}
+        self._doubted: dict[TaskId, _Doubt] = {}
         self._disbelieved: dict[TaskId, Mark] = {}
 
     def tell(self, task: TaskId, inputs: Collection[Partition], mark: Mark) -> None:
@@ -71,16 +82,17 @@ class Marks:
 
     def _doubts(self, task: TaskId, mark: Mark) -> bool:
         now = self._now()
-        since = self._doubted.get(task)
-        if since is None:
-            self._doubted[task] = now
+        doubt = self._doubted.get(task)
+        if doubt is None or now - doubt.last > _GIVEN_UP_S:
+            self._doubted[task] = _Doubt(now, now)
             log.warning(
                 "Kafka tells offsets of task %s that are older than what was committed before (epoch %d, %d in all): a broker "
                 "that was restarted has not read them all yet, or somebody set them back. Asking again for %g s.",
                 task, mark.epoch, mark.offset, _DOUBTED_S,
             )  # fmt: skip
             return True
-        if now - since < _DOUBTED_S:
+        if now - doubt.since < _DOUBTED_S:
+            self._doubted[task] = doubt._replace(last=now)
             return True
         log.warning("Kafka still tells older offsets of task %s: they were set back, and count from now on.", task)
         self._disbelieved[task] = mark

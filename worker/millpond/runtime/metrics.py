@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from .broker_contact import BrokerContact
 from .config import Config
-from .figures import HELD, INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS, Figure, families
+from .figures import BOOTSTRAP, HELD, INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS, Figure, families
 from .http import HttpServer
 from .states import WorkerState
 from .waiting import Waiting
@@ -202,6 +202,8 @@ class WorkerMetrics:
         ]
         yield from families(HELD, labels, ["task", "role"], [((str(task.id), task.role.value), task) for task in held])
         yield from families(RESTORATIONS, labels, ["store", "partition"], restoring)
+        bootstrap = None if manager is None else manager.bootstrap
+        yield from families(BOOTSTRAP, labels, [], [] if bootstrap is None else [((), bootstrap)])
         yield from families(ROCKSDB, labels, [], [] if self._state_file is None else [((), self._state_file)])
 
     def _worker_families(self) -> Iterator[Metric]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -10,9 +11,20 @@ from millpond.snapshots.manifest import Manifest, Part
 from millpond.snapshots.rows import StoreLayout, check_metadata
 from millpond.state.provenance import Provenance
 
-from .trust import LocalRows, Log, Trust, judge
+from .trust import LocalRows, Log, Trust, judge, lacks_beginning
 
-__all__ = ("Estimate", "Rates", "Unusable", "Wanted", "Way", "choose", "estimate", "usable_part")
+__all__ = (
+    "Choice",
+    "Estimate",
+    "Rates",
+    "Unusable",
+    "Wanted",
+    "Way",
+    "choose",
+    "choose_parts",
+    "estimate",
+    "usable_part",
+)
 
 #: Looking for a snapshot and beginning with it takes about so long, whatever its size.
 OVERHEAD_S = 3.0
@@ -53,11 +65,18 @@ class Wanted(NamedTuple):
     """Where the changelog begins and ends, for this task."""
     offset: int | None
     """The offset that local rows reach; None without local rows that can be used."""
+    is_input: bool = False
+    """Whether the changelog is an input of the application: then what it has is all there ever was."""
 
     @property
     def replay_records(self) -> int:
         """Offsets from where a replay would begin to the end: an upper bound of the records."""
         return max(0, self.log.end - (self.log.first if self.offset is None else self.offset))
+
+    @property
+    def needed(self) -> bool:
+        """Whether a replay would leave keys out, since the changelog has lost its beginning."""
+        return self.offset is None and not self.is_input and lacks_beginning(self.log)
 
 
 class Unusable(Exception):
@@ -93,6 +112,38 @@ def choose(
     """Return the quicker way; see `estimate`. Of two that take as long, the replay."""
     each = estimate(replay_records, replay_rate, snapshot_bytes, snapshot_rate, tail_records)
     return Way.SNAPSHOT if each.snapshot_s < each.replay_s else Way.REPLAY
+
+
+class Choice(NamedTuple):
+    """What some store partitions are restored from."""
+
+    parts: Sequence[Part]
+    """Of the snapshot, one for each; empty when their changelogs are replayed."""
+    estimate: Estimate
+
+
+def choose_parts(manifest: Manifest, wanted: Sequence[Wanted], application: str, now_ms: int, rates: Rates) -> Choice:
+    """Return the parts of a snapshot that store partitions are restored from: all of them, or none.
+
+    Args:
+        manifest: of the snapshot.
+        wanted: the store partitions; at least one.
+        application: the worker's application id.
+        now_ms: the wall clock, in epoch ms.
+        rates: what the worker achieves.
+
+    Raises:
+        Unusable: the snapshot cannot be used for one of them, with the reason.
+    """
+    parts = [usable_part(manifest, each, application, now_ms) for each in wanted]
+    took = (
+        sum(each.replay_records for each in wanted), rates.replay, sum(part.bytes for part in parts), rates.snapshot,
+        sum(each.log.end - part.offset for each, part in zip(wanted, parts, strict=True)),
+    )  # fmt: skip
+    needed = any(each.needed for each in wanted)
+    behind = any((each.offset or 0) < part.offset for each, part in zip(wanted, parts, strict=True))
+    quicker = behind and choose(*took) is Way.SNAPSHOT
+    return Choice(parts if needed or quicker else (), estimate(*took))
 
 
 def usable_part(manifest: Manifest, wanted: Wanted, application: str, now_ms: int) -> Part:
@@ -137,4 +188,7 @@ def usable_part(manifest: Manifest, wanted: Wanted, application: str, now_ms: in
 
 
 def _described(layout: StoreLayout) -> str:
-    return f"{layout.kind.value}, retention {layout.retention_ms} ms" if layout.windowed else layout.kind.value
+    kind = f"global {layout.kind.value}" if layout.is_global else layout.kind.value
+    if layout.serdes:
+        kind += f" of {layout.serdes}"
+    return f"{kind}, retention {layout.retention_ms} ms" if layout.windowed else kind

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from millpond.errors import SnapshotError
+from millpond.snapshots.local_copy import PARTIAL
 from millpond.snapshots.locations import Location
 from millpond.snapshots.manifest import File
 from millpond.snapshots.sst import file_sha256
@@ -156,7 +157,7 @@ class SnapshotFiles:
         if local.exists() and local.stat().st_size == file.bytes:
             progress.arrived(file.bytes, before=True)
         else:
-            partial = local.with_name(local.name + ".partial")
+            partial = local.with_name(local.name + PARTIAL)
             progress.arrived(partial.stat().st_size if partial.exists() else 0, before=True)
             self._location.fetch(f"{prefix}/{file.path}", local, progress.arrived)
         size = local.stat().st_size

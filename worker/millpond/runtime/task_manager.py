@@ -93,7 +93,7 @@ class TaskManager:
         fencing: Callable[[str], Producer],
         bootstrap: Bootstrap | None = None,
     ) -> None:
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
         self._subtopologies = {each.id: each for each in plan.subtopologies}
         self._plan = plan
         self._config = config
@@ -149,8 +149,8 @@ class TaskManager:
         for held in self.held.values():
             if held.role is not Role.ACTIVE or now - held.since < longer_than_s:
                 continue
-            if self._bootstrap is not None and self._bootstrap.pending(held.id):
-                lines.append(f"task {held.id} waits for {self._bootstrap.described(held.id)}")
+            if self.bootstrap is not None and self.bootstrap.pending(held.id):
+                lines.append(f"task {held.id} waits for {self.bootstrap.described(held.id)}")
             elif held.state is TaskState.ACQUIRING:
                 lines.append(f"task {held.id} waits for Kafka to say whose it is")
             elif held.state is TaskState.RESTORING:
@@ -288,18 +288,20 @@ class TaskManager:
 
     def _awaits_snapshot(self, held: Held, where: Whereabouts) -> bool:
         """Whether a task is not to be opened yet: it is looked up again once its stores are restored from a snapshot."""
-        bootstrap = self._bootstrap
+        bootstrap = self.bootstrap
         if bootstrap is None or held.opened or held.id in self._to_release:
             return False
         return bootstrap.awaits(held.id, lambda: self.stores.wanted(held.id, where), self._opened_together)
 
     def take_in_snapshots(self) -> None:
-        """Ingest a little of the snapshots that were fetched, and open the tasks that waited for them. Quick."""
-        bootstrap = self._bootstrap
+        """Ingest a little of the snapshots that were fetched, and open what waited for them. Quick."""
+        bootstrap = self.bootstrap
         if bootstrap is None:
             return
         bootstrap.replay_rate(self.reader.rate)
         for task in bootstrap.turn():
+            if self.globals.restored(task):
+                continue
             held = self.held.get(task)
             if held is not None and not held.opened and not held.asked:
                 self._look_up([task], committed=held.role is Role.ACTIVE or self._any_bounded([task]))
@@ -436,9 +438,9 @@ class TaskManager:
         if held is not None and held.role is Role.ACTIVE and held.state is not TaskState.RELEASING:
             held.release_to = owner
             self._to_release.add(task)
-            if self._bootstrap is not None and self._bootstrap.forget(task):
+            if self.bootstrap is not None and self.bootstrap.forget(task):
                 # The next owner is not to wait for what this worker does not need any more.
-                self._bootstrap.skip(task)
+                self.bootstrap.skip(task)
                 self._look_up([task], committed=True)
 
     def keep(self, task: TaskId) -> None:
@@ -577,8 +579,8 @@ class TaskManager:
         for task in tasks:
             held = self.held.pop(task)
             self._to_release.discard(task)
-            if self._bootstrap is not None:
-                self._bootstrap.forget(task)
+            if self.bootstrap is not None:
+                self.bootstrap.forget(task)
             self._stop_reading(held)
             self._let_go(held, for_good=True)
             self._unassigned_since[task] = time.monotonic()
@@ -672,8 +674,8 @@ class TaskManager:
         before = {task: held.role for task, held in self.held.items()}
         self.drop_all()
         self.stores.rebuild(error)
-        if self._bootstrap is not None and error.store is not None:
-            self._bootstrap.distrust(error.store)
+        if self.bootstrap is not None and error.store is not None:
+            self.bootstrap.distrust(error.store)
         self.globals.create()
         for role in Role:
             self.hold([task for task, its in before.items() if its is role], role)
@@ -699,8 +701,8 @@ class TaskManager:
         """Let go of everything."""
         self.registrar.close()
         self.drop_all()
-        if self._bootstrap is not None:
-            self._bootstrap.close()
+        if self.bootstrap is not None:
+            self.bootstrap.close()
 
     def _refuse(self, task: TaskId, claim: Claim, owner: str | None) -> None:
         raise OwnershipError(

@@ -20,7 +20,7 @@ from .plan import Plan
 from .registrar import Whereabouts
 from .restore import Restoration
 from .snapshot_choice import Wanted
-from .trust import LocalRows, Log, Trust, Verdict, digest_of, judge
+from .trust import LocalRows, Log, Trust, Verdict, digest_of, judge, lacks_beginning
 
 __all__ = ("TaskStores",)
 
@@ -105,15 +105,17 @@ class TaskStores:
             following: whether they are a copy's.
 
         Raises:
-            TopicError: a changelog was deleted and made again, and with it the state may be lost.
+            TopicError: a changelog was deleted and made again, or its beginning was deleted, and with it the state may be lost.
         """
         task = held.id
         changelogs = self._plan.changelogs[task.subtopology]
+        self._drop_snapshots_of_other_topics(task, where)
         if not following:
             self._check_not_lost(task, where, topology)
         for builder in self._builders[task.subtopology]:
             topic = changelogs.get(builder.name)
             self._drop_untrusted(builder.name, task, where)
+            self._check_whole(builder.name, task, where)
             store = builder.build(task.partition, self._backends[builder.name], topic)
             held.stores[builder.name] = store
             if topic is not None:
@@ -127,7 +129,7 @@ class TaskStores:
         found: list[Wanted] = []
         for builder in self._builders[task.subtopology]:
             topic = self._plan.changelogs[task.subtopology].get(builder.name)
-            if topic is None or not builder.persistent:
+            if topic is None:
                 continue
             verdict = self._judged(builder.name, task, where)
             if verdict is not None and verdict.trust is Trust.OTHER_TOPIC:
@@ -137,7 +139,10 @@ class TaskStores:
             log = Log(where.ranges[source][0], self.end_of(source, where), where.topics[topic])
             offset = self._backends[builder.name].offset(builder.name, task.partition) if kept else None
             partitions = self._plan.partitions_of(topic)
-            found.append(Wanted(builder.name, layout_of(builder), topic, task.partition, partitions, log, offset))
+            is_input = topic in self._plan.tasks[task]
+            found.append(
+                Wanted(builder.name, layout_of(builder), topic, task.partition, partitions, log, offset, is_input)
+            )
         return found
 
     def _restoration(self, store: Any, source: Partition, where: Whereabouts, following: bool) -> Restoration:
@@ -176,6 +181,19 @@ class TaskStores:
         found: Provenance | None = self._backends[store].provenance(store, partition)
         return found or Provenance("", self._state_file.last_used_ms or 0)
 
+    def _drop_snapshots_of_other_topics(self, task: TaskId, where: Whereabouts) -> None:
+        """Drop rows of a snapshot whose changelog was made again since: such a worker is like one with an empty disk."""
+        for builder in self._builders[task.subtopology]:
+            verdict = self._judged(builder.name, task, where)
+            if verdict is None or verdict.trust is not Trust.OTHER_TOPIC:
+                continue
+            if self._provenance(builder.name, task.partition).of_snapshot:
+                log.warning(
+                    "store %s partition %d: the rows of the snapshot %s; they are dropped",
+                    builder.name, task.partition, verdict.reason,
+                )  # fmt: skip
+                self._backends[builder.name].drop(builder.name, task.partition)
+
     def _drop_untrusted(self, store: str, task: TaskId, where: Whereabouts) -> None:
         """Drop local rows that have to be restored from the beginning.
 
@@ -196,6 +214,23 @@ class TaskStores:
             store, task.partition, verdict.reason, topic,
         )  # fmt: skip
         backend.drop(store, task.partition)
+
+    def _check_whole(self, store: str, task: TaskId, where: Whereabouts) -> None:
+        """Make sure that a changelog has every key, when a store is restored from nothing else. Inputs are as they are.
+
+        Raises:
+            TopicError: somebody deleted records from its beginning.
+        """
+        topic = self._plan.changelogs[task.subtopology].get(store)
+        if topic is None or topic in self._plan.tasks[task]:
+            return
+        found = Log(*where.ranges[Partition(topic, task.partition)], where.topics[topic])
+        if lacks_beginning(found) and self._backends[store].offset(store, task.partition) is None:
+            raise TopicError(
+                f"task {task}: changelog '{topic}' begins at offset {found.first}: records were deleted from it, and neither "
+                f"it nor local rows or a snapshot have all of store '{store}'. Restore the topic's content, start a worker "
+                f"that still has the rows, or run 'millpond reset' to process the inputs from the beginning."
+            )
 
     def _check_begun_anew(self, store: str, topic: str, task: TaskId, where: Whereabouts, verdict: Verdict) -> None:
         """Make sure that the application began anew, by a reset, with this changelog.
@@ -255,8 +290,9 @@ class TaskStores:
         for name, store in held.stores.items():
             store.close()
             self._sources.pop((name, held.id.partition), None)
-            if for_good and self._backends[name] is self._memory:
-                self._memory.drop(name, held.id.partition)
+        for builder in self._builders[held.id.subtopology] if for_good else ():
+            if self._backends[builder.name] is self._memory:  # also of a task that was never opened: from a snapshot
+                self._memory.drop(builder.name, held.id.partition)
         held.stores = {}
         held.changelogs = []
         held.opened = False

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-__all__ = ("TopicFacts", "ask_configs", "ask_ids", "delete_retention_ms")
+__all__ = ("TopicFacts", "ask_configs", "ask_ids", "delete_retention_ms", "is_only_compacted")
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,8 @@ class TopicFacts(NamedTuple):
     """Another one of the same name has another id; "" where the brokers do not tell."""
     delete_retention_ms: int | None
     """How long a tombstone stays at the least; None where none is ever compacted away."""
+    only_compacted: bool = False
+    """Whether brokers never delete the newest record of a key: then the topic begins at 0, unless somebody deleted records."""
 
 
 def ask_ids(admin: AdminClient, topics: Collection[str], timeout_s: float) -> dict[str, str]:
@@ -55,6 +57,11 @@ def ask_configs(admin: AdminClient, topics: Collection[str], timeout_s: float) -
                 raise
             log.info("the configuration of topic %s cannot be read: %s", resource.name, error.args[0].str())
     return found
+
+
+def is_only_compacted(config: Mapping[str, str] | None) -> bool:
+    """From a topic's configuration; False where that is not known."""
+    return config is not None and config.get("cleanup.policy") == "compact"
 
 
 def delete_retention_ms(config: Mapping[str, str] | None) -> int | None:

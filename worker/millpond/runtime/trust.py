@@ -17,7 +17,17 @@ from millpond.state.provenance import Provenance
 
 from .topic_facts import TopicFacts
 
-__all__ = ("LocalRows", "Log", "Trust", "Verdict", "digest_of", "judge", "longest_unwritten_ms", "oldest_ms")
+__all__ = (
+    "LocalRows",
+    "Log",
+    "Trust",
+    "Verdict",
+    "digest_of",
+    "judge",
+    "lacks_beginning",
+    "longest_unwritten_ms",
+    "oldest_ms",
+)
 
 _LONGEST_MARGIN_MS = 3_600_000
 _LONGEST_UNWRITTEN_MS = 600_000
@@ -95,6 +105,11 @@ def judge(rows: LocalRows, log: Log, now_ms: int) -> Verdict:
             f"have a time {(as_of_ms - now_ms) // 1000} s in the future: a clock was wrong, and their age is unknown",
         )
     return Verdict(Trust.KEEP)
+
+
+def lacks_beginning(log: Log) -> bool:
+    """Whether records were deleted from the beginning of a changelog that is only compacted: it lacks keys."""
+    return log.first > 0 and log.facts.only_compacted
 
 
 def oldest_ms(as_of_ms: int, facts: TopicFacts) -> float:

@@ -44,12 +44,12 @@ from .lifelines import COMMON_TOPIC, Line, answers
 from .listeners import WorkerListener, check_listener
 from .metrics import WorkerMetrics
 from .ownership import Partition
-from .pace import POLL_RECORDS, Pace
+from .pace import Pace
 from .plan import Plan
 from .query_server import query_interface
 from .registrar import TakenOver
 from .rejected_changelog import RecordLimits
-from .restore import ChangelogReader, Restoration
+from .restore import BATCH, BATCH_BESIDE_TASKS, ChangelogReader, Restoration
 from .start import announce, claim_everything
 from .states import WorkerState, may_follow
 from .task_manager import TaskManager
@@ -78,6 +78,7 @@ _LONELY_DOOR_S = 0.5
 _EXPLAIN_S = 10.0
 #: Changelog records at a time beside running tasks.
 _COPY_RECORDS = 500
+_RESTORE_RECORDS = 5_000
 #: Output that waits in memory where none is sent before the commit, in records.
 _MOST_HELD_BACK = 50_000
 #: How long a fenced worker leaves its transactional id to whoever fenced it.
@@ -412,7 +413,8 @@ class Worker:
     def _copy(self, busy: bool) -> None:
         """Bring stores nearer to the ends of their changelogs. Beside running tasks it takes a share of the turn."""
         copier = self._assembly.copier
-        most = _COPY_RECORDS if busy else POLL_RECORDS
+        most = _COPY_RECORDS if busy else _RESTORE_RECORDS
+        self._manager.reader.batch = BATCH_BESIDE_TASKS if busy else BATCH
         # As long as tasks took in the last turn: copies that fall behind get half of the loop, and catch up.
         until = time.monotonic() + self._pace.processing_s if busy else 0.0
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import shutil
 import tempfile
@@ -11,14 +12,17 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from millpond.errors import SnapshotError
+from millpond.snapshots.local_copy import PARTIAL, LocalCopy
 
-__all__ = ("Directory", "Location", "OnBytes", "open_location")
+__all__ = ("MOST", "Directory", "Location", "OnBytes", "open_location", "too_large")
 
 OnBytes = Callable[[int], None]
 """Told how many more bytes have arrived."""
 
+MOST = 64 << 20
+"""Bytes that `get` returns at most. A manifest has some 300 for each file, of 64 MB."""
+
 _CHUNK = 1 << 20
-_PARTIAL = ".partial"
 
 
 class Location(Protocol):
@@ -38,8 +42,8 @@ class Location(Protocol):
     def put(self, path: str, data: bytes) -> None:
         """Store bytes; readers see all of them or nothing."""
 
-    def get(self, path: str) -> bytes:
-        """Return a whole file."""
+    def get(self, path: str, most: int = MOST) -> bytes:
+        """Return a whole file, of so many bytes at most: a larger one is an error, and is not read."""
 
     def fetch(self, path: str, local: Path, on_bytes: OnBytes | None = None) -> None:
         """Copy a file to a local path. What was copied by an earlier call that was cut off is not copied again.
@@ -49,6 +53,12 @@ class Location(Protocol):
 
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
         """Return path and size in bytes of all files below a folder, by path."""
+
+    def folders(self, prefix: str) -> builtins.list[str]:
+        """Return the names of the folders in a folder, in order. Takes as long as there are folders, not files."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file at this path."""
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; those that are missing are left out."""
@@ -85,7 +95,15 @@ def open_location(uri: str, credentials_dir: Path | str | None = None) -> Locati
         raise SnapshotError(f"the location '{uri}' is of an unknown kind: use s3://bucket/prefix or file:///path")
     if not uri:
         raise SnapshotError("the location is empty: use s3://bucket/prefix or file:///path")
-    return Directory(uri, Path(uri))
+    try:
+        return Directory(uri, Path(uri).expanduser())
+    except RuntimeError as error:
+        raise SnapshotError(f"the location '{uri}' is in the home directory of nobody who is known here") from error
+
+
+def too_large(path: str, uri: str, size: int, most: int) -> SnapshotError:
+    """Return the error for a file that is not read because of its size, in bytes."""
+    return SnapshotError(f"'{path}' in '{uri}' has {size} bytes, and no such file has more than {most}: it is damaged")
 
 
 class Directory:
@@ -103,27 +121,28 @@ class Directory:
         """See `Location`."""
         self._write(path, lambda target: Path(target).write_bytes(data))
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, most: int = MOST) -> bytes:
         """See `Location`."""
         try:
-            return (self._root / path).read_bytes()
+            with (self._root / path).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > most:
+                    raise too_large(path, self.uri, size, most)
+                return file.read()
         except OSError as error:
             raise self._failed("read", path, error) from error
 
     def fetch(self, path: str, local: Path, on_bytes: OnBytes | None = None) -> None:
         """See `Location`."""
-        partial = local.with_name(local.name + _PARTIAL)
         try:
-            with (self._root / path).open("rb") as source, partial.open("ab") as target:
-                if target.tell() > os.fstat(source.fileno()).st_size:
-                    target.truncate(0)
-                    target.seek(0)
-                source.seek(target.tell())
+            with (self._root / path).open("rb") as source, LocalCopy(local) as copy:
+                at = copy.begin(os.fstat(source.fileno()).st_size)
+                source.seek(at)
                 while chunk := source.read(_CHUNK):
-                    target.write(chunk)
+                    copy.add(chunk)
                     if on_bytes is not None:
                         on_bytes(len(chunk))
-            partial.replace(local)
+                copy.finish()
         except OSError as error:
             raise self._failed("read", path, error) from error
 
@@ -148,6 +167,25 @@ class Directory:
             raise self._failed("list", prefix, error) from error
         return sorted(found)
 
+    def folders(self, prefix: str) -> builtins.list[str]:
+        """See `Location`."""
+        try:
+            with os.scandir(self._root / prefix) as entries:
+                return sorted(each.name for each in entries if each.is_dir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            if isinstance(error, NotADirectoryError) and self._root.is_dir():
+                return []
+            raise self._failed("list", prefix, error) from error
+
+    def exists(self, path: str) -> bool:
+        """See `Location`."""
+        try:
+            return (self._root / path).is_file()
+        except OSError as error:
+            raise self._failed("read", path, error) from error
+
     def delete(self, paths: Iterable[str]) -> None:
         """See `Location`. Directories that become empty are deleted, too."""
         for path in paths:
@@ -169,7 +207,7 @@ class Directory:
         temporary = ""
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(prefix=".", suffix=_PARTIAL, dir=target.parent)
+            handle, temporary = tempfile.mkstemp(prefix=".", suffix=PARTIAL, dir=target.parent)
             os.close(handle)
             write(temporary)
             Path(temporary).chmod(0o644)

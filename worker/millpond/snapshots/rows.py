@@ -26,6 +26,7 @@ from millpond.state.rows import (
 )
 
 __all__ = (
+    "GLOBAL_PARTITION",
     "StoreKind",
     "StoreLayout",
     "check_metadata",
@@ -36,6 +37,10 @@ __all__ = (
     "row_function",
     "start_of",
 )
+
+
+GLOBAL_PARTITION = 0
+"""The partition of all rows of a global store."""
 
 
 class StoreKind(StrEnum):
@@ -54,6 +59,10 @@ class StoreLayout(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: StoreKind
     retention_ms: int = 0
     """Of window stores, in ms: it decides which windows share a segment. 0 for other kinds."""
+    is_global: bool = False
+    """Whether it is a global store: the rows of all partitions of its topic are one partition's, number 0."""
+    serdes: str = ""
+    """Of a global store, the names of its serdes: they make its rows. Other stores have the bytes of their changelogs."""
 
     @property
     def windowed(self) -> bool:
@@ -61,19 +70,25 @@ class StoreLayout(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.kind in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
 
 
-def layout_of(builder: StoreBuilder[Any, Any]) -> StoreLayout:
+def layout_of(builder: StoreBuilder[Any, Any], *, is_global: bool = False, serdes: str = "") -> StoreLayout:
     """Return the layout of the stores that a builder makes.
+
+    Args:
+        builder: of the stores.
+        is_global: whether it makes a global store.
+        serdes: of a global store, the names of its serdes; see `StoreLayout.serdes`.
 
     Raises:
         StateError: the builder is of a kind that snapshots do not cover.
     """
     if isinstance(builder, KeyValueStoreBuilder):
-        return StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE if builder.timestamped else StoreKind.KEY_VALUE)
+        kind = StoreKind.TIMESTAMPED_KEY_VALUE if builder.timestamped else StoreKind.KEY_VALUE
+        return StoreLayout(kind, is_global=is_global, serdes=serdes)
     if isinstance(builder, WindowStoreBuilder):
         kind = StoreKind.TIMESTAMPED_WINDOW if builder.timestamped else StoreKind.WINDOW
-        return StoreLayout(kind, builder.retention_ms)
+        return StoreLayout(kind, builder.retention_ms, is_global, serdes)
     if isinstance(builder, TimeOrderedBufferBuilder):
-        return StoreLayout(StoreKind.BUFFER)
+        return StoreLayout(StoreKind.BUFFER, is_global=is_global, serdes=serdes)
     raise StateError(
         f"snapshots do not cover stores of {type(builder).__name__}: exclude store '{builder.name}' from the snapshot"
     )
@@ -85,7 +100,13 @@ def row_function(layout: StoreLayout, partition: int) -> RowOf:
     It takes the key, the value (None is a deletion), the timestamp in ms and the headers of a changelog record, and returns
     the full key and the value of the row. Call it for many records: it is faster than `row`. For a suppress buffer it raises
     `StateError` when a value is not in format version 3.
+
+    Args:
+        layout: of the store.
+        partition: of the changelog; the rows of a global store do not depend on it.
     """
+    if layout.is_global:
+        partition = GLOBAL_PARTITION
     match layout.kind:
         case StoreKind.KEY_VALUE:
             return key_value_rows(partition)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import builtins
 import os
+import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
 
 from millpond.errors import SnapshotError
+from millpond.snapshots.local_copy import LocalCopy
+from millpond.snapshots.locations import MOST, too_large
 
 if TYPE_CHECKING:
     from millpond.snapshots.locations import OnBytes
 
-__all__ = ("Bucket",)
+__all__ = ("Bucket", "bucket_options")
 
 _CHUNK = 8 << 20
 _LARGEST_REQUEST = 256 << 20
-_PARTIAL = ".partial"
 _TIMEOUT = timedelta(seconds=60)
 _RETRY_TIMEOUT = timedelta(seconds=30)
 _CONNECT_TIMEOUT = timedelta(seconds=5)
@@ -33,15 +37,13 @@ _OPTIONS = {
     "AWS_ENDPOINT_URL": "endpoint",
     "AWS_ENDPOINT": "endpoint",
 }
+#: What obstore says of a bucket that does not exist, of a server that does not answer, and why.
+_NOT_FOUND = re.compile(r"status code: 404|NoSuchBucket")
+_UNREACHABLE = re.compile(r"error sending request|HttpError \{ kind: (?:Connect|Timeout)")
+_CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
+#: Where a client without credentials asks for those of its machine.
+_MACHINES_OWN = "169.254.169.254"
 _SECRET = ("access_key_id", "secret_access_key", "session_token")
-
-
-class _Ended(Exception):
-    """Carries the error of whoever is told about bytes past the handling of the store's errors."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class Bucket:
@@ -64,11 +66,14 @@ class Bucket:
                 f"the location '{uri}' needs the package obstore: install it with pip install 'millpond[spark]'"
             ) from error
         self._api: Any = obstore
-        options = _options(credentials_dir)
+        options = bucket_options(credentials_dir)
         self._secrets = [options[name] for name in _SECRET if options.get(name)]
         plain = options.get("endpoint", "").startswith("http://")
+        self._server = "the object store"
         settings: Any = {"region": "us-east-1", **options}
         try:
+            if host := urlsplit(options.get("endpoint", "")).netloc.rpartition("@")[2]:  # before it may be a password
+                self._server += f" at {host}"
             self._store: Any = S3Store(
                 bucket,
                 prefix=prefix or None,
@@ -97,35 +102,31 @@ class Bucket:
         except Exception as error:
             self._raise("write", path, error)
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, most: int = MOST) -> bytes:
         """See `Location`."""
         try:
-            return bytes(self._api.get(self._store, path).bytes())
+            found = self._api.get(self._store, path)
+            size = int(found.meta["size"])
+            if size > most:
+                raise too_large(path, self.uri, size, most)
+            return bytes(found.bytes())
+        except SnapshotError:
+            raise
         except Exception as error:
             self._raise("read", path, error)
 
     def fetch(self, path: str, local: Path, on_bytes: OnBytes | None = None) -> None:
         """See `Location`."""
-        partial = local.with_name(local.name + _PARTIAL)
-        try:
-            size = int(self._api.head(self._store, path)["size"])
-            with partial.open("ab") as target:
-                if target.tell() > size:
-                    target.truncate(0)
-                    target.seek(0)
-                while (at := target.tell()) < size:
-                    data = self._api.get_range(self._store, path, start=at, end=min(at + _CHUNK, size))
-                    target.write(memoryview(data))
-                    if on_bytes is not None:
-                        try:
-                            on_bytes(len(data))
-                        except Exception as error:
-                            raise _Ended(error) from error
-            partial.replace(local)
-        except _Ended as ended:
-            raise ended.error from None
-        except Exception as error:
-            self._raise("read", path, error)
+        size = self._size(path)
+        with LocalCopy(local) as copy:
+            at = copy.begin(size)
+            while at < size:
+                data = self._range(path, at, min(at + _CHUNK, size))
+                copy.add(data)
+                at += len(data)
+                if on_bytes is not None:
+                    on_bytes(len(data))
+            copy.finish()
 
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
         """See `Location`."""
@@ -134,6 +135,41 @@ class Bucket:
             return sorted((str(each["path"]), int(each["size"])) for page in pages for each in page)
         except Exception as error:
             self._raise("list", prefix, error)
+
+    def folders(self, prefix: str) -> builtins.list[str]:
+        """See `Location`."""
+        try:
+            found = self._api.list_with_delimiter(self._store, prefix=prefix or None)
+            return sorted(str(each).rstrip("/").rsplit("/", 1)[-1] for each in found["common_prefixes"])
+        except Exception as error:
+            self._raise("list", prefix, error)
+
+    def exists(self, path: str) -> bool:
+        """See `Location`."""
+        try:
+            self._api.head(self._store, path)
+        except FileNotFoundError:
+            return False
+        except Exception as error:
+            self._raise("read", path, error)
+        return True
+
+    def _size(self, path: str) -> int:
+        try:
+            return int(self._api.head(self._store, path)["size"])
+        except Exception as error:
+            self._raise("read", path, error)
+
+    def _range(self, path: str, start: int, end: int) -> memoryview:
+        try:
+            data = memoryview(self._api.get_range(self._store, path, start=start, end=end))
+        except Exception as error:
+            self._raise("read", path, error)
+        if not data:
+            raise SnapshotError(
+                f"cannot read '{path}' in '{self.uri}': it became shorter meanwhile; make a new snapshot"
+            )
+        return data
 
     def delete(self, paths: Iterable[str]) -> None:
         """See `Location`."""
@@ -151,21 +187,37 @@ class Bucket:
         text = " ".join(str(error).split())
         for secret in self._secrets:
             text = text.replace(secret, "…")
-        if isinstance(error, FileNotFoundError) or kind == "NotFoundError":
+        if isinstance(error, FileNotFoundError) or kind == "NotFoundError" or _NOT_FOUND.search(text):
             reason = "there is no such file or bucket; check the location"
+        elif not self._secrets and _MACHINES_OWN in text:
+            reason = (
+                "there are no credentials, and this machine has no role of its own; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+                "or name a directory with files of these names"
+            )
         elif kind in ("PermissionDeniedError", "UnauthenticatedError") or "SignatureDoesNotMatch" in text:
             reason = "the credentials were rejected; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and the bucket's policy"
         elif isinstance(error, OSError) and error.strerror:
             reason = f"{error.strerror}; check the local disk"
+        elif _UNREACHABLE.search(text):
+            found = _CAUSE.search(text)
+            reason = f"{self._server} does not answer ({found[1] if found else 'no connection'}); check AWS_ENDPOINT_URL and the network"
         else:
-            reason = f"{text[:300]}; check that the object store is reachable"
+            text = text.partition(" Debug source:")[0]
+            reason = f"{text[:300]}; check AWS_ENDPOINT_URL, and the object store's own log"
         at = f" '{path}'" if path else ""
         # Without the cause: its text may have credentials in it.
         raise SnapshotError(f"cannot {what}{at} in '{self.uri}': {reason}") from None
 
 
-def _options(credentials_dir: Path | str | None) -> dict[str, str]:
-    """What the environment and a directory of files say, by the names of obstore's options."""
+def bucket_options(credentials_dir: Path | str | None) -> dict[str, str]:
+    """Return what the environment and a directory of files say, secrets in clear, by the names of obstore's options.
+
+    Args:
+        credentials_dir: see `open_location`.
+
+    Raises:
+        SnapshotError: the directory or a file of it cannot be read.
+    """
     given: Mapping[str, str] = {name: os.environ[name] for name in _OPTIONS if os.environ.get(name)}
     if credentials_dir is not None:
         try:

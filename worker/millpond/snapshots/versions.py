@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from millpond.errors import SnapshotError
@@ -19,6 +21,7 @@ __all__ = (
     "created_ms",
     "file_path",
     "new_version",
+    "newest",
     "publish",
     "read",
     "remove",
@@ -28,8 +31,11 @@ __all__ = (
     "versions",
 )
 
+log = logging.getLogger(__name__)
+
 MANIFEST = "manifest.json"
 
+_CLOCKS_DIFFER_MS = 60_000
 _STAMP = "%Y%m%dT%H%M%SZ"
 _VERSION = re.compile(r"^(\d{8}T\d{6}Z)-[0-9a-f]{6}$")
 
@@ -65,10 +71,23 @@ def versions(location: Location, application: str) -> list[str]:
     Raises:
         SnapshotError: the location cannot be read.
     """
-    found = _folders(location, application)
-    return sorted(
-        (version for version, paths in found.items() if _is_complete(application, version, paths)), reverse=True
-    )
+    return [each for each in _folders(location, application) if _is_complete(location, application, each)]
+
+
+def newest(location: Location, application: str, now_ms: int) -> Manifest | None:
+    """Return the manifest of the newest version that can be used; None when there is none.
+
+    One that cannot be read, or was made in the future, is passed over with a warning: the one before may be good.
+
+    Args:
+        location: where.
+        application: whose.
+        now_ms: epoch ms.
+
+    Raises:
+        SnapshotError: the location cannot be read.
+    """
+    return next(_usable(location, application, now_ms), None)
 
 
 def read(location: Location, application: str, version: str) -> Manifest:
@@ -108,27 +127,34 @@ def remove(location: Location, application: str, version: str) -> None:
     Raises:
         SnapshotError: the location cannot be changed.
     """
-    _delete(location, application, version, [path for path, _ in location.list(f"{application}/{version}")])
+    manifest = file_path(application, version, MANIFEST)
+    # Without its manifest a version does not exist, whatever of it is left.
+    location.delete([manifest])
+    location.delete([path for path, _ in location.list(f"{application}/{version}") if path != manifest])
 
 
-def retain(location: Location, application: str, keep: int) -> list[str]:
-    """Delete all complete versions but the newest ones; return those that were deleted.
+def retain(location: Location, application: str, keep: int, now_ms: int) -> list[str]:
+    """Delete the versions before the newest ones that can be used; return those that were deleted.
+
+    A version that cannot be read counts for none of those that stay.
 
     Args:
         location: where.
         application: whose.
         keep: how many stay, at least 1.
+        now_ms: epoch ms.
 
     Raises:
         SnapshotError: the location cannot be changed.
     """
     if keep < 1:
         raise SnapshotError(f"at least one snapshot must be kept, not {keep}")
-    found = _folders(location, application)
-    complete = sorted(version for version, paths in found.items() if _is_complete(application, version, paths))
-    gone = complete[:-keep]
+    kept = [each.version for each in islice(_usable(location, application, now_ms), keep)]
+    if len(kept) < keep:
+        return []
+    gone = sorted(version for version in versions(location, application) if version < kept[-1])
     for version in gone:
-        _delete(location, application, version, found[version])
+        remove(location, application, version)
     return gone
 
 
@@ -145,12 +171,10 @@ def sweep(location: Location, application: str, *, older_than_ms: int, now_ms: i
         SnapshotError: the location cannot be changed.
     """
     gone = []
-    for version, paths in sorted(_folders(location, application).items()):
-        begun_ms = created_ms(version)
-        if begun_ms is None or _is_complete(application, version, paths) or now_ms - begun_ms < older_than_ms:
-            continue
-        _delete(location, application, version, paths)
-        gone.append(version)
+    for version in reversed(_folders(location, application)):
+        if now_ms - _time_of(version) >= older_than_ms and not _is_complete(location, application, version):
+            remove(location, application, version)
+            gone.append(version)
     return gone
 
 
@@ -183,22 +207,32 @@ def verify(location: Location, manifest: Manifest) -> list[str]:
     return wrong
 
 
-def _folders(location: Location, application: str) -> dict[str, list[str]]:
-    """All paths below each version's folder, whether it is complete or not."""
-    found: dict[str, list[str]] = {}
-    for path, _ in location.list(application):
-        parts = path.split("/")
-        if len(parts) >= 3 and parts[0] == application and created_ms(parts[1]) is not None:
-            found.setdefault(parts[1], []).append(path)
+def _folders(location: Location, application: str) -> list[str]:
+    """All versions, newest first, whether they are complete or not."""
+    return sorted((each for each in location.folders(application) if created_ms(each) is not None), reverse=True)
+
+
+def _is_complete(location: Location, application: str, version: str) -> bool:
+    return location.exists(file_path(application, version, MANIFEST))
+
+
+def _usable(location: Location, application: str, now_ms: int) -> Iterator[Manifest]:
+    """The manifests that can be read and are not of the future, newest first."""
+    for version in _folders(location, application):
+        if not _is_complete(location, application, version):
+            continue
+        if _time_of(version) > now_ms + _CLOCKS_DIFFER_MS:
+            log.warning(
+                "snapshot %s of %s is passed over: it is of the future, by this machine's clock", version, application
+            )
+            continue
+        try:
+            yield read(location, application, version)
+        except SnapshotError as error:
+            log.warning("snapshot %s of %s is passed over: %s", version, application, error)
+
+
+def _time_of(version: str) -> int:
+    found = created_ms(version)
+    assert found is not None
     return found
-
-
-def _is_complete(application: str, version: str, paths: Iterable[str]) -> bool:
-    return file_path(application, version, MANIFEST) in paths
-
-
-def _delete(location: Location, application: str, version: str, paths: Iterable[str]) -> None:
-    # Without its manifest a version does not exist, whatever of it is left.
-    manifest = file_path(application, version, MANIFEST)
-    location.delete([manifest])
-    location.delete([path for path in paths if path != manifest])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
+from millpond.state.ingestion import Ingestion
 from millpond.state.provenance import Provenance
 
 __all__ = ("Backend", "Row", "Rows", "Written")
@@ -84,6 +85,15 @@ class Backend(Protocol):
 
     def drop(self, store: str, partition: int) -> None:
         """Forget the rows of one partition and what stands beside them."""
+
+    def ingestion(self, store: str, partition: int, beside: Collection[int] = ()) -> Ingestion:
+        """Delete the rows of a partition and what stands beside them, to replace them by those of SST files.
+
+        Args:
+            store: the store.
+            partition: of the rows.
+            beside: further partitions whose offsets are of these rows; only a global store's are.
+        """
 
     def rebuild(self, store: str) -> None:
         """Forget all rows, offsets and metadata of a store, whatever condition they are in."""

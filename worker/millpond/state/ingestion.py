@@ -9,9 +9,9 @@ its offset, part of a snapshot could have keys that the changelog no longer says
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 from rocksdict import IngestExternalFileOptions, WriteBatch
 
@@ -20,11 +20,51 @@ from millpond.state.families import Family
 from millpond.state.formats import partition_prefix
 from millpond.state.provenance import Provenance
 
-__all__ = ("MARKER", "Hooks", "Ingestion")
+__all__ = ("MARKER", "End", "Hooks", "Ingestion", "StateFileIngestion")
 
 MARKER = b"\0ingesting:"
 """Begins the key of a marker. No store's name begins so, and the value is an offset's length, as older versions expect."""
 _MARKED = b"\xff" * 8
+
+
+class End(NamedTuple):
+    """Where the rows end in one partition of their changelog."""
+
+    offset: int
+    """To continue from."""
+    metadata: bytes
+    """As the store's `metadata()` would be."""
+    provenance: Provenance
+    """Where the rows come from."""
+
+
+class Ingestion(Protocol):
+    """One store partition on its way from files into a backend, which has deleted the old rows.
+
+    Nothing else may read or write the partition until `finish` or `abandon`.
+    """
+
+    def add(self, path: Path) -> bool:
+        """Take rows of an SST file; return whether it was all of them. Else call it with the same file again. Quick.
+
+        The file is gone when all rows are taken. Its rows must be of this partition, which is not checked.
+
+        Raises:
+            StateError: the file cannot be read.
+        """
+
+    def finish(self, ends: Mapping[int, End]) -> None:
+        """Write what stands beside the rows: from here on they are there.
+
+        Args:
+            ends: by partition of the changelog; of a global store all those that its topic has, else one.
+
+        Raises:
+            StateError: the disk is full or fails.
+        """
+
+    def abandon(self) -> None:
+        """Delete what was ingested so far."""
 
 
 class Hooks(NamedTuple):
@@ -32,8 +72,8 @@ class Hooks(NamedTuple):
 
     family: Callable[[str], Family]
     """The column family of a store, made when it is new."""
-    finish: Callable[[str, int, int, bytes, Provenance, bytes], None]
-    """Writes store, partition, offset, metadata and provenance, and deletes the marker's key."""
+    finish: Callable[[str, int, Mapping[int, End]], None]
+    """Writes what stands beside the rows of a store, and deletes the marker of the partition."""
     drop: Callable[[str, int], None]
     """Deletes the rows of a partition and all that stands beside them."""
     fail: Callable[[Exception, str], NoReturn]
@@ -42,11 +82,8 @@ class Hooks(NamedTuple):
     """Changes when the database is closed or opened anew."""
 
 
-class Ingestion:
-    """One store partition on its way from files into the database. Made by `StateFile.ingestion`, which deletes the old rows.
-
-    Nothing else may read or write the partition until `finish` or `abandon`.
-    """
+class StateFileIngestion:
+    """An `Ingestion` into the database; made by `StateFile.ingestion`."""
 
     def __init__(self, hooks: Hooks, store: str, partition: int) -> None:
         self.store = store
@@ -54,8 +91,8 @@ class Ingestion:
         self._hooks = hooks
         self._generation = hooks.generation()
 
-    def add(self, path: Path) -> None:
-        """Move one SST file into the database. Its rows must be of this partition, which is not checked, and in no other file.
+    def add(self, path: Path) -> bool:
+        """Move one SST file into the database, as a whole: True. Of a key that an earlier file has, the new row counts.
 
         The file must be on the file system of the state directory, and written through to the disk: the call holds the
         interpreter's lock until RocksDB has synced it.
@@ -71,26 +108,16 @@ class Ingestion:
             if rows is None:
                 raise StateError("the state file is closed")
             rows.ingest_external_file([str(path)], options)
+            return True
         except Exception as error:
             self._hooks.fail(error, self.store)
         finally:
             rows = None
 
-    def finish(self, offset: int, metadata: bytes, provenance: Provenance) -> None:
-        """Write what stands beside the rows: from here on they are there.
-
-        Args:
-            offset: the changelog offset to continue from.
-            metadata: as the store's `metadata()` would be.
-            provenance: where the rows come from.
-
-        Raises:
-            StateError: the disk is full or fails.
-        """
+    def finish(self, ends: Mapping[int, End]) -> None:
+        """Write what stands beside the rows, all at once; see `Ingestion`."""
         self._check()
-        self._hooks.finish(
-            self.store, self.partition, offset, metadata, provenance, marker_key(self.store, self.partition)
-        )
+        self._hooks.finish(self.store, self.partition, ends)
 
     def abandon(self) -> None:
         """Delete what was ingested so far, unless the database was opened anew, which has done that."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from millpond.state.backend import Row, Rows, Written
 from millpond.state.formats import partition_prefix
+from millpond.state.ingestion import End, Ingestion
+from millpond.state.memory_ingestion import MemoryIngestion
 from millpond.state.provenance import Provenance
 
 __all__ = ("MemoryBackend",)
@@ -119,6 +121,28 @@ class MemoryBackend:
         self.delete_range(store, partition_prefix(partition), partition_prefix(partition + 1))
         self._written.pop((store, partition), None)
         self._provenances.pop((store, partition), None)
+
+    def ingestion(self, store: str, partition: int, beside: Collection[int] = ()) -> Ingestion:
+        """Delete the rows of a store partition and what stands beside them, to replace them by those of SST files.
+
+        Args:
+            store: the store.
+            partition: of the rows.
+            beside: further partitions whose offsets are of these rows; only a global store's are.
+        """
+        for each in {partition, *beside}:
+            self.drop(store, each)
+
+        def finish(ends: Mapping[int, End]) -> None:
+            self.write(
+                (),
+                {(store, each): (end.offset, end.metadata) for each, end in ends.items()},
+                {(store, each): end.provenance for each, end in ends.items()},
+            )
+
+        return MemoryIngestion(
+            lambda rows: self.write([(store, partition, rows)]), finish, lambda: self.drop(store, partition)
+        )
 
     def rebuild(self, store: str) -> None:
         """Forget all rows, offsets and metadata of a store."""

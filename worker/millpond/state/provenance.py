@@ -14,6 +14,8 @@ from typing import NamedTuple, Self
 __all__ = ("Provenance",)
 
 _time = struct.Struct(">q")
+#: Ends what stands in the state file of rows that are a snapshot's. No topic's id has it.
+_SNAPSHOT = b"\0"
 
 
 class Provenance(NamedTuple):
@@ -23,13 +25,16 @@ class Provenance(NamedTuple):
     """Of the topic that the offset is of; "" where the brokers did not tell."""
     as_of_ms: int
     """Epoch milliseconds: the rows have every record that was written before, at the least."""
+    of_snapshot: bool = False
+    """Whether nothing was written since the rows came from a snapshot: then they are no only copy of anything."""
 
     def encode(self) -> bytes:
         """As it stands in the state file."""
-        return _time.pack(self.as_of_ms) + self.topic_id.encode()
+        return _time.pack(self.as_of_ms) + self.topic_id.encode() + (_SNAPSHOT if self.of_snapshot else b"")
 
     @classmethod
     def decode(cls, raw: bytes) -> Self:
         """Read back what `encode` made."""
         (as_of_ms,) = _time.unpack_from(raw)
-        return cls(raw[_time.size :].decode(), as_of_ms)
+        id = raw[_time.size :]
+        return cls(id.removesuffix(_SNAPSHOT).decode(), as_of_ms, id.endswith(_SNAPSHOT))

@@ -14,14 +14,14 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from itertools import starmap
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import NamedTuple, NoReturn, Self
 
 from rocksdict import ColumnFamily, Rdict, WriteBatch, WriteOptions
 
@@ -29,16 +29,19 @@ from millpond.errors import StateCorrupted, StateError
 from millpond.state.backend import Row, Rows, Written
 from millpond.state.families import Family, Scan
 from millpond.state.formats import partition_prefix
-from millpond.state.ingestion import MARKER, Hooks, Ingestion, mark, marker_key
+from millpond.state.ingestion import MARKER, End, Hooks, StateFileIngestion, mark, marker_key
 from millpond.state.locking import DirectoryLock
+from millpond.state.look import Look
 from millpond.state.provenance import Provenance
 from millpond.state.tuning import StateFileOptions, Tuning
 
-__all__ = ("StateFile",)
+__all__ = ("FORMAT", "STORE", "Beside", "StateFile", "read_beside")
 
 _MIB = 1024 * 1024
-_FORMAT = "millpond state 1"
-_STORE = "store:"
+FORMAT = "millpond state 1"
+"""What the file `format` in a worker's directory says."""
+STORE = "store:"
+"""Begins the name of a store's column family."""
 _offset = struct.Struct(">q")
 _NO_OFFSET = -1
 #: No store's name begins so; what reads only offsets takes it for a store that nobody has.
@@ -48,6 +51,15 @@ _SHORTEST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.02
 _row_key, _row_value = itemgetter(0), itemgetter(1)
 _FILE = re.compile(r"\b0*(\d+)\.sst\b")
+
+
+class Beside(NamedTuple):
+    """What stands beside the rows of store partitions."""
+
+    written: dict[tuple[str, int], Written]
+    provenances: dict[tuple[str, int], Provenance]
+    unfinished: set[tuple[str, int]]
+    """Those into which files were being ingested: their rows do not count."""
 
 
 class StateFile:
@@ -141,12 +153,12 @@ class StateFile:
         try:
             found = marker.read_text(encoding="utf-8", errors="replace").strip()
         except FileNotFoundError:
-            marker.write_text(_FORMAT + "\n", encoding="utf-8")
+            marker.write_text(FORMAT + "\n", encoding="utf-8")
             return
-        if found != _FORMAT:
+        if found != FORMAT:
             raise StateError(
                 f"the state directory '{self.path}' has the format '{found}', and this version of millpond reads "
-                f"'{_FORMAT}': use the version that wrote it, or move the directory away to restore from changelogs"
+                f"'{FORMAT}': use the version that wrote it, or move the directory away to restore from changelogs"
             )
 
     def _last_used_ms(self) -> int | None:
@@ -207,8 +219,8 @@ class StateFile:
                 options.set_paranoid_checks(False)
             self._db = Rdict(str(path), options, column_families=families)
             for name in names:
-                if name.startswith(_STORE):
-                    self._open_family(name[len(_STORE) :])
+                if name.startswith(STORE):
+                    self._open_family(name[len(STORE) :])
             self._read_written()
             self._failed = None
         except StateError:
@@ -220,7 +232,7 @@ class StateFile:
             self._raise(error)
 
     def _open_family(self, store: str) -> Family:
-        name, db = _STORE + store, self._open_db()
+        name, db = STORE + store, self._open_db()
         try:
             family = self._families.get(store)
             if family is None:
@@ -231,26 +243,7 @@ class StateFile:
             del db
 
     def _read_written(self) -> None:
-        """What stands beside the rows."""
-        self._written, self._provenances, self._unfinished = {}, {}, set()
-        iterator = self._open_db().iter()
-        try:
-            iterator.seek_to_first()
-            while iterator.valid():
-                key, value = iterator.key(), iterator.value()
-                (partition,) = struct.unpack_from(">i", key, len(key) - 4)
-                if key.startswith(_PROVENANCE):
-                    self._provenances[key[len(_PROVENANCE) : -4].decode(), partition] = Provenance.decode(value)
-                elif key.startswith(MARKER):
-                    self._unfinished.add((key[len(MARKER) : -4].decode(), partition))
-                else:
-                    (offset,) = _offset.unpack_from(value)
-                    found = None if offset == _NO_OFFSET else offset
-                    self._written[key[:-4].decode(), partition] = found, value[_offset.size :]
-                iterator.next()
-            iterator.status()
-        finally:
-            del iterator
+        self._written, self._provenances, self._unfinished = read_beside(self._open_db())
 
     # Reading.
 
@@ -295,6 +288,38 @@ class StateFile:
     def provenance(self, store: str, partition: int) -> Provenance | None:
         """Where the partition's rows come from. Older versions of millpond did not write it: None then."""
         return self._provenances.get((store, partition))
+
+    def look(self, store: str, partition: int) -> Look | None:
+        """Return the rows of a store partition and what stands beside them, all of one moment; None without an offset.
+
+        For readers in other threads, within `shared()`. The rows end early when `generation` changes.
+
+        Raises:
+            StateError: the database is closed or fails.
+        """
+        if store not in self._families:
+            return None
+        key, low, high = _written_key(store, partition), partition_prefix(partition), partition_prefix(partition + 1)
+        while True:
+            # A write in between changes the offset, since it comes with the rows.
+            before = self._beside(key), self._beside(_PROVENANCE + key)
+            if before[0] is None:
+                return None
+            rows = self.range(store, low, high)
+            if (self._beside(key), self._beside(_PROVENANCE + key)) == before:
+                break
+        (offset,) = _offset.unpack_from(before[0])
+        if offset == _NO_OFFSET:
+            return None
+        provenance = None if before[1] is None else Provenance.decode(before[1])
+        return Look(offset, before[0][_offset.size :], provenance, rows)
+
+    def _beside(self, key: bytes) -> bytes | None:
+        try:
+            found: bytes | None = self._open_db().get(key)
+        except Exception as error:
+            self._raise(error)
+        return found
 
     def partitions(self, store: str) -> list[int]:
         """The partitions of a store with an offset or metadata."""
@@ -422,30 +447,38 @@ class StateFile:
         for store, partition in sorted(self._unfinished):
             self.drop(store, partition)
 
-    def ingestion(self, store: str, partition: int) -> Ingestion:
+    def ingestion(self, store: str, partition: int, beside: Collection[int] = ()) -> StateFileIngestion:
         """Delete the rows of a store partition and what stands beside them, to replace them by SST files.
+
+        Args:
+            store: the store.
+            partition: of the rows.
+            beside: further partitions whose offsets are of these rows; only a global store's are.
 
         Raises:
             StateError: the disk is full or fails.
         """
+        partitions = {partition, *beside}
         low, high = partition_prefix(partition), partition_prefix(partition + 1)
         found = next(self.range(store, low, high), None) is not None
 
         def fill(batch: WriteBatch) -> None:
             if found:
                 batch.delete_range(low, high, self._family(store).handle)
-            batch.delete(_written_key(store, partition))
-            batch.delete(_PROVENANCE + _written_key(store, partition))
+            for each in partitions:
+                batch.delete(_written_key(store, each))
+                batch.delete(_PROVENANCE + _written_key(store, each))
             mark(batch, store, partition)
 
         self._write(fill)
-        self._forget(store, partition)
+        for each in partitions:
+            self._forget(store, each)
         self._unfinished.add((store, partition))
         self._sync()
         if found:
             self._flush(store)
         hooks = Hooks(self._family, self._finish_ingestion, self.drop, self._raise, lambda: self.generation)
-        return Ingestion(hooks, store, partition)
+        return StateFileIngestion(hooks, store, partition)
 
     def ingest(
         self,
@@ -475,7 +508,7 @@ class StateFile:
         try:
             for path in files:
                 ingestion.add(path)
-            ingestion.finish(offset, metadata, provenance)
+            ingestion.finish({partition: End(offset, metadata, provenance)})
         except BaseException:
             with suppress(StateError):
                 ingestion.abandon()
@@ -497,18 +530,18 @@ class StateFile:
         except Exception as error:
             self._raise(error, store)
 
-    def _finish_ingestion(
-        self, store: str, partition: int, offset: int, metadata: bytes, provenance: Provenance, marker: bytes
-    ) -> None:
+    def _finish_ingestion(self, store: str, partition: int, ends: Mapping[int, End]) -> None:
         def fill(batch: WriteBatch) -> None:
-            batch.put(_written_key(store, partition), _offset.pack(offset) + metadata)
-            batch.put(_PROVENANCE + _written_key(store, partition), provenance.encode())
-            batch.delete(marker)
+            for number, end in ends.items():
+                batch.put(_written_key(store, number), _offset.pack(end.offset) + end.metadata)
+                batch.put(_PROVENANCE + _written_key(store, number), end.provenance.encode())
+            batch.delete(marker_key(store, partition))
 
         self._write(fill)
         self._unfinished.discard((store, partition))
-        self._written[store, partition] = offset, metadata
-        self._provenances[store, partition] = provenance
+        for number, end in ends.items():
+            self._written[store, number] = end.offset, end.metadata
+            self._provenances[store, number] = end.provenance
 
     def _write(self, fill: Callable[[WriteBatch], None]) -> None:
         """Write what `fill` puts into a batch, waiting without holding the interpreter while RocksDB is behind."""
@@ -579,8 +612,8 @@ class StateFile:
                 # First: rows without offsets are restored from the beginning, offsets without rows would be a lie.
                 self._write(fill)
             self._families[store].close()
-            self._open_db().drop_column_family(_STORE + store)
-            self._open_db().create_column_family(_STORE + store, self._tuning.family())
+            self._open_db().drop_column_family(STORE + store)
+            self._open_db().create_column_family(STORE + store, self._tuning.family())
             self._open_family(store)
         except Exception as error:
             self._raise(error, store)
@@ -621,7 +654,7 @@ class StateFile:
         family = self._families.get(store)
         if family is None:
             try:
-                self._open_db().create_column_family(_STORE + store, self._tuning.family())
+                self._open_db().create_column_family(STORE + store, self._tuning.family())
                 family = self._open_family(store)
             except Exception as error:
                 self._raise(error, store)
@@ -655,6 +688,31 @@ class StateFile:
                 if listing and re.search(rf"^\s*{number}:", listing, re.MULTILINE):
                     return store
         return None
+
+
+def read_beside(database: Rdict) -> Beside:
+    """Return what stands beside the rows in an open database."""
+    found = Beside({}, {}, set())
+    iterator = database.iter()
+    try:
+        iterator.seek_to_first()
+        while iterator.valid():
+            key, value = iterator.key(), iterator.value()
+            (partition,) = struct.unpack_from(">i", key, len(key) - 4)
+            if key.startswith(_PROVENANCE):
+                found.provenances[key[len(_PROVENANCE) : -4].decode(), partition] = Provenance.decode(value)
+            elif key.startswith(MARKER):
+                found.unfinished.add((key[len(MARKER) : -4].decode(), partition))
+            else:
+                (offset,) = _offset.unpack_from(value)
+                at = None if offset == _NO_OFFSET else offset
+                found.written[key[:-4].decode(), partition] = at, value[_offset.size :]
+            iterator.next()
+        iterator.status()
+    finally:
+        # The database lives as long as any object of it, and an error keeps this frame.
+        del iterator, database
+    return found
 
 
 def _written_key(store: str, partition: int) -> bytes:

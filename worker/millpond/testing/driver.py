@@ -24,7 +24,7 @@ from millpond.runtime.completeness import Moment
 from millpond.runtime.config import Config
 from millpond.runtime.context import Outgoing
 from millpond.runtime.environment import Environment
-from millpond.runtime.global_state import GlobalStateUpdater
+from millpond.runtime.global_updater import GlobalStateUpdater
 from millpond.runtime.handlers import Handlers
 from millpond.runtime.ownership import OffsetMetadata, Partition
 from millpond.runtime.plan import changelog_topic
@@ -109,9 +109,7 @@ class TopologyTestDriver:
         updaters = []
         for definition in topology.global_stores:
             builder = self._environment.complete(definition.store)
-            updater = GlobalStateUpdater(
-                definition, builder.build(0, self._backend, None), self._backend, self._environment
-            )
+            updater = GlobalStateUpdater(definition, builder, self._backend, self._environment)
             now_ms = self._environment.now_ms()
             updater.begin({Partition(updater.topic, 0): (0, 0)}, _NO_TOPIC, Moment(0.0, now_ms), now_ms)
             updaters.append(updater)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from millpond.dsl.operators.guard import FATAL
 from millpond.topology import NodeContext, StreamForward
@@ -33,6 +33,8 @@ class MaterializedSource:
 
     store: str
     send_old: bool
+    keeps_newest: ClassVar[bool] = True
+    """The store has the newest value of each key of the topic, and nothing else."""
 
     def bind(self, node: NodeContext) -> StreamForward:
         """The task's function."""

@@ -1,0 +1,216 @@
+"""`millpond state export` and `show`: what a store has becomes columns, and bad input one sentence."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from millpond import serdes
+from millpond.snapshots.locations import open_location
+from millpond.snapshots.rows import layout_of
+from millpond.state import KeyValueStoreBuilder, StateFile, WindowStoreBuilder
+from millpond.state.formats import window_key
+from tests.cli.conftest import Application, Millpond
+from tests.snapshots.reference import write_snapshot
+
+VERSION = "20260101T000000Z-00000a"
+HOUR_MS = 3_600_000
+APP = """
+    from datetime import timedelta
+    import millpond as mp
+
+    class Delay(mp.Struct):
+        minutes: int
+        worst: tuple[int, str] = (0, "")
+
+    def build():
+        builder = mp.StreamsBuilder()
+        grouped = builder.stream("in", key=mp.String, value=mp.Json(Delay)).group_by_key()
+        grouped.count(store="counts")
+        (
+            grouped.windowed_by(mp.TimeWindows(timedelta(hours=1)))
+            .reduce(lambda one, other: other, store="delays", value=mp.Json(Delay))
+        )
+        return builder.build()
+"""
+
+
+class Delay(msgspec.Struct):
+    """As in the application."""
+
+    minutes: int
+    worst: tuple[int, str] = (0, "")
+
+
+COUNTS = KeyValueStoreBuilder(name="counts", key=serdes.String, value=serdes.Long, timestamped=True)
+DELAYS = WindowStoreBuilder(
+    name="delays", key=serdes.String, value=serdes.Json(Delay), timestamped=True, retention_ms=HOUR_MS,
+    window_size_ms=HOUR_MS,
+)  # fmt: skip
+
+
+@pytest.fixture
+def app(application: Application) -> str:
+    """The application, by name."""
+    return f"{application(APP)}:build"
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> tuple[object, ...]:
+    """Of a snapshot with a row that cannot be decoded."""
+    counts = {
+        number: (
+            [(b"k%d" % each, serdes.Long.serialize(each), 1_000 * each, None) for each in range(number, 50, 2)],
+            60,
+        )
+        for number in range(2)
+    }
+    delay = serdes.Json(Delay).serialize(Delay(7, (9, "UA")))
+    delays = {
+        0: ([(window_key(b"JFK", HOUR_MS), delay, 5_000, None), (window_key(b"LGA", 0), b"no JSON", 6_000, None)], 9),
+        1: ([], 0),
+    }
+    stores: dict[str, Any] = {
+        "counts": (layout_of(COUNTS), "app-counts-changelog", "id", counts),
+        "delays": (layout_of(DELAYS), "app-delays-changelog", "id", delays),
+    }
+    write_snapshot(
+        open_location(str(tmp_path / "snapshots")), "app", VERSION, stores, as_of_ms=1_767_225_600_000, rows_per_file=7
+    )
+    return ("--location", tmp_path / "snapshots", "--application-id", "app")
+
+
+def test_a_snapshot_becomes_nested_columns(millpond: Millpond, app: str, options: tuple[object, ...]) -> None:
+    """Of all partitions; what cannot be decoded is kept as bytes, and told."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    ended = millpond("state", "export", "delays", "--app", app, *options, "--to", "delays.parquet")
+    assert ended.status == 0, ended.err
+    assert "delays.parquet: 2 rows of store delays from snapshot" in ended.out
+    assert "1 values could not be decoded: their bytes are in the column 'value_raw'." in ended.err
+    first, second = pq.read_table("delays.parquet").to_pylist()
+    assert first == {
+        "key": "LGA", "window_start": datetime.fromtimestamp(0, UTC), "window_end": datetime.fromtimestamp(3_600, UTC),
+        "value": None, "timestamp": datetime.fromtimestamp(6, UTC), "partition": 0, "key_raw": None, "value_raw": b"no JSON",
+    }  # fmt: skip
+    assert (second["key"], second["value"]) == ("JFK", {"minutes": 7, "worst": {"_1": 9, "_2": "UA"}})
+
+    assert millpond("state", "export", "counts", "--app", app, *options, "--to", "counts.parquet").status == 0
+    table = pq.read_table("counts.parquet")
+    assert sorted((row["key"], row["value"]) for row in table.to_pylist()) == sorted(
+        (f"k{each}", each) for each in range(50)
+    )
+    assert set(table.column("partition").to_pylist()) == {0, 1}
+
+
+def test_without_the_application_there_are_bytes(millpond: Millpond, options: tuple[object, ...]) -> None:
+    """The window's end is nobody's to tell then."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    assert millpond("state", "export", "delays", *options, "--to", "delays.parquet").status == 0
+    rows = pq.read_table("delays.parquet").to_pylist()
+    assert [row["key"] for row in rows] == [b"LGA", b"JFK"]
+    assert rows[0].keys() == {"key", "window_start", "window_end", "value", "timestamp", "partition"}
+    assert rows[0]["window_end"] is None
+
+
+def test_show_prints_the_same_rows(millpond: Millpond, app: str, options: tuple[object, ...], tmp_path: Path) -> None:
+    """As a table, and as lines of JSON; from a stopped worker's directory, too."""
+    ended = millpond("state", "show", "delays", "--app", app, *options)
+    assert "01:00:00  1970-01-01 02:00:00" in ended.out.splitlines()[-1]
+    assert '{"minutes":7,"worst":[9,"UA"]}' in ended.out.splitlines()[-1]
+    ended = millpond("state", "show", "counts", "--app", app, *options, "-n", 2, "-o", "json")
+    assert [msgspec.json.decode(line)["value"] for line in ended.out.splitlines()] == [0, 10]
+    with StateFile(tmp_path / "state" / "app" / "w0") as file:
+        store = COUNTS.build(0, file)
+        rows = store.restore([(b"a", serdes.Long.serialize(3), 7_000, None)])
+        file.write([("counts", 0, rows)], {("counts", 0): (1, b"")})
+    ended = millpond(
+        "state", "show", "counts", "--app", app, "--application-id", "app", "--state-dir", "state", "-o", "json"
+    )
+    assert msgspec.json.decode(ended.out) == {"key": "a", "value": 3, "timestamp": 7_000}
+
+
+BAD = [
+    (("show", "nope"), 1, "there is no store 'nope' in '20260101T000000Z-00000a'; there is 'counts', 'delays'."),
+    (("export", "nope", "--to", "x.parquet"), 1, "there is no store 'nope'"),
+    (("show", "nope", "--app", "APP"), 1, "the application has no store 'nope' with a changelog; it has 'counts', 'delays'."),
+    (("show", "counts", "--snapshot", "20200101T000000Z-00000a"), 1, "there is no snapshot 20200101T000000Z-00000a of 'app'"),
+    (("show", "counts", "--app", "nowhere:build"), 2, "there is no module 'nowhere'"),
+    (("show", "counts", "--app", "APP", "--url", "http://127.0.0.1:9"), 1, "no worker answers at 127.0.0.1:9"),
+    (("show", "counts", "--url", "http://127.0.0.1:9"), 2, "name the application with --app"),
+    (("show", "counts", "--url", "http://127.0.0.1:9", "--state-dir", "x"), 2, "--url for running workers, or --state-dir"),
+    (("show", "counts", "--app", "APP", "--state-dir", "missing"), 1, "'missing' has no state of 'app'"),
+    (("export", "counts", "--to", "missing/x.parquet"), 1, "'missing/x.parquet' cannot be written (No such file or directory)"),
+    (("verify", "--bootstrap-servers", "127.0.0.1:9"), 2, "say what to read: --url URL"),
+    (("verify", "--bootstrap-servers", "127.0.0.1:9", "--store", "nope", "--url", "x"), 1, "has no store 'nope'"),
+    (("verify", "--bootstrap-servers", "127.0.0.1:9", "--state-dir", "missing"), 1, "'missing' has no state of 'app'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "status", "said"), BAD, ids=lambda each: str(each)[:40])
+def test_bad_input_is_one_sentence(
+    millpond: Millpond, app: str, options: tuple[object, ...], monkeypatch: pytest.MonkeyPatch, arguments, status, said
+) -> None:
+    """With the cause and the cure; nothing is left behind."""
+    if "export" in arguments:
+        pytest.importorskip("pyarrow")
+    monkeypatch.setattr("millpond.inspection.workers._TIMEOUT_S", 0.2)
+    before = set(Path().iterdir())
+    ended = millpond("state", *(app if each == "APP" else each for each in arguments), *options)
+    assert (ended.status, ended.out) == (status, "")
+    assert said in ended.err, ended.err
+    assert "Traceback" not in ended.err
+    assert {each for each in Path().iterdir() if each.name != "__pycache__"} - before == set()
+
+
+def test_a_location_without_a_snapshot_says_so(millpond: Millpond, tmp_path: Path) -> None:
+    """Nothing is made there."""
+    ended = millpond("state", "show", "counts", "--location", tmp_path / "empty", "--application-id", "app")
+    assert (ended.status, ended.out) == (1, "")
+    assert "there is no snapshot of 'app'" in ended.err
+    assert not (tmp_path / "empty").exists()
+
+
+def test_a_damaged_snapshot_leaves_no_file(millpond: Millpond, options: tuple[object, ...], tmp_path: Path) -> None:
+    """Not even a part of it."""
+    pytest.importorskip("pyarrow")
+    damaged = max((tmp_path / "snapshots").rglob("counts/1-*.sst"))
+    data = bytearray(damaged.read_bytes())
+    data[20] ^= 1
+    damaged.write_bytes(data)
+    ended = millpond("state", "export", "counts", *options, "--to", "counts.parquet")
+    assert ended.status == 1
+    assert "is damaged: its SHA-256 is not the manifest's; make a new snapshot" in ended.err
+    assert list(tmp_path.glob("*counts*")) == []
+    assert list(tmp_path.glob(".*partial")) == []
+
+
+def test_a_directory_that_cannot_be_read_says_why(millpond: Millpond, app: str, tmp_path: Path) -> None:
+    """Its worker runs, it is of another format, or its database is damaged."""
+    directory = tmp_path / "state" / "app" / "w0"
+    given = ("state", "show", "counts", "--app", app, "--application-id", "app", "--state-dir", directory)
+    with StateFile(directory) as file:
+        file.write([("counts", 0, [(b"\0\0\0\0a", b"\0" * 16)])], {("counts", 0): (1, b"")})
+        assert "is running: stop it, or read from it with --url" in millpond(*given).err
+    assert millpond(*given).status == 0
+    (directory / "db" / "CURRENT").write_bytes(b"nonsense\n")
+    assert f"'{directory}' cannot be read (" in millpond(*given).err
+    (directory / "format").write_text(f"millpond state {uuid.uuid4().hex}")
+    assert "and this version of millpond reads 'millpond state 1'" in millpond(*given).err
+
+
+def test_brokers_that_do_not_answer_are_told(
+    millpond: Millpond, options: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them nobody knows what was committed since the snapshot."""
+    monkeypatch.setattr("millpond.inspection.tails._PATIENCE_S", 0.3)
+    with StateFile(tmp_path / "state" / "app" / "w0") as file:
+        file.write([("counts", 0, [(b"\0\0\0\0a", b"\0" * 16)])], {("counts", 0): (1, b"")})
+    ended = millpond("state", "verify", *options, "--state-dir", "state", "--bootstrap-servers", "127.0.0.1:9")
+    assert (ended.status, ended.out) == (1, "")
+    assert "127.0.0.1:9" in ended.err
+    assert "Traceback" not in ended.err

@@ -1,0 +1,111 @@
+"""A real S3 server for tests: versitygw, found on this machine, or built from its Go module, once.
+
+`python -m tests.support.versitygw` does so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from millpond.broker.jars import cache_directory
+from millpond.errors import MillpondError
+
+__all__ = ("RELEASE", "VersitygwMissing", "build", "find")
+
+RELEASE = "v1.8.0"
+
+_NAME = "versitygw"
+_PACKAGE = f"github.com/versity/versitygw/cmd/versitygw@{RELEASE}"
+_LONGEST_S = 1800.0
+
+
+class VersitygwMissing(MillpondError):
+    """There is no S3 server here, and none can be built."""
+
+
+def find() -> Path:
+    """Return the program that was built here, else the one on PATH.
+
+    Raises:
+        VersitygwMissing: there is none.
+    """
+    built = _directory() / _NAME
+    if os.access(built, os.X_OK):
+        return built
+    if on_path := shutil.which(_NAME):
+        return Path(on_path)
+    raise VersitygwMissing(
+        "There is no S3 server for tests on this machine: build it with `make versitygw`, which needs Go, or put versitygw "
+        "on PATH."
+    )
+
+
+def build() -> Path:
+    """Build the program unless it was built before, and return its path; about three minutes of one core.
+
+    Raises:
+        VersitygwMissing: there is no Go, or it failed.
+    """
+    go = shutil.which("go", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/go/bin"]))
+    if go is None:
+        raise VersitygwMissing("Building versitygw needs Go, and there is none: install it, or put versitygw on PATH.")
+    directory = _directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.access(directory / _NAME, os.X_OK):
+            _install(go, directory)
+    return directory / _NAME
+
+
+def _directory() -> Path:
+    return cache_directory() / _NAME / RELEASE
+
+
+def _install(go: str, directory: Path) -> None:
+    began = time.monotonic()
+    sys.stderr.write(f"Building {_NAME} {RELEASE} with {go} (once, into {directory})\n")
+    part = directory / "part"  # a build that is killed leaves no half program under the final name
+    try:
+        done = subprocess.run(
+            [go, "install", "-trimpath", "-ldflags", "-s -w", _PACKAGE],
+            cwd=directory,
+            env={**os.environ, "CGO_ENABLED": "0", "GOBIN": str(part)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LONGEST_S,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise VersitygwMissing(
+            f"`go install` of versitygw took more than {late.timeout:g} s; see that Go reaches its modules."
+        ) from late
+    if done.returncode != 0:
+        last = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-5:])
+        raise VersitygwMissing(f"`go install` of versitygw failed; its last lines:\n{last}")
+    (part / _NAME).rename(directory / _NAME)
+    part.rmdir()
+    sys.stderr.write(f"{_NAME}: {time.monotonic() - began:.0f} s\n")
+
+
+def main() -> None:
+    """Say where the program is; build it if it is nowhere."""
+    try:
+        try:
+            found = find()
+        except VersitygwMissing:
+            found = build()
+    except MillpondError as error:
+        sys.exit(f"millpond: {error}")
+    print(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Ask tables with DuckDB, in memory: it gets Arrow tables, and may touch no file and no network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import SnapshotError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ("CHANGE", "diff", "select")
+
+CHANGE = "change"
+"""Column of `diff` that tells what became of a row: `added`, `removed` or `changed`."""
+
+_CLOSED = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+_READING = (["SELECT"], ["EXPLAIN"])
+_KEY = ("key", "key_raw", "window_start", "partition")
+_VALUE = ("value", "value_raw")
+
+
+def select(query: str, stores: Iterable[str], rows_of: Callable[[str], pa.Table]) -> pa.Table:
+    """Return what an SQL query finds, with a view for each store.
+
+    Args:
+        query: of one moment; only stores whose name occurs in it are read. Times are in UTC, without a zone: DuckDB's functions for
+            zones are in an extension that would have to be downloaded.
+        stores: names of all stores.
+        rows_of: returns the rows of a store.
+
+    Raises:
+        SnapshotError: DuckDB refuses the query, or it returns nothing.
+    """
+    import duckdb
+
+    known = sorted(stores)
+    text = query.lower()
+    with _connection() as connection:
+        try:
+            statements = connection.extract_statements(query)
+            if [each.type.name for each in statements] not in _READING:
+                raise SnapshotError("the catalog is read-only: write one SELECT.")
+            for store in known:
+                if store.lower() in text:
+                    connection.register(store, _without_zones(rows_of(store)))
+            return connection.sql(query).to_arrow_table()
+        except duckdb.Error as error:
+            raise SnapshotError(
+                f"DuckDB refuses the query ({_first_line(error)}). The stores are {_quoted(known)}; quote names that are no plain words."
+            ) from error
+
+
+def diff(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Return the rows of a store that differ between two moments, by key.
+
+    The columns are `change`, those that make a row's key, and the value before and after. A row whose value is the same has not
+    changed, whatever its timestamp is.
+
+    Args:
+        before: rows of the store at the first moment.
+        after: rows of it at the second.
+
+    Raises:
+        SnapshotError: keys have another type than before.
+    """
+    import duckdb
+
+    keys = [name for name in _KEY if name in before.column_names and name in after.column_names]
+    for name in keys:
+        if before.schema.field(name).type != after.schema.field(name).type:
+            raise SnapshotError(
+                f"the keys were {before.schema.field(name).type} and are {after.schema.field(name).type}: rows cannot be compared."
+            )
+    with _connection() as connection:
+        try:
+            before, after = _comparable(connection, before, after)
+            connection.register("a", before)
+            connection.register("b", after)
+            return connection.sql(_difference(keys, before, after)).to_arrow_table()
+        except duckdb.Error as error:
+            raise SnapshotError(f"the two versions cannot be compared ({_first_line(error)}).") from error
+
+
+def _comparable(connection: Any, before: pa.Table, after: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the tables with values of one type: that of after, or text where values cannot become that."""
+    import duckdb
+
+    if before.schema.field("value").type == after.schema.field("value").type:
+        return before, after
+    connection.register("before", before)
+    connection.register("after", after)
+    kind = dict(connection.execute("SELECT column_name, column_type FROM (DESCRIBE after)").fetchall())["value"]
+    as_type = "SELECT * REPLACE (CAST(value AS {}) AS value) FROM {}"
+    try:
+        return connection.sql(as_type.format(kind, "before")).to_arrow_table(), after
+    except duckdb.Error:
+        both = [connection.sql(as_type.format("VARCHAR", name)).to_arrow_table() for name in ("before", "after")]
+        return both[0], both[1]
+
+
+def _difference(keys: list[str], before: pa.Table, after: pa.Table) -> str:
+    values = [name for name in _VALUE if name in before.column_names and name in after.column_names]
+    same_key = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in keys)
+    differs = " OR ".join(f"a.{name} IS DISTINCT FROM b.{name}" for name in values)
+    columns = [f"CASE WHEN b.partition IS NULL THEN a.{name} ELSE b.{name} END AS {name}" for name in keys]
+    for name in values:
+        columns += [f"a.{name} AS {name}_before", f"b.{name} AS {name}_after"]
+    change = "CASE WHEN a.partition IS NULL THEN 'added' WHEN b.partition IS NULL THEN 'removed' ELSE 'changed' END"
+    template = "SELECT {} AS {}, {} FROM a FULL JOIN b ON {} WHERE a.partition IS NULL OR b.partition IS NULL OR {} ORDER BY ALL"
+    return template.format(change, CHANGE, ", ".join(columns), same_key, differs)
+
+
+def _without_zones(rows: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    schema = pa.schema([field.with_type(_without_zone(field.type)) for field in rows.schema])
+    return rows if schema.equals(rows.schema) else rows.cast(schema)
+
+
+def _without_zone(kind: pa.DataType) -> pa.DataType:
+    """The type with times in UTC that have no zone, down to its last field."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_timestamp(kind):
+        return pa.timestamp(kind.unit)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_without_zone(field.type)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_without_zone(kind.item_type)))
+    if types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_without_zone(kind.value_type)))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_zone(kind.value_type)))
+    return kind
+
+
+def _connection() -> Any:
+    import duckdb
+
+    return duckdb.connect(":memory:", config=dict(_CLOSED))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

@@ -1,0 +1,94 @@
+"""Read the tables of a version with pyiceberg."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.catalog.storage import file_properties
+from millpond.catalog.versions import table_uri
+from millpond.errors import SnapshotError
+from millpond.snapshots.locations import Location
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ("open_table", "read_rows", "require_libraries")
+
+_LIBRARIES = ("pyiceberg", "duckdb", "pyarrow")
+
+
+def require_libraries() -> None:
+    """Check that the libraries that read tables are there, before modules that need them are imported.
+
+    Raises:
+        SnapshotError: one is not installed.
+    """
+    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SnapshotError(
+            f"reading tables needs {' and '.join(missing)}, not installed in this Python: run "
+            "\"pip install 'millpond[catalog]'\"."
+        )
+
+
+def open_table(location: Location, credentials_dir: Path | None, application: str, version: str, store: str) -> Any:
+    """Return pyiceberg's table of a store, whose current snapshot is the version's.
+
+    Args:
+        location: where the tables are.
+        credentials_dir: see `open_location`.
+        application: application id.
+        version: a complete one.
+        store: that the version has.
+
+    Raises:
+        SnapshotError: the table cannot be read.
+    """
+    from pyiceberg.table import StaticTable
+
+    uri = table_uri(location, application, version, store)
+    try:
+        return StaticTable.from_metadata(
+            f"{uri}/metadata/v1.metadata.json", file_properties(location.uri, credentials_dir)
+        )
+    except SnapshotError:
+        raise
+    except Exception as error:
+        raise _unreadable(store, version, error) from error
+
+
+def read_rows(
+    location: Location,
+    credentials_dir: Path | None,
+    application: str,
+    version: str,
+    store: str,
+    limit: int | None = None,
+) -> pa.Table:
+    """Return the rows of a store's table, in memory.
+
+    Args:
+        location: see `open_table`, as for the next four.
+        credentials_dir: …
+        application: …
+        version: …
+        store: …
+        limit: return at most so many; all when None.
+
+    Raises:
+        SnapshotError: the table cannot be read.
+    """
+    table = open_table(location, credentials_dir, application, version, store)
+    try:
+        return table.scan(limit=limit).to_arrow()
+    except Exception as error:
+        raise _unreadable(store, version, error) from error
+
+
+def _unreadable(store: str, version: str, error: Exception) -> SnapshotError:
+    cause = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return SnapshotError(
+        f"the table of store '{store}' in version {version} cannot be read ({cause}): check the location, or choose another version."
+    )

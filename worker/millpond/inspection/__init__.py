@@ -1,0 +1,1 @@
+"""Looking into state from outside of a worker: compare it with a snapshot, export it, show it."""

@@ -1,0 +1,186 @@
+"""The rows in the directory of a stopped worker, which is read and never written."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rocksdict import AccessType, Rdict, ReadOptions
+
+from millpond.errors import MillpondError, StateDirectoryLocked, StateError
+from millpond.inspection.sources import Held, NotReadable, Row, Rows
+from millpond.state.formats import partition_prefix
+from millpond.state.rocksdb import FORMAT, STORE, read_beside
+from millpond.state.tuning import StateFileOptions, Tuning
+
+__all__ = ("StateDirectory", "open_directories")
+
+_CACHE_BYTES = 32 << 20
+
+
+class StateDirectory:
+    """The directory of one stopped worker, open until `close`.
+
+    RocksDB opens a directory of links to the database's files, for reading only: it would leave files of its own beside them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the database.
+
+        Args:
+            path: `<state.dir>/<application.id>/<worker>`.
+
+        Raises:
+            StateDirectoryLocked: its worker runs.
+            StateError: it is no worker's directory, or cannot be read.
+        """
+        self.path = path
+        self._closing = ExitStack()
+        try:
+            self._check()
+            links = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="millpond-state-")), "db")
+            _link(path / "db", links)
+            tuning = Tuning(StateFileOptions(cache_bytes=_CACHE_BYTES, write_buffer_bytes=_CACHE_BYTES // 4))
+            families = {name: tuning.family() for name in Rdict.list_cf(str(links), tuning.database())}
+            self._stores = {name.removeprefix(STORE) for name in families if name.startswith(STORE)}
+            self._database = Rdict(
+                str(links), tuning.database(), column_families=families, access_type=AccessType.read_only()
+            )
+            self._closing.callback(self._database.close)
+            self._beside = read_beside(self._database)
+        except Exception as error:
+            self.close()
+            if isinstance(error, MillpondError):
+                raise
+            raise StateError(
+                f"the state directory '{path}' cannot be read ({_told(error)}): start its worker once, which mends what can be mended"
+            ) from error
+
+    @property
+    def name(self) -> str:
+        """Of the worker."""
+        return self.path.name
+
+    def _check(self) -> None:
+        try:
+            found = (self.path / "format").read_text(encoding="utf-8", errors="replace").strip()
+        except OSError as error:
+            raise StateError(
+                f"'{self.path}' is not a worker's state directory ({error.strerror}): name <state.dir>, or "
+                "<state.dir>/<application.id>/<worker>"
+            ) from error
+        if found != FORMAT:
+            raise StateError(
+                f"the state directory '{self.path}' has the format '{found}', and this version of millpond reads "
+                f"'{FORMAT}': use the version that wrote it"
+            )
+        self._closing.callback(_release, _lock(self.path))
+
+    def held(self) -> list[Held]:
+        """See `Source`."""
+        return [
+            Held(store, partition, "", None if (store, partition) in self._beside.unfinished else offset)
+            for (store, partition), (offset, _) in sorted(self._beside.written.items())
+        ]
+
+    @contextmanager
+    def open(self, store: str, partition: int) -> Iterator[Rows]:
+        """See `Source`."""
+        key = (store, partition)
+        offset, metadata = self._beside.written.get(key, (None, b""))
+        if offset is None or key in self._beside.unfinished or store not in self._stores:
+            raise NotReadable("the directory has no rows that count: restoring had not begun, or was interrupted")
+        topic_id, as_of_ms, _ = self._beside.provenances.get(key) or ("", None, False)
+        rows = self._rows(store, partition)
+        try:
+            yield Rows(offset, metadata, topic_id, as_of_ms, rows)
+        finally:
+            del rows
+
+    def _rows(self, store: str, partition: int) -> Iterator[Row]:
+        options = ReadOptions()
+        options.set_iterate_upper_bound(partition_prefix(partition + 1))
+        try:
+            iterator = self._database.get_column_family(STORE + store).iter(options)
+            iterator.seek(partition_prefix(partition))
+            while iterator.valid():
+                yield iterator.key(), iterator.value()
+                iterator.next()
+            iterator.status()
+        except Exception as error:
+            raise NotReadable(f"the database in '{self.path}' is damaged: {_told(error)}") from error
+
+    def close(self) -> None:
+        """Let the worker have its directory. Idempotent."""
+        self._closing.close()
+
+
+def open_directories(path: Path, application: str) -> list[StateDirectory]:
+    """Open a worker's directory, or those of all workers of an application below `state.dir`.
+
+    Raises:
+        StateError: there is none, or one cannot be read, or its worker runs.
+    """
+    if (path / "format").exists():
+        return [StateDirectory(path)]
+    below = path / application
+    try:
+        found = sorted(each.parent for each in below.glob("*/format")) if path.is_dir() else []
+    except OSError as error:
+        raise StateError(f"the state directory '{path}' cannot be read ({error.strerror}): check its rights") from error
+    if not found:
+        raise StateError(
+            f"'{path}' has no state of '{application}': name <state.dir>, or <state.dir>/<application.id>/<worker>"
+        )
+    opened: list[StateDirectory] = []
+    try:
+        opened.extend(map(StateDirectory, found))
+    except BaseException:
+        for each in opened:
+            each.close()
+        raise
+    return opened
+
+
+def _link(source: Path, target: Path) -> None:
+    """Make a directory with links to the files of another one. rocksdict writes its own file anew: that is copied."""
+    target.mkdir()
+    for each in source.iterdir():
+        if each.name == "LOCK" or each.name.startswith("LOG"):
+            continue
+        if each.suffix == ".json":
+            shutil.copyfile(each, target / each.name)
+        else:
+            (target / each.name).symlink_to(each.absolute())
+
+
+def _lock(path: Path) -> int:
+    """Keep the worker from starting while its directory is read; a file that is not there is not made.
+
+    Raises:
+        StateDirectoryLocked: the worker runs.
+    """
+    try:
+        descriptor = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StateDirectoryLocked(f"the worker of '{path}' is running: stop it, or read from it with --url") from None
+    return descriptor
+
+
+def _release(descriptor: int) -> None:
+    if descriptor >= 0:
+        os.close(descriptor)
+
+
+def _told(error: Exception) -> str:
+    return " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__

@@ -1,0 +1,172 @@
+"""Compares all store partitions of some sources with a snapshot, while the application runs.
+
+A snapshot and a worker's rows stand at two offsets of the changelog. What was committed in between is applied to the older ones, so
+the two have to be equal, row by row. Rows that a worker has written and not committed are not in its database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from millpond.inspection.comparing import Comparison, apply, compare, split_changes
+from millpond.inspection.snapshot import SnapshotSource
+from millpond.inspection.sources import Held, NotReadable, Row, Rows, Source
+from millpond.inspection.tails import Changelogs, Tail
+from millpond.runtime.ownership import Partition
+from millpond.runtime.trust import LocalRows, Log, Trust, judge
+from millpond.snapshots.manifest import StoreSnapshot
+from millpond.snapshots.rows import StoreLayout, expired_before, start_of
+from millpond.state.provenance import Provenance
+
+__all__ = ("Checked", "verify")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One store partition of one source."""
+
+    source: str
+    """Its name; empty for what no source has."""
+    held: Held
+    comparison: Comparison | None = None
+    """None when it was not compared."""
+    reason: str = ""
+    """Why it was not compared: a clause."""
+
+
+def verify(
+    snapshot: SnapshotSource,
+    sources: Sequence[Source],
+    changelogs: Changelogs,
+    *,
+    stores: Iterable[str] | None = None,
+    examples: int = 10,
+    now_ms: Callable[[], int],
+) -> Iterator[Checked]:
+    """Compare what some sources have with a snapshot.
+
+    Args:
+        snapshot: a version.
+        sources: workers, or directories.
+        changelogs: of the application.
+        stores: compare these only.
+        examples: keep so many differences of each store partition.
+        now_ms: the wall clock, in epoch ms.
+
+    Yields:
+        One for each store partition of each source, and for each of the snapshot that no source has.
+
+    Raises:
+        BrokerError: the brokers do not answer.
+        MillpondError: a source cannot be read at all.
+    """
+    chosen = None if stores is None else frozenset(stores)
+    found: dict[tuple[str, int], list[tuple[Source, Held]]] = {
+        (each.store, each.partition): [] for each in snapshot.held()
+    }
+    for source in sources:
+        for each in source.held():
+            found.setdefault((each.store, each.partition), []).append((source, each))
+    manifest = snapshot.manifest
+    partitions = [Partition(store.topic, part.partition) for store in manifest.stores for part in store.parts]
+    logs = changelogs.logs({store.topic for store in manifest.stores}, partitions)
+    for (name, number), holders in sorted(found.items(), key=lambda each: each[0]):
+        if chosen is not None and name not in chosen:
+            continue
+        store = manifest.store(name)
+        if store is not None and store.layout.is_global:
+            where = [(source.name, held) for source, held in holders] or [("", Held(name, number, "", None))]
+            for source_name, held in where:
+                yield Checked(source_name, held, reason="it is a global store, whose rows are not compared")
+        elif store is None or store.part(number) is None:
+            for source, held in holders:
+                yield Checked(source.name, held, reason="the snapshot does not have it")
+        elif not holders:
+            yield Checked("", Held(name, number, "", None), reason="no worker that was asked has it on disk")
+        else:
+            log = logs.get(Partition(store.topic, number))
+            yield from _of_partition(snapshot, store, number, holders, changelogs, log, examples, now_ms)
+
+
+def _of_partition(
+    snapshot: SnapshotSource,
+    store: StoreSnapshot,
+    number: int,
+    holders: list[tuple[Source, Held]],
+    changelogs: Changelogs,
+    log: Log | None,
+    examples: int,
+    now_ms: Callable[[], int],
+) -> Iterator[Checked]:
+    part = store.part(number)
+    assert part is not None
+    if log is None:
+        for source, held in holders:
+            yield Checked(source.name, held, reason=f"topic '{store.topic}' does not exist any more")
+        return
+    offsets = [held.offset for _, held in holders if held.offset is not None]
+    first = max(min([part.offset, *offsets]), log.first)
+    tail = changelogs.tail(Partition(store.topic, number), store.layout, first)
+    for source, held in holders:
+        try:
+            with snapshot.open(store.store, number) as reference, source.open(store.store, number) as rows:
+                reason = _incomparable(reference, rows, log, now_ms())
+                if reason:
+                    yield Checked(source.name, held, reason=reason)
+                    continue
+                comparison = _compared(store.layout, reference, rows, tail, examples)
+            yield Checked(source.name, held, comparison)
+        except NotReadable as error:
+            yield Checked(source.name, held, reason=str(error))
+
+
+def _incomparable(reference: Rows, rows: Rows, log: Log, now_ms: int) -> str:
+    """Why rows cannot be compared with those of the snapshot; empty when they can be."""
+    if rows.topic_id and reference.topic_id and rows.topic_id != reference.topic_id:
+        return "the rows were written from another topic of the same name: make a new snapshot"
+    newest = max(reference.offset, rows.offset)
+    # The worker may have written more since the changelog's end was asked for.
+    for each, whose, end in ((reference, "the snapshot's", log.end), (rows, "the", max(log.end, rows.offset))):
+        as_of_ms = now_ms if each.as_of_ms is None else each.as_of_ms
+        verdict = judge(LocalRows(each.offset, Provenance(each.topic_id, as_of_ms)), log._replace(end=end), now_ms)
+        # Only the older rows are continued from the changelog.
+        if verdict.trust is Trust.OTHER_TOPIC or (verdict.trust is Trust.REBUILD and each.offset < newest):
+            return f"{whose} rows {verdict.reason}"
+    return ""
+
+
+def _compared(layout: StoreLayout, reference: Rows, rows: Rows, tail: Tail, examples: int) -> Comparison:
+    lower, higher = sorted((reference.offset, rows.offset))
+    if lower < tail.first:
+        raise NotReadable("the worker began to restore it anew meanwhile: try again")
+    between, later = split_changes(tail.changes(higher), lower, higher)
+    expected: Iterator[Row] = reference.rows
+    found: Iterator[Row] = rows.rows
+    if reference.offset < rows.offset:
+        expected = apply(expected, between)
+    else:
+        found = apply(found, between)
+    return compare(
+        expected,
+        found,
+        undecided=later,
+        expired=_expired(layout, (reference.metadata, rows.metadata)),
+        examples=examples,
+    )
+
+
+def _expired(layout: StoreLayout, metadata: Iterable[bytes]) -> Callable[[bytes], bool]:
+    """Whether the window of a row has expired, where the one who knows most of the stream time is."""
+    if not layout.windowed:
+        return lambda _key: False
+    times = [msgspec.msgpack.decode(each, type=dict[str, int])["observed_stream_time"] for each in metadata if each]
+    bound = expired_before(layout, max(times, default=-1)) or 0
+
+    def expired(key: bytes) -> bool:
+        start = start_of(layout, key)
+        return start is not None and start < bound
+
+    return expired

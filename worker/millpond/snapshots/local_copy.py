@@ -1,0 +1,67 @@
+"""A file on its way from a location to the local disk, which goes on where an earlier attempt was cut off."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Self
+
+from millpond.errors import SnapshotError
+
+__all__ = ("PARTIAL", "LocalCopy")
+
+PARTIAL = ".partial"
+"""Ends the name of a file that is not whole."""
+
+
+class LocalCopy:
+    """A file on its way to a local path. What was copied by an earlier one that was cut off stays and counts.
+
+    Its methods raise `SnapshotError` when the local disk is full or fails.
+    """
+
+    def __init__(self, local: Path) -> None:
+        self._local = local
+        self._partial = local.with_name(local.name + PARTIAL)
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        with self._telling():
+            self._file = self._partial.open("ab", buffering=0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._file is not None
+        self._file.close()
+
+    def begin(self, size: int) -> int:
+        """Return how many bytes are there of a file of this size."""
+        assert self._file is not None
+        with self._telling():
+            if self._file.tell() > size:
+                self._file.truncate(0)
+                self._file.seek(0)
+            return self._file.tell()
+
+    def add(self, data: bytes | memoryview) -> None:
+        """Append bytes."""
+        assert self._file is not None
+        rest = memoryview(data)
+        with self._telling():
+            while rest:
+                rest = rest[self._file.write(rest) :]
+
+    def finish(self) -> None:
+        """Give the copy its name."""
+        with self._telling():
+            self._partial.replace(self._local)
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SnapshotError(
+                f"cannot write '{self._local}': {error.strerror or error}; check the local disk's free space and rights"
+            ) from error
