@@ -39,6 +39,7 @@ class Kind(NamedTuple):
 
 KINDS: dict[str, Kind] = {
     "StreamApp": Kind("millpond.dev/v1alpha1", "streamapps"),
+    "StateBootstrap": Kind("millpond.dev/v1alpha1", "statebootstraps"),
     "StreamAssignment": Kind("millpond.dev/v1alpha1", "streamassignments"),
     "ConfigMap": Kind("v1", "configmaps"),
     "Event": Kind("v1", "events"),

@@ -62,6 +62,8 @@ async def mount(api: AsyncApi, pod: Object, directory: Path) -> None:
     """
     namespace = pod["metadata"]["namespace"]
     for volume in pod["spec"].get("volumes", ()):
+        if volume.get("secret", {}).get("optional"):
+            continue
         if "secret" in volume:
             await _wanted(api, volume["name"], "Secret", namespace, volume["secret"]["secretName"])
         elif "configMap" in volume:

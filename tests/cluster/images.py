@@ -39,5 +39,7 @@ class Image:
     """To restore a task's state from nothing."""
     processes: bool = True
     """Whether its active tasks ever begin to process."""
+    snapshot_after: float = 0.5
+    """To make a snapshot, or to fail at it."""
     takes_over_after: float = 0.05
     """To take tasks over from another owner."""

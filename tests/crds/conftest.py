@@ -47,6 +47,22 @@ def stream_app(namespace) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
+def state_bootstrap(namespace) -> Callable[..., dict[str, Any]]:
+    """A StateBootstrap that is right but for what is changed in it."""
+
+    def make(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        built = {
+            "apiVersion": "millpond.dev/v1alpha1",
+            "kind": "StateBootstrap",
+            "metadata": {"name": "nightly", "namespace": namespace},
+            "spec": {"streamApp": "delays", "location": "s3://states/delays", "spark": {"image": "delays-spark:3"}},
+        }
+        return changed(built, changes or {})
+
+    return make
+
+
+@pytest.fixture
 def stream_assignment(namespace) -> Callable[..., dict[str, Any]]:
     """A StreamAssignment that is right but for what is changed in it."""
 

@@ -288,6 +288,78 @@ OBJECT: tuple[Case, ...] = (
 )
 
 
+_BOOTSTRAP: Mapping[str, Any] = {"location": "s3://states/a", "spark": {"image": "spark:1"}}
+
+
+def _bootstrap(**given: Any) -> dict[str, Any]:
+    return {"bootstrap": {**_BOOTSTRAP, **given}}
+
+
+#: Of what StreamApps and StateBootstraps have alike: the rule, the field, and two values.
+_SHARED = (
+    ("pods keep snapshots in an object store", "location", "/states", "s3://states"),
+    ("pods keep snapshots in an object store", "location", "s3://States/a", "s3://states/a/b-c"),
+    ("pods keep tables in an object store", "catalog", "/tables", "s3://states/a"),
+    (_DURATION, "deadline", "an hour", "2h"),
+    ("deadline is from", "deadline", "59s", "60s"),
+    ("deadline is from", "deadline", "169h", "168h"),
+)
+
+BOOTSTRAPS_OF_APPS: tuple[Case, ...] = (
+    *(
+        Case(message, _bootstrap(**{field: wrong}), _bootstrap(**{field: right}))
+        for message, field, wrong, right in _SHARED
+    ),
+    Case(
+        "bootstrap.location has a field", {"config": {"bootstrap.location": "s3://a"}}, {"config": {"bootstrap": "a"}}
+    ),
+    Case(
+        "bootstrap.location has a field",
+        {"config": {"bootstrap.credentials.dir": "/a"}},
+        {"config": {"bootstrap.credentials": "a"}},
+    ),
+    Case("catalog.location has a field", {"config": {"catalog.location": "s3://a"}}, {"config": {"catalog": "a"}}),
+    *(
+        Case(
+            "snapshots are made with Spark",
+            {"bootstrap": {"location": "s3://states/a", **made}},
+            {"bootstrap": {"location": "s3://states/a"}},
+        )
+        for made in ({"schedule": "0 3 * * *"}, {"whenReplayExceeds": "1h"}, {"catalog": "s3://states/a"})
+    ),
+    Case(_DURATION, _bootstrap(whenReplayExceeds="1d"), _bootstrap(whenReplayExceeds="24h")),
+    Case("whenReplayExceeds is from", _bootstrap(whenReplayExceeds="999ms"), _bootstrap(whenReplayExceeds="1s")),
+    Case(
+        "a limit is below what is requested",
+        _bootstrap(spark={"image": "a", "resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}}),
+        _bootstrap(spark={"image": "a", "resources": {"requests": {"cpu": 2}, "limits": {"cpu": 2}}}),
+    ),
+    Case(
+        _AMOUNT,
+        _bootstrap(spark={"image": "a", "resources": {"requests": {"memory": "much"}}}),
+        _bootstrap(spark={"image": "a", "resources": {"requests": {"memory": "1Gi"}}}),
+    ),
+)
+"""Of `spec.bootstrap` of StreamApps."""
+
+BOOTSTRAPS: tuple[Case, ...] = (
+    *(Case(message, {field: wrong}, {field: right}) for message, field, wrong, right in _SHARED),
+    *(
+        Case("metadata.name becomes part of the names of pods", {".metadata/name": wrong}, {".metadata/name": right})
+        for wrong, right in (("1st", "first"), ("a" * 53, "a" * 52), ("a.b", "a-b"))
+    ),
+    Case(
+        "a limit is below what is requested",
+        {"spark/resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}},
+        {"spark/resources": {"requests": {"cpu": 1}, "limits": {"cpu": 1}}},
+    ),
+    Case(
+        _AMOUNT, {"spark/resources": {"limits": {"memory": "much"}}}, {"spark/resources": {"limits": {"memory": "1Gi"}}}
+    ),
+)
+"""Of StateBootstraps."""
+
+
 class Change(NamedTuple):
     """What one transition rule refuses, and the nearest that it does not."""
 
@@ -369,3 +441,9 @@ ASSIGNMENT_TRANSITIONS: tuple[Change, ...] = (
     Change("an assignment stays with", {}, {"application": "other"}, {"number": 8}),
 )
 """Of the specification of StreamAssignments."""
+
+BOOTSTRAP_TRANSITIONS: tuple[Change, ...] = (
+    Change("a StateBootstrap stays with its StreamApp", {}, {"streamApp": "other"}, {"suspend": True}),
+    Change("a StateBootstrap makes one snapshot", {}, {"location": "s3://other"}, {"deadline": "2h"}),
+)
+"""Of the specification of StateBootstraps."""

@@ -5,10 +5,10 @@ import urllib.request
 
 import pytest
 
-from millpond_operator.resources import parse
+from millpond_operator.resources import parse, parse_bootstrap
 from tests.cluster.api import ApiFailure
 
-KINDS = ("StreamApp", "StreamAssignment")
+KINDS = ("StreamApp", "StreamAssignment", "StateBootstrap")
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
@@ -46,7 +46,8 @@ def test_short_names_and_categories(api):
     found = {each["name"]: (each.get("shortNames"), each.get("categories")) for each in listed}
     assert found["streamapps"] == (["sapp"], ["all", "stream"]) or found["streamapps"] == (["sapp"], ["stream", "all"])
     assert found["streamassignments"] == (["sasg"], ["stream"])
-    assert {"streamapps/status", "streamapps/scale"} <= found.keys()
+    assert found["statebootstraps"] == (["sboot"], ["stream"])
+    assert {"streamapps/status", "streamapps/scale", "statebootstraps/status"} <= found.keys()
     assert "streamassignments/status" not in found
 
 
@@ -73,6 +74,16 @@ def test_missing_fields_get_defaults(api, stream_app):
         "deletion": {"kafka": "Retain"},
     }
     assert parse(made).spec == parse(given).spec
+
+
+def test_snapshots_get_the_defaults_of_the_operator(api, stream_app, state_bootstrap):
+    """Of a StateBootstrap, and of what a StreamApp says of its own."""
+    given = state_bootstrap()
+    made = api.create(given)
+    assert parse_bootstrap(made).spec == parse_bootstrap(given).spec
+    assert made["spec"]["spark"]["mode"] == "Pod"
+    given = stream_app({"bootstrap": {"location": "s3://a-b/c", "schedule": "@", "spark": {"image": "a"}}})
+    assert parse(api.create(given)).spec == parse(given).spec
 
 
 def test_defaults_reach_into_objects_that_are_given_in_part(api, stream_app):

@@ -28,6 +28,6 @@ def test_every_field_is_described(definitions):
 def test_reference_has_every_kind_and_every_message():
     """What the API server says when it refuses something is found in the reference."""
     text = "\n".join(pages().values())
-    assert set(pages()) == {"index.md", "streamapps.md", "streamassignments.md"}
+    assert set(pages()) == {"index.md", "statebootstraps.md", "streamapps.md", "streamassignments.md"}
     assert "| `standbyReplicas` | integer, 0 to 10 | `0` |" in text
     assert "workers of both guarantees must not run at once" in text

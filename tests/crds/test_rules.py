@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from tests.cluster.api import ApiFailure
-from tests.crds.rules import ASSIGNMENT_TRANSITIONS, OBJECT, STATUS_TRANSITIONS, TRANSITIONS, changed
+from tests.crds.rules import (
+    ASSIGNMENT_TRANSITIONS,
+    BOOTSTRAP_TRANSITIONS,
+    BOOTSTRAPS,
+    BOOTSTRAPS_OF_APPS,
+    OBJECT,
+    STATUS_TRANSITIONS,
+    TRANSITIONS,
+    changed,
+)
 
 
 def rules(schema: Any) -> Iterator[dict[str, str]]:
@@ -42,7 +51,7 @@ def assert_told_once(told: str, words: str) -> None:
     assert '"object"' not in told and '"array"' not in told and '"string"' not in told, told
 
 
-@pytest.mark.parametrize("case", OBJECT, ids=lambda case: case.message)
+@pytest.mark.parametrize("case", (*OBJECT, *BOOTSTRAPS_OF_APPS), ids=lambda case: case.message)
 def test_each_rule_refuses_its_mistake_and_nothing_else(case, api, stream_app, definitions):
     """Each rule says what to do, of just what it is for."""
     told = refusal(api.create, stream_app(case.wrong))
@@ -78,9 +87,28 @@ def test_an_older_leader_cannot_write_an_assignment(case, api, stream_assignment
     api.apply(stream_assignment(case.right))
 
 
+@pytest.mark.parametrize("case", BOOTSTRAPS, ids=lambda case: case.message)
+def test_each_rule_of_snapshots_refuses_its_mistake_and_nothing_else(case, api, state_bootstrap, definitions):
+    """What is wrong with a StateBootstrap, the API server says at once."""
+    told = refusal(api.create, state_bootstrap(case.wrong))
+    beginning = message(definitions["StateBootstrap"], case.message).partition(":")[0]
+    assert_told_once(told, "metadata.name becomes part" if ".metadata/name" in case.wrong else beginning)
+    api.apply(state_bootstrap(case.right), dry_run=True)
+
+
+@pytest.mark.parametrize("case", BOOTSTRAP_TRANSITIONS, ids=lambda case: case.message)
+def test_a_snapshot_stays_what_it_was_asked_to_be(case, api, state_bootstrap, definitions):
+    """What may change later does."""
+    there = api.create(state_bootstrap(case.before))
+    told = refusal(api.replace, changed(there, case.wrong))
+    assert_told_once(told, message(definitions["StateBootstrap"], case.message))
+    api.replace(changed(there, case.right))
+
+
 def test_every_rule_is_tried(definitions):
     """No rule is added without a case of what it refuses and what it lets through."""
-    tried = [case.message for case in (*OBJECT, *TRANSITIONS, *STATUS_TRANSITIONS, *ASSIGNMENT_TRANSITIONS)]
+    cases = (OBJECT, BOOTSTRAPS_OF_APPS, BOOTSTRAPS, TRANSITIONS, STATUS_TRANSITIONS, ASSIGNMENT_TRANSITIONS)
+    tried = [case.message for some in (*cases, BOOTSTRAP_TRANSITIONS) for case in some]
     all_rules = list(rules(list(definitions.values())))
     missing = {rule["message"] for rule in all_rules if not any(rule["message"].startswith(one) for one in tried)}
     assert not missing

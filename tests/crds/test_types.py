@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from millpond_operator.resources import StreamAppSpec
+from millpond_operator.resources import StateBootstrapSpec, StreamAppSpec
 
 
 def fields(struct: type) -> dict[str, msgspec.structs.FieldInfo]:
@@ -54,6 +54,7 @@ def compared(struct: type, schema: dict[str, Any], path: str):
 
 def test_types_match_the_definition(definitions):
     """No field, default, choice or requirement is in one and not in the other."""
-    (version,) = definitions["StreamApp"]["spec"]["versions"]
-    schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    assert list(compared(StreamAppSpec, schema, "spec")) == []
+    for kind, struct in (("StreamApp", StreamAppSpec), ("StateBootstrap", StateBootstrapSpec)):
+        (version,) = definitions[kind]["spec"]["versions"]
+        schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        assert list(compared(struct, schema, "spec")) == []

@@ -13,16 +13,21 @@ import yaml
 from tests.cluster.api import Object
 from tests.operating.scene import Scene
 
-__all__ = ("CASES", "Case", "Look", "leaves", "prepare")
+__all__ = ("CASES", "Case", "Look", "leaves", "leaves_of", "prepare")
 
-_CRD = Path(__file__).parents[2] / "crds" / "streamapps.yaml"
+_CRDS = Path(__file__).parents[2] / "crds"
 _ZONE, _HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 _GREETING = "GREETING"
 
 
 def leaves() -> set[str]:
+    """The paths of all leaves of a StreamApp."""
+    return leaves_of("streamapps")
+
+
+def leaves_of(plural: str) -> set[str]:
     """The paths of all leaves, from the CRD itself: `env[].name` is in a list, `config.*` is a value of a map."""
-    crd = yaml.safe_load(_CRD.read_text())
+    crd = yaml.safe_load((_CRDS / f"{plural}.yaml").read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return set(_leaves(schema, ""))
 
@@ -170,6 +175,11 @@ def _mounted(pod: PodLike) -> list[tuple[str, str]]:
 
 def _tables(kind: str, key: str) -> Callable[[PodLike], Any]:
     return lambda pod: ((pod.volume("mount-tables") or {}).get(kind) or {}).get(key)
+
+
+def _bootstrap_secret(pod: PodLike) -> tuple[Any, str | None]:
+    secret = (pod.volume("bootstrap") or {}).get("secret") or {}
+    return secret.get("secretName"), pod.variable("MILLPOND_BOOTSTRAP_CREDENTIALS_DIR")
 
 
 def _session(look: Look) -> Any:
@@ -337,6 +347,19 @@ CASES: tuple[Case, ...] = (
     ),
     _mount("secret", {"secret": "one"}, {"secret": "two"}, _tables("secret", "secretName"), ("one", "two")),
     _mount("configMap", {"configMap": "one"}, {"configMap": "two"}, _tables("configMap", "name"), ("one", "two")),
+    _simple(
+        "bootstrap.location",
+        "s3://states/one",
+        "s3://states/two",
+        lambda pod: pod.variable("MILLPOND_BOOTSTRAP_LOCATION"),
+    ),
+    Case(
+        "bootstrap.credentialsSecret",
+        {"bootstrap": {"location": "s3://states", "credentialsSecret": "one"}},
+        {"bootstrap": {"location": "s3://states", "credentialsSecret": "two"}},
+        lambda look: look.in_pods(_bootstrap_secret),
+        (("one", "/etc/millpond/bootstrap"), ("two", "/etc/millpond/bootstrap")),
+    ),
     Case("suspended", {"suspended": True}, {"suspended": False}, _suspended, (("Suspended", 0, 0), ("Running", 1, 1))),
     Case(
         "deletion.kafka",

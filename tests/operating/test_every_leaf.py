@@ -277,6 +277,60 @@ def _rollback(scene: Scene, name: str) -> None:
         _await_back(scene, name, before)
 
 
+_SNAPSHOTS: tuple[tuple[str, Any, Any], ...] = (
+    ("schedule", "* * * * *", "*/2 * * * *"),
+    ("timeZone", "Europe/Berlin", "Asia/Tokyo"),
+    ("whenReplayExceeds", "100h", "168h"),
+    ("catalog", "s3://states/a", "s3://states/b"),
+    ("keep", 3, 4),
+    ("deadline", "10m", "20m"),
+    ("backoffLimit", 1, 0),
+    ("ttlSecondsAfterFinished", 900, 1000),
+    ("spark.image", "spark:1", "spark:2"),
+    ("spark.mode", "Pod", "Executors"),
+    ("spark.executors", 3, 4),
+    ("spark.resources.requests.*", {"cpu": 1}, {"cpu": 2}),
+    ("spark.resources.limits.*", {"memory": "2Gi"}, {"memory": "3Gi"}),
+)
+
+
+def _snapshots(scene: Scene, name: str) -> None:
+    """What is asked for shows in the StateBootstraps that are made, or in the status; none is made without."""
+    for image in ("spark:1", "spark:2"):
+        scene.kubelets.images[image] = Image()
+    scene.apply(name, BASE)
+    scene.await_settled(name)
+    before = at_rest(scene, name)
+    for which in (1, 2):
+        wanted: dict[str, Any] = {"location": "s3://states/one"}
+        for leaf in _SNAPSHOTS:
+            *outer, last = leaf[0].removesuffix(".*").split(".")
+            inner = wanted
+            for part in outer:
+                inner = inner.setdefault(part, {})
+            inner[last] = leaf[which]
+        scene.apply(name, merged(BASE, {"bootstrap": wanted}))
+        own = {"schedule", "timeZone", "whenReplayExceeds"}
+        expected = {key: value for key, value in wanted.items() if key not in own} | {"streamApp": name}
+        scene.eventually(
+            lambda expected=expected: any(expected.items() <= each["spec"].items() for each in _made(scene, name)),
+            lambda expected=expected: f"{expected}: {[each['spec'] for each in _made(scene, name)]}",
+            200,
+        )
+        told = f"{wanted['schedule']} {wanted['timeZone']}"
+        assert scene.status(name)["bootstrap"]["schedule"] == told
+    scene.apply(name, BASE)
+    for each in _made(scene, name):
+        scene.delete("StateBootstrap", each["metadata"]["name"])
+    scene.await_settled(name)
+    _await_back(scene, name, before)
+
+
+def _made(scene: Scene, name: str) -> list[Any]:
+    found = scene.api.list("StateBootstrap", scene.namespace)
+    return [each for each in found if each["spec"]["streamApp"] == name]
+
+
 _MORE: dict[tuple[str, ...], Callable[[Scene, str], None]] = {
     ("applicationId", "state.storageClassName", "state.ephemeral"): _fixed_by_rules,
     ("processingGuarantee",): _guarantee,
@@ -287,6 +341,7 @@ _MORE: dict[tuple[str, ...], Callable[[Scene, str], None]] = {
     ("rollout.minReady",): _min_ready,
     ("rollout.progressDeadline",): _deadline,
     ("rollout.autoRollback",): _rollback,
+    tuple(f"bootstrap.{leaf}" for leaf, *_ in _SNAPSHOTS): _snapshots,
 }
 _REQUIRED = ("image", "topology", "kafka", "kafka.bootstrapServers")
 

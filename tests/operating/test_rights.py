@@ -9,14 +9,20 @@ import pytest
 from tests.cluster.api import Api, ApiFailure, Object
 from tests.cluster.audit import LOG, Right, granted, refused, used
 from tests.cluster.faultproxy import on
+from tests.cluster.images import Image
 from tests.cluster.installing import manifests
 from tests.cluster.waiting import wait_for
 from tests.operating.operators import ROOT
 from tests.operating.stage import App, Stage
 
 SLICE, SECRET = "millpond-coordinator", "millpond-coordinator-tls"
-#: The API server asks for it on behalf of another request, which the last test here shows.
+#: The API server asks for them on behalf of other requests: the last test here, and snapshots with executors show that.
 OWNERS = Right("update", "millpond.dev", "streamapps/finalizers")
+ON_BEHALF = {
+    OWNERS,
+    Right("update", "millpond.dev", "statebootstraps/finalizers"),
+    Right("bind", "rbac.authorization.k8s.io", "clusterroles", "millpond-snapshot-driver"),
+}
 
 
 def roles() -> list[Object]:
@@ -99,6 +105,29 @@ def mends_its_certificate(stage: Stage) -> None:
     wait_for(lambda: stage.api.get("Secret", stage.namespace, SECRET)["data"] == before, "it is as it was")
 
 
+def makes_snapshots(stage: Stage, app: App) -> None:
+    """One that is due by its schedule, with executors; it is suspended by hand, and goes when it is over."""
+    stage.kubelets.images["spark:1"] = Image(snapshot_after=5)
+    spark = {"image": "spark:1", "mode": "Executors"}
+    app.apply(
+        bootstrap={"location": "s3://a-b/c", "schedule": "* * * * *", "ttlSecondsAfterFinished": 0, "spark": spark}
+    )
+
+    def found() -> list[Object]:
+        return stage.api.list("StateBootstrap", stage.namespace)
+
+    wait_for(found, "one is due")
+    app.apply(bootstrap={"location": "s3://a-b/c"})
+    name = found()[0]["metadata"]["name"]
+    wait_for(lambda: stage.api.find("Job", stage.namespace, f"{name}-snapshot"), "it has a Job", otherwise=found)
+    stage.proxy.answer(409, match=on("statebootstraps", "patch", subresource="status"))
+    for suspend in (True, False):
+        stage.api.patch("StateBootstrap", stage.namespace, name, {"spec": {"suspend": suspend}})
+        wait_for(lambda suspend=suspend: found()[0]["status"]["phase"] == ("Suspended" if suspend else "Running"),
+                 "it is as it was asked to be", otherwise=found)  # fmt: skip
+    wait_for(lambda: not found(), "it is over, and goes", otherwise=found)
+
+
 def cleans_up(app: App) -> None:
     """A Job deletes what is in Kafka."""
     app.delete()
@@ -117,12 +146,13 @@ def test_each_right_of_the_operator_is_used_and_none_is_missing(stage: Stage, ap
     meets_a_conflict(stage, app)
     asks_why_containers_are_not_made(stage)
     mends_its_certificate(stage)
+    makes_snapshots(stage, app)
     cleans_up(app)
     log = api_server.directory / LOG
     assert not refused(log, stage.namespace)
     done = used(log, stage.namespace)
     never = {right for right in granted(roles()) if not any(right.covers(each) for each in done)}
-    assert never == {OWNERS}
+    assert never == ON_BEHALF
 
 
 def test_owned_objects_need_the_right_to_the_finalizers(api, crds, namespace, api_server, background) -> None:

@@ -48,6 +48,8 @@ class Story:
     """Whether a revision that a new version of the operator makes waits for those of other StreamApps."""
     standby_replicas: int = 0
     """Of each task with state, that the StreamApp wants."""
+    snapshots: Problem | None = None
+    """Why snapshots that the StreamApp asks for are not made."""
 
 
 def conditions(story: Story, before: Status, generation: int, now: datetime) -> tuple[Condition, ...]:
@@ -66,6 +68,7 @@ def conditions(story: Story, before: Status, generation: int, now: datetime) -> 
         (ConditionType.STANDBYS_CAUGHT_UP, *_standbys(story, before.condition(ConditionType.STANDBYS_CAUGHT_UP))),
         (ConditionType.SUSPENDED, *_suspended(story)),
         *_outdated(story, before.condition(ConditionType.CREDENTIALS_OUTDATED)),
+        *_snapshots(story),
         *_stalled(story),
     ]
     return tuple(
@@ -189,6 +192,13 @@ def _outdated(story: Story, before: Condition | None) -> list[tuple[ConditionTyp
         "used. Set the annotation millpond.dev/restartedAt to a new value to restart the workers one at a time."
     )
     return [(ConditionType.CREDENTIALS_OUTDATED, True, "CredentialsChanged", message)]
+
+
+def _snapshots(story: Story) -> list[tuple[ConditionType, bool | None, str, str]]:
+    """The application goes on without them."""
+    if story.snapshots is None or story.decision.phase is Phase.DELETING:
+        return []
+    return [(ConditionType.SNAPSHOTS_FAILING, True, story.snapshots.reason, story.snapshots.message)]
 
 
 def _stalled(story: Story) -> list[tuple[ConditionType, bool | None, str, str]]:

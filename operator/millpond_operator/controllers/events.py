@@ -1,4 +1,4 @@
-"""Events of StreamApps, without repetition: what was said already is counted, not said again."""
+"""Events of StreamApps and StateBootstraps, without repetition: what was said already is counted, not said again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import logging
 from collections import OrderedDict
 
 from millpond.protocol import clock
-from millpond_operator.kubernetes import AlreadyExists, ApiError, Client, NotFound, Object, kinds
-from millpond_operator.resources import StreamApp
+from millpond_operator.kubernetes import AlreadyExists, ApiError, Client, Kind, NotFound, Object, kinds
+from millpond_operator.resources import StateBootstrap, StreamApp
 
 from .status import timestamp
 
@@ -32,10 +32,10 @@ class EventRecorder:
         self._client = client
         self._instance = instance
         self._said: OrderedDict[str, int] = OrderedDict()
-        self._last: dict[tuple[str, str], str] = {}
+        self._last: dict[tuple[str, str, str], str] = {}
 
-    async def record(self, app: StreamApp, type: str, reason: str, message: str) -> None:
-        """Say it, unless it is what was said last of this application.
+    async def record(self, app: StreamApp | StateBootstrap, type: str, reason: str, message: str) -> None:
+        """Say it, unless it is what was said last of this object.
 
         Args:
             app: whom it is about.
@@ -45,9 +45,10 @@ class EventRecorder:
         """
         message = message[:_LONGEST]
         digest = hashlib.sha256(f"{app.uid} {type} {reason} {message}".encode()).hexdigest()[:16]
-        if self._last.get((app.namespace, app.name)) == digest:
+        key = (_kind(app).kind, app.namespace, app.name)
+        if self._last.get(key) == digest:
             return
-        self._last[app.namespace, app.name] = digest
+        self._last[key] = digest
         count = self._said.pop(digest, 0) + 1
         self._said[digest] = count
         if len(self._said) > _MOST_REMEMBERED:
@@ -62,11 +63,11 @@ class EventRecorder:
         except ApiError as error:
             log.info("An event of %s/%s could not be written: %s", app.namespace, app.name, error)
 
-    def forget(self, namespace: str, name: str) -> None:
-        """The application is gone."""
-        self._last.pop((namespace, name), None)
+    def forget(self, kind: Kind, namespace: str, name: str) -> None:
+        """The object is gone."""
+        self._last.pop((kind.kind, namespace, name), None)
 
-    async def _again(self, app: StreamApp, name: str, now: str, count: int | None) -> bool:
+    async def _again(self, app: StreamApp | StateBootstrap, name: str, now: str, count: int | None) -> bool:
         """Count an event that is there already; False when it is not there any more."""
         try:
             if count is None:
@@ -79,14 +80,16 @@ class EventRecorder:
             log.info("An event of %s/%s could not be counted: %s", app.namespace, app.name, error)
         return True
 
-    def _event(self, app: StreamApp, name: str, type: str, reason: str, message: str, now: str) -> Object:
+    def _event(
+        self, app: StreamApp | StateBootstrap, name: str, type: str, reason: str, message: str, now: str
+    ) -> Object:
         return {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": app.namespace},
             "involvedObject": {
-                "apiVersion": kinds.STREAM_APP.api_version,
-                "kind": kinds.STREAM_APP.kind,
+                "apiVersion": _kind(app).api_version,
+                "kind": _kind(app).kind,
                 "namespace": app.namespace,
                 "name": app.name,
                 "uid": app.uid,
@@ -101,3 +104,7 @@ class EventRecorder:
             "lastTimestamp": now,
             "count": 1,
         }
+
+
+def _kind(object: StreamApp | StateBootstrap) -> Kind:
+    return kinds.STREAM_APP if isinstance(object, StreamApp) else kinds.STATE_BOOTSTRAP

@@ -61,6 +61,8 @@ class Pass:
     upgrade_waits: bool = False
     """It would be another one, and others come first."""
     observed: Observed = Observed()
+    snapshots: Problem | None = None
+    """Why snapshots that it asks for are not made."""
     taken: Problem | None = None
     """Its applicationId is another StreamApp's."""
     again: timedelta | None = None

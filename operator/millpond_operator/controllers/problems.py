@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,9 +20,11 @@ __all__ = (
     "of_pod",
     "of_worker",
     "silence",
+    "told",
     "unlabelled",
 )
 
+_WORD = re.compile(r"[A-Za-z]\w{0,99}", re.ASCII)
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
 _CONTAINER = frozenset({"CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"})
 
@@ -146,12 +149,13 @@ def silence(name: str, node: str, session_timeout: str) -> Problem:
     )
 
 
-def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Problem | None:
+def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]], of: str = "StreamApp") -> Problem | None:
     """Why the volumes of a pod cannot be mounted, by the events about it: nothing else tells.
 
     Args:
         pod: whose containers are not made.
         events: about it, all that there are.
+        of: the kind of object that it was made for.
     """
     name = pod["metadata"]["name"]
     events = [event for event in events if event.get("involvedObject", {}).get("uid") == pod["metadata"]["uid"]]
@@ -162,9 +166,9 @@ def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -
         if event.get("reason") != "FailedMount":
             continue
         if 'secret "' in message and "not found" in message:
-            return _missing("Secret", message, pod)
+            return _missing("Secret", message, pod, of)
         if 'configmap "' in message and "not found" in message:
-            return _missing("ConfigMap", message, pod)
+            return _missing("ConfigMap", message, pod, of)
         return Problem("VolumeNotMountable", f"A volume of pod {name} cannot be mounted: {_clause(message)}.")
     return None
 
@@ -282,9 +286,9 @@ _SETTLED_AFTER = 2
 
 
 def _ended(pod: str, who: str, ended: Mapping[str, Any], *, settled: bool) -> Problem:
-    told = _told(ended.get("message", ""))
-    if told is not None:
-        error, sentence = told
+    found = told(ended.get("message", ""))
+    if found is not None:
+        error, sentence = found
         reason, cure = _BY_ERROR.get(error, ("WorkerFailed", ""))
         return Problem(reason, f"{who} failed: {shortened(sentence)} {cure}".rstrip(), settled)
     if ended.get("reason") == "OOMKilled":
@@ -299,14 +303,21 @@ def _ended(pod: str, who: str, ended: Mapping[str, Any], *, settled: bool) -> Pr
     return Problem("WorkerFailed", f"{who} ended with {how}: {last}. See kubectl logs --previous {pod}.", settled)
 
 
-def _told(message: str) -> tuple[str, str] | None:
-    """What a worker wrote down of its own end: the class of its error, and the sentence."""
+def told(message: str) -> tuple[str, str] | None:
+    """Return what a command wrote down of its own end: the class of its error, and the sentence.
+
+    None when it wrote something else: whoever runs code in the container may write anything, and the API server refuses a
+    status whose reason is no word.
+    """
     line = message.strip().rpartition("\n")[2]
     try:
-        told = json.loads(line)
-        return str(told["reason"]), str(told["message"])
-    except (ValueError, TypeError, KeyError):
+        words = json.loads(line)
+        reason, sentence = str(words["reason"]), str(words["message"])
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
+    # Half of a character, which JSON can name and nobody can send.
+    sentence = sentence.encode("utf-8", "replace").decode()
+    return (reason, sentence) if _WORD.fullmatch(reason) and sentence.strip() else None
 
 
 def _clause(message: str) -> str:
@@ -314,14 +325,14 @@ def _clause(message: str) -> str:
     return shortened(message).rstrip(". ")
 
 
-def _missing(kind: str, message: str, pod: Mapping[str, Any]) -> Problem:
+def _missing(kind: str, message: str, pod: Mapping[str, Any], of: str = "StreamApp") -> Problem:
     """What a message calls ``secret "its-name" not found``."""
     name = message.split(f'{kind.lower()} "', 1)[1].split('"', 1)[0]
     metadata = pod["metadata"]
     return Problem(
         f"{kind}Missing",
         f"{kind} '{name}' does not exist, and pod {metadata['name']} waits for it: create it in the namespace "
-        f"{metadata['namespace']}, or correct its name in the StreamApp.",
+        f"{metadata['namespace']}, or correct its name in the {of}.",
     )
 
 

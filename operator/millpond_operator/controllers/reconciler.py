@@ -42,6 +42,7 @@ from millpond_operator.resources import (
 )
 
 from .applying import Applier, NameTaken
+from .bootstraps import Bootstraps
 from .claims import Claims, Rival, taken
 from .conditions import Story, conditions, problems
 from .debounce import Debounce
@@ -54,6 +55,7 @@ from .passes import Key, Memory, Pass
 from .problems import TOLD_BY_WORKERS, Problem, cleanup_problem
 from .reporting import Reporter, changed
 from .rollout import Decision, Existing, Wanted, decide, pinned_by
+from .snapshot_schedules import SnapshotSchedules
 from .status import ConditionType, KafkaProof, Phase, Rendered, Status
 from .upgrades import Upgrades
 
@@ -110,6 +112,8 @@ class Reconciler:
         self._looker = Looker(client, cache, hosting)
         self._reporter = Reporter(client, cache, self._events, surroundings.leader_epoch)
         self._failures = Failures(cache, self._reporter, clock)
+        self._bootstraps = Bootstraps(client, cache, self._events, surroundings.leader_epoch, clock)
+        self._schedules = SnapshotSchedules(client, cache)
         self._memories: dict[Key, Memory] = {}
 
     def trust(self, ca_pem: str) -> None:
@@ -138,11 +142,12 @@ class Reconciler:
             raise
         except Exception as error:
             await self._failures.tell(key, self._memories.setdefault(key, Memory()), error)
+            due = await self._bootstraps(key)  # snapshots go on, whatever becomes of the workers
             if isinstance(error, InvalidStreamApp):  # nothing but another specification makes a difference
-                return None
+                return due
             raise
         self._failures.over(key)
-        return again
+        return min((each for each in (again, await self._bootstraps(key)) if each is not None), default=None)
 
     async def _reconcile(self, key: Key) -> timedelta | None:
         raw = self._cache.get(kinds.STREAM_APP, *key)
@@ -212,6 +217,9 @@ class Reconciler:
         existing = self._looker.existing(work)
         claim = self._claim(work)
         status = msgspec.structs.replace(work.status, kafka=self._claims.proof((app.namespace, app.name)))
+        if not app.deleting:
+            snapshots = await self._schedules.keep_up(work, self._hosting.view(app))
+            status = msgspec.structs.replace(status, bootstrap=snapshots)
         decision = decide(self._wanted(work), existing, work.observed, status, work.now)
         if decision.again is not None:
             work.come_again(decision.again)
@@ -392,6 +400,7 @@ class Reconciler:
             lagging=self._lasting(work, f"{work.name} standbys", _COPIES_SETTLE_IN, condition=lags),
             upgrade_waits=work.upgrade_waits,
             standby_replicas=app.spec.standby_replicas,
+            snapshots=work.snapshots,
         )
         ready = len(observed.working)
         holds = work.status.is_true(ConditionType.READY) and not standing and decision.phase is not Phase.SUSPENDED
@@ -509,7 +518,7 @@ class Reconciler:
         self._applier.forget(*key)
         self._memories.pop(key, None)
         self._debounce.forget(f"{key[0]}/{key[1]} ")
-        self._events.forget(*key)
+        self._events.forget(kinds.STREAM_APP, *key)
         self._failures.over(key)
 
 

@@ -101,6 +101,12 @@ class Reporter:
         outdated = after.condition(ConditionType.CREDENTIALS_OUTDATED)
         if outdated is not None and not before.is_true(ConditionType.CREDENTIALS_OUTDATED):
             await self._events.record(app, "Warning", outdated.reason, outdated.message)
+        failing, failed = (
+            after.condition(ConditionType.SNAPSHOTS_FAILING),
+            before.condition(ConditionType.SNAPSHOTS_FAILING),
+        )
+        if failing is not None and (failed is None or failed.message != failing.message):
+            await self._events.record(app, "Warning", failing.reason, failing.message)
         if after.is_true(ConditionType.SUSPENDED) and not before.is_true(ConditionType.SUSPENDED):
             await self._events.record(app, "Normal", "Suspended", "All workers have committed and ended.")
 

@@ -16,6 +16,7 @@ import msgspec
 from millpond_operator.kubernetes import shortened
 
 __all__ = (
+    "Bootstrapped",
     "Condition",
     "ConditionType",
     "Failed",
@@ -59,6 +60,8 @@ class ConditionType(StrEnum):
     SUSPENDED = "Suspended"
     CREDENTIALS_OUTDATED = "CredentialsOutdated"
     """There only while it is True: workers run with credentials that were changed since they started."""
+    SNAPSHOTS_FAILING = "SnapshotsFailing"
+    """There only while it is True: snapshots that the StreamApp asks for are not made."""
     STALLED = "Stalled"
     """There only while it is True: nothing goes on by itself (kstatus)."""
 
@@ -128,6 +131,21 @@ class KafkaProof(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """At which it was reached, spelled as `addresses.py` does."""
 
 
+class Bootstrapped(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is known of the snapshots that a StreamApp asks for."""
+
+    since: str
+    """What was due until then is made or given up."""
+    schedule: str = ""
+    """The schedule and its time zone that this is about."""
+    next: str = ""
+    """When the next one is due."""
+    newest: str = ""
+    """The StateBootstrap that was made last."""
+    offsets: dict[str, int] = {}
+    """Changelog offsets of tasks, summed over their stores, when it was made; empty where no threshold asks for them."""
+
+
 class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The status of a StreamApp."""
 
@@ -148,6 +166,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The hash of that revision's topology."""
     rendered: Rendered | None = None
     kafka: KafkaProof | None = None
+    bootstrap: Bootstrapped | None = None
     failed: Failed | None = None
     rollout: Rollout | None = None
     scaling: Scaling | None = None

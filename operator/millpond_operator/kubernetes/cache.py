@@ -9,7 +9,7 @@ Whoever asks for an object gets one of his own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,9 +17,9 @@ from typing import NamedTuple
 import msgspec
 
 from .client import FIELD_MANAGER, Object
-from .kinds import NETWORK_POLICY, POD_DISRUPTION_BUDGET, SERVICE, STATEFUL_SET, Kind
+from .kinds import NETWORK_POLICY, POD_DISRUPTION_BUDGET, SERVICE, STATE_BOOTSTRAP, STATEFUL_SET, Kind
 
-__all__ = ("APP_LABEL", "Cache", "Key", "key_of", "version_of")
+__all__ = ("APP_LABEL", "Cache", "Key", "app_in", "key_of", "version_of")
 
 APP_LABEL = "millpond.dev/app"
 #: Kinds of which it matters what others added to the `spec`.
@@ -48,6 +48,15 @@ def key_of(object: Object) -> Key:
 def version_of(object: Object) -> int:
     """The object's resource version; 0 when it has none."""
     return int(object["metadata"].get("resourceVersion") or 0)
+
+
+def app_in(kind: Kind, object: Object) -> str | None:
+    """The StreamApp that an object is for: by its label, or by what a StateBootstrap names."""
+    if kind == STATE_BOOTSTRAP:
+        app = (object.get("spec") or {}).get("streamApp")
+    else:
+        app = (object["metadata"].get("labels") or {}).get(APP_LABEL)
+    return app or None
 
 
 class _Entry(NamedTuple):
@@ -80,7 +89,7 @@ class Cache:
         Returns:
             Whether it is news: not what is known already, nor older, nor of an object that was deleted since.
         """
-        return self._put(self._of(kind), _trimmed(kind, object))
+        return self._put(kind, _trimmed(kind, object))
 
     def gone(self, kind: Kind, which: Object | Key, resource_version: str | int | None = None) -> bool:
         """Take in that an object was deleted.
@@ -117,7 +126,7 @@ class Cache:
         return entry.version if entry is not None else kept.tombstones.get(key, 0)
 
     def of_app(self, kind: Kind, namespace: str, app: str) -> list[Object]:
-        """The objects with the label of an application, by name."""
+        """The objects that are for an application, by name."""
         kept = self._of(kind)
         return [_decode(kept.entries[key].data) for key in sorted(kept.by_app.get(Key(namespace, app), ()))]
 
@@ -131,7 +140,7 @@ class Cache:
         return list(self._of(kind).entries)
 
     def app_of(self, kind: Kind, key: Key) -> str | None:
-        """The application that an object is labelled with."""
+        """The application that an object is for."""
         entry = self._of(kind).entries.get(key)
         return None if entry is None else entry.app
 
@@ -158,12 +167,11 @@ class Cache:
         version = int(list_resource_version or 0)
         if self.outdated(kind, version, namespace):
             return []
-        kept = self._of(kind)
         listed: set[Key] = set()
         news: list[Object] = []
         for item in items:
             listed.add(key_of(item))
-            if self._put(kept, _trimmed(kind, item)):
+            if self._put(kind, _trimmed(kind, item)):
                 news.append(item)
         return news + self.prune(kind, listed, version, namespace)
 
@@ -205,7 +213,8 @@ class Cache:
             kept = self._kinds[kind] = _Kept()
         return kept
 
-    def _put(self, kept: _Kept, object: Object) -> bool:
+    def _put(self, kind: Kind, object: Object) -> bool:
+        kept = self._of(kind)
         key, version = key_of(object), version_of(object)
         before = kept.entries.get(key)
         if before is not None and version <= before.version:
@@ -213,9 +222,7 @@ class Cache:
         if version <= kept.tombstones.get(key, -1):
             return False
         kept.tombstones.pop(key, None)
-        meta = object["metadata"]
-        labels: Mapping[str, str] = meta.get("labels") or {}
-        app = labels.get(APP_LABEL)
+        app = app_in(kind, object)
         if before is not None and before.app != app:
             _unindex(kept, key, before.app)
         if app is not None:

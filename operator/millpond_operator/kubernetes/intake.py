@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from millpond.protocol import clock
 
-from .cache import APP_LABEL, Cache, Key, key_of, version_of
+from .cache import Cache, Key, app_in, key_of, version_of
 from .client import Object
 from .kinds import STREAM_APP, Kind
 
@@ -111,7 +111,6 @@ class Intake:
         if kind == STREAM_APP:
             self._on_change(key.namespace, key.name)
             return
-        labels = object["metadata"].get("labels") or {}
-        for app in {before, labels.get(APP_LABEL)}:
+        for app in {before, app_in(kind, object)}:
             if app:
                 self._on_change(key.namespace, app)

@@ -20,10 +20,13 @@ __all__ = (
     "PERSISTENT_VOLUME_CLAIM",
     "POD",
     "POD_DISRUPTION_BUDGET",
+    "ROLE",
+    "ROLE_BINDING",
     "SECRET",
     "SERVICE",
     "SERVICE_ACCOUNT",
     "STATEFUL_SET",
+    "STATE_BOOTSTRAP",
     "STREAM_APP",
     "STREAM_ASSIGNMENT",
     "TOKEN_REVIEW",
@@ -74,6 +77,7 @@ class Kind:
 
 STREAM_APP = Kind("millpond.dev", "v1alpha1", "StreamApp", "streamapps")
 STREAM_ASSIGNMENT = Kind("millpond.dev", "v1alpha1", "StreamAssignment", "streamassignments")
+STATE_BOOTSTRAP = Kind("millpond.dev", "v1alpha1", "StateBootstrap", "statebootstraps")
 STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
 CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisions")
 SERVICE = Kind("", "v1", "Service", "services")
@@ -87,6 +91,8 @@ JOB = Kind("batch", "v1", "Job", "jobs")
 POD_DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
 PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+ROLE = Kind("rbac.authorization.k8s.io", "v1", "Role", "roles")
+ROLE_BINDING = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 TOKEN_REVIEW = Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
 NODE = Kind("", "v1", "Node", "nodes", namespaced=False)

@@ -32,6 +32,7 @@ from .kinds import (
     POD_DISRUPTION_BUDGET,
     SERVICE,
     SERVICE_ACCOUNT,
+    STATE_BOOTSTRAP,
     STATEFUL_SET,
     STREAM_APP,
     STREAM_ASSIGNMENT,
@@ -50,6 +51,7 @@ _LOOKS_FOR_KINDS_S = 1.0
 
 WATCHED: tuple[Watched, ...] = (
     Watched(STREAM_APP, labels=None),
+    Watched(STATE_BOOTSTRAP, labels=None),
     *(
         Watched(kind)
         for kind in (

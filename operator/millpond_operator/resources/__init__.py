@@ -28,6 +28,7 @@ from .names import (
     APP,
     APP_UID,
     APPLIED,
+    BOOTSTRAP,
     FIELD_MANAGER,
     FINALIZER,
     LEADER_EPOCH,
@@ -38,7 +39,9 @@ from .names import (
     Surroundings,
 )
 from .pods import TOKEN_AUDIENCE, pod_template, revision_of, specification_digest, with_revision
-from .spec import StreamAppSpec
+from .snapshot_jobs import EXECUTORS_ROLE, snapshot_access, snapshot_job, snapshot_job_name, snapshot_settings
+from .spec import Bootstrap, Spark, StateBootstrapSpec, StreamAppSpec
+from .statebootstrap import InvalidStateBootstrap, StateBootstrap, asked_for, bootstrap_name, parse_bootstrap
 from .streamapp import InvalidStreamApp, StreamApp, parse, unread
 from .workloads import (
     claim_growth,
@@ -55,6 +58,8 @@ __all__ = (
     "APP",
     "APPLIED",
     "APP_UID",
+    "BOOTSTRAP",
+    "EXECUTORS_ROLE",
     "FIELD_MANAGER",
     "FINALIZER",
     "LEADER_EPOCH",
@@ -63,14 +68,21 @@ __all__ = (
     "REVISION",
     "TOKEN_AUDIENCE",
     "Additions",
+    "Bootstrap",
     "Duration",
+    "InvalidStateBootstrap",
     "InvalidStreamApp",
     "InvalidStreamAssignment",
     "Object",
+    "Spark",
+    "StateBootstrap",
+    "StateBootstrapSpec",
     "StreamApp",
     "StreamAppSpec",
     "Surroundings",
     "additions",
+    "asked_for",
+    "bootstrap_name",
     "check_environment",
     "children",
     "claim_growth",
@@ -90,6 +102,7 @@ __all__ = (
     "network_policy",
     "owned_by",
     "parse",
+    "parse_bootstrap",
     "pod_disruption_budget",
     "pod_template",
     "revision_name",
@@ -98,6 +111,10 @@ __all__ = (
     "selector",
     "service",
     "service_account",
+    "snapshot_access",
+    "snapshot_job",
+    "snapshot_job_name",
+    "snapshot_settings",
     "specification_digest",
     "stateful_set",
     "strangers",

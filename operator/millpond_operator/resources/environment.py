@@ -11,6 +11,7 @@ from .spec import EnvSource, EnvVariable, KeyReference
 from .streamapp import InvalidStreamApp, StreamApp
 
 __all__ = (
+    "BOOTSTRAP_DIRECTORY",
     "COORDINATOR_DIRECTORY",
     "CREDENTIALS_DIRECTORY",
     "HTTP_PORT",
@@ -28,6 +29,8 @@ QUERY_PORT = 8081
 STATE_DIRECTORY = "/var/lib/millpond"
 COORDINATOR_DIRECTORY = "/var/run/millpond"
 CREDENTIALS_DIRECTORY = "/etc/millpond/credentials"
+BOOTSTRAP_DIRECTORY = "/etc/millpond/bootstrap"
+"""Credentials of the location of snapshots."""
 
 _CLIENT = frozenset(
     f"MILLPOND_{name}"
@@ -73,6 +76,7 @@ def worker_environment(app: StreamApp, surroundings: Surroundings) -> list[Objec
         _variable("MILLPOND_COORDINATOR_CA_FILE", f"{COORDINATOR_DIRECTORY}/ca.crt"),
         _variable("MILLPOND_COORDINATOR_SESSION_TIMEOUT", str(app.spec.session_timeout)),
         _variable("MILLPOND_SHUTDOWN_TIMEOUT", str(Duration.of(max(grace - _RESERVE, grace / 2)))),
+        *_bootstrap(app),
         *_own(app),
     ]
 
@@ -118,6 +122,16 @@ def _client(app: StreamApp) -> list[Object]:
     if spec.config:
         inline = json.dumps(spec.config, sort_keys=True, ensure_ascii=False)
         variables.append(_variable("MILLPOND_CONFIG_INLINE", inline))
+    return variables
+
+
+def _bootstrap(app: StreamApp) -> list[Object]:
+    bootstrap = app.spec.bootstrap
+    if bootstrap is None:
+        return []
+    variables = [_variable("MILLPOND_BOOTSTRAP_LOCATION", bootstrap.location)]
+    if bootstrap.credentials_secret is not None:
+        variables.append(_variable("MILLPOND_BOOTSTRAP_CREDENTIALS_DIR", BOOTSTRAP_DIRECTORY))
     return variables
 
 

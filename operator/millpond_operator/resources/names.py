@@ -10,6 +10,7 @@ __all__ = (
     "APP",
     "APPLIED",
     "APP_UID",
+    "BOOTSTRAP",
     "FIELD_MANAGER",
     "FINALIZER",
     "LEADER_EPOCH",
@@ -31,6 +32,8 @@ APP = "millpond.dev/app"
 """Label: the StreamApp that something was made for."""
 APP_UID = "millpond.dev/app-uid"
 """Label of what a StreamApp does not own: which StreamApp of that name it was made for."""
+BOOTSTRAP = "millpond.dev/bootstrap"
+"""Label: the StateBootstrap that something was made for."""
 REVISION = "millpond.dev/revision"
 """Label: the revision of the pod template."""
 

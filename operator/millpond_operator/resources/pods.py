@@ -10,6 +10,7 @@ import msgspec
 
 from .comparing import digest
 from .environment import (
+    BOOTSTRAP_DIRECTORY,
     COORDINATOR_DIRECTORY,
     CREDENTIALS_DIRECTORY,
     HTTP_PORT,
@@ -20,6 +21,7 @@ from .environment import (
 )
 from .metadata import coordinator_config_name, labels, selector
 from .names import APP_UID, RESTARTED_AT, REVISION, Object, Surroundings
+from .spec import Requirements
 from .streamapp import StreamApp
 
 __all__ = (
@@ -27,6 +29,7 @@ __all__ = (
     "cleanup_template",
     "pod_template",
     "revision_of",
+    "snapshot_template",
     "specification_digest",
     "with_revision",
 )
@@ -60,6 +63,7 @@ _SHARED_BY_PODS = (
 _NOT_IN_PODS = frozenset(
     {
         "acceptable_recovery_lag",
+        "bootstrap",
         "deletion",
         "max_warmup_replicas",
         "replicas",
@@ -98,8 +102,12 @@ def pod_template(app: StreamApp, surroundings: Surroundings) -> Object:
     spec["volumes"] += [_token_volume(app), *_mounted_volumes(app)]
     container["volumeMounts"] += [
         {"name": "coordinator", "mountPath": COORDINATOR_DIRECTORY, "readOnly": True},
-        *({"name": f"mount-{each.name}", "mountPath": each.path, "readOnly": True} for each in pod.mounts),
+        *_mounts(app),
     ]
+    if app.spec.bootstrap is not None and app.spec.bootstrap.credentials_secret is not None:
+        # Workers do without snapshots where the Secret is missing: they replay.
+        spec["volumes"].append(bootstrap_volume(app.spec.bootstrap.credentials_secret, optional=True))
+        container["volumeMounts"].append(BOOTSTRAP_MOUNT)
     if app.spec.state.ephemeral:
         spec["volumes"].append({"name": "state", "emptyDir": {"sizeLimit": app.spec.state.size}})
     return {"metadata": metadata, "spec": spec}
@@ -116,6 +124,8 @@ def specification_digest(app: StreamApp) -> str:
     Fields that have their default value do not count, so that a version that knows more fields comes to the same.
     """
     given = {name: value for name, value in _given(app.spec).items() if name not in _NOT_IN_PODS}
+    if app.spec.bootstrap is not None:  # when snapshots are made is no matter of workers
+        given["bootstrap"] = [app.spec.bootstrap.location, app.spec.bootstrap.credentials_secret]
     return digest([given, app.restarted_at])
 
 
@@ -166,6 +176,42 @@ def cleanup_template(app: StreamApp, worker: Object | None = None) -> Object:
     }
     given = {key: value for key, value in worker["metadata"]["labels"].items() if key != REVISION}
     return {"metadata": {"labels": given | labels(app, "cleanup") | {APP_UID: app.uid}}, "spec": spec}
+
+
+def snapshot_template(app: StreamApp, image: str, resources: Requirements, secret: str | None) -> Object:
+    """A pod that reads the application's changelogs: its container is called `snapshot`, and has no command yet.
+
+    Args:
+        app: the application.
+        image: with Spark in it.
+        resources: of the container.
+        secret: with the credentials of the location, mounted at `BOOTSTRAP_DIRECTORY`.
+    """
+    variables = cleanup_environment(worker_environment(app, _NO_SURROUNDINGS))
+    container = _container(app, variables) | {"name": "snapshot", "image": image}
+    container["volumeMounts"] += _mounts(app)
+    container.pop("resources", None)
+    if given := _amounts(resources):
+        container["resources"] = given
+    spec = _pod(app, container) | {"restartPolicy": "Never"}
+    spec["volumes"] += [*_mounted_volumes(app), {"name": "state", "emptyDir": {}}]
+    if secret is not None:
+        spec["volumes"].append(bootstrap_volume(secret, optional=False))
+        container["volumeMounts"].append(BOOTSTRAP_MOUNT)
+    return {"metadata": {"labels": labels(app, "snapshot")}, "spec": spec}
+
+
+def bootstrap_volume(secret: str, *, optional: bool) -> Object:
+    """The credentials of the location of snapshots."""
+    source: Object = {"secretName": secret, "defaultMode": _READ_ONLY}
+    return {"name": "bootstrap", "secret": source | ({"optional": True} if optional else {})}
+
+
+BOOTSTRAP_MOUNT: Object = {"name": "bootstrap", "mountPath": BOOTSTRAP_DIRECTORY, "readOnly": True}
+
+
+def _mounts(app: StreamApp) -> list[Object]:
+    return [{"name": f"mount-{each.name}", "mountPath": each.path, "readOnly": True} for each in app.spec.pod.mounts]
 
 
 def _pod(app: StreamApp, container: Object) -> Object:
@@ -220,10 +266,14 @@ def _container(app: StreamApp, environment: list[Object]) -> Object:
         made["volumeMounts"].append({"name": "credentials", "mountPath": CREDENTIALS_DIRECTORY, "readOnly": True})
     if spec.image_pull_policy is not None:
         made["imagePullPolicy"] = spec.image_pull_policy
-    amounts: dict[str, Any] = {"requests": spec.resources.requests, "limits": spec.resources.limits}
-    if given := {kind: dict(amount) for kind, amount in amounts.items() if amount}:
+    if given := _amounts(spec.resources):
         made["resources"] = given
     return made
+
+
+def _amounts(resources: Requirements) -> Object:
+    amounts: dict[str, Any] = {"requests": resources.requests, "limits": resources.limits}
+    return {kind: dict(amount) for kind, amount in amounts.items() if amount}
 
 
 def _probe(path: str, *, period: int, timeout: int, failures: int) -> Object:

@@ -15,6 +15,7 @@ import msgspec
 from .durations import Duration
 
 __all__ = (
+    "Bootstrap",
     "Deletion",
     "EnvSource",
     "EnvVariable",
@@ -27,7 +28,9 @@ __all__ = (
     "Requirements",
     "RetentionPolicy",
     "Rollout",
+    "Spark",
     "State",
+    "StateBootstrapSpec",
     "StreamAppSpec",
     "Toleration",
     "TopologySpread",
@@ -158,6 +161,47 @@ class Deletion(_Part, frozen=True):
     kafka: Literal["Retain", "Delete"] = "Retain"
 
 
+class Spark(_Part, frozen=True):
+    """How Spark runs."""
+
+    image: str
+    mode: Literal["Pod", "Executors"] = "Pod"
+    executors: int = 2
+    resources: Requirements = Requirements(requests={"cpu": 1, "memory": "2Gi"}, limits={"memory": "2Gi"})
+
+
+class Bootstrap(_Part, frozen=True):
+    """Where workers find snapshots, and when they are made."""
+
+    location: str
+    credentials_secret: str | None = None
+    catalog: str | None = None
+    schedule: str | None = None
+    time_zone: str = "Etc/UTC"
+    when_replay_exceeds: Duration | None = None
+    keep: int | None = None
+    deadline: Duration = Duration(hours=1)
+    backoff_limit: int = 2
+    ttl_seconds_after_finished: int = 604_800
+    spark: Spark | None = None
+
+
+class StateBootstrapSpec(_Part, frozen=True):
+    """What snapshot to make; the fields are described in ``docs/reference/statebootstraps.md``."""
+
+    stream_app: str
+    location: str
+    spark: Spark
+    credentials_secret: str | None = None
+    catalog: str | None = None
+    keep: int | None = None
+    full: bool = False
+    deadline: Duration = Duration(hours=1)
+    backoff_limit: int = 2
+    suspend: bool = False
+    ttl_seconds_after_finished: int = 604_800
+
+
 class StreamAppSpec(_Part, frozen=True):
     """What a person wants; the fields are described in ``docs/reference/streamapps.md``."""
 
@@ -182,6 +226,7 @@ class StreamAppSpec(_Part, frozen=True):
     rollout: Rollout = Rollout()
     suspended: bool = False
     deletion: Deletion = Deletion()
+    bootstrap: Bootstrap | None = None
 
 
 def decode_hook(kind: type[Any], value: Any) -> Any:

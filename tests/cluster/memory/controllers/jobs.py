@@ -90,6 +90,8 @@ class Jobs(Controller):
             if phase in {"Succeeded", "Failed"} and _FINALIZER in (pod["metadata"].get("finalizers") or ()):
                 status[phase.lower()] = status.get(phase.lower(), 0) + 1
                 self._release(pod)
+            elif phase == "Active" and pod["metadata"].get("deletionGracePeriodSeconds") == 0:
+                self._release(pod)  # its kubelet is through with it
         active = [
             pod
             for pod in pods

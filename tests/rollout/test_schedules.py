@@ -1,0 +1,93 @@
+"""When snapshots are due: by a schedule, over the changes of the clock, and by the growth of changelogs."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from millpond.protocol import Member, Role, TaskReport, View
+from millpond_operator.controllers.schedules import Schedule, ScheduleInvalid
+from millpond_operator.controllers.snapshot_schedules import offsets_of, replay_s
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def test_what_was_due_several_times_is_due_once() -> None:
+    """The last one of them, and what is due at this very moment is due."""
+    nightly = Schedule("0 3 * * *", "Etc/UTC")
+    assert nightly.latest(at("2026-03-01T00:00"), at("2026-03-05T12:00")) == at("2026-03-05T03:00")
+    assert nightly.latest(at("2026-03-05T03:00"), at("2026-03-05T12:00")) is None
+    assert nightly.latest(at("2026-03-05T02:59"), at("2026-03-05T03:00")) == at("2026-03-05T03:00")
+    assert nightly.latest(at("2026-03-05T02:00"), at("2026-03-05T02:59:59")) is None
+    assert nightly.after(at("2026-03-05T03:00")) == at("2026-03-06T03:00")
+
+
+def test_a_schedule_is_kept_over_the_changes_of_the_clock() -> None:
+    """Every day has one, also the days with 23 and with 25 hours."""
+    berlin = ZoneInfo("Europe/Berlin")
+    for first in (datetime(2026, 3, 27, tzinfo=berlin), datetime(2026, 10, 23, tzinfo=berlin)):
+        nightly, due, moment = Schedule("30 2 * * *", "Europe/Berlin"), [], first
+        while moment < first + timedelta(days=5):
+            after = moment + timedelta(minutes=7)
+            if (found := nightly.latest(moment, after)) is not None:
+                due.append(found)
+            moment = after
+        assert len(due) == 5
+        assert len({each.date() for each in due}) == 5
+
+
+def test_latest_and_after_agree(seed: int) -> None:
+    """Whatever the schedule: nothing is due between one moment and the next one that is named."""
+    chance = random.Random(seed)
+    for _ in range(50):
+        cron = f"{chance.choice(['*', '*/7', '5,50'])} {chance.choice(['*', '3', '*/5'])} * * {chance.choice(['*', '1-5'])}"
+        schedule = Schedule(cron, chance.choice(["Etc/UTC", "Asia/Tokyo", "America/New_York"]))
+        moment = at("2026-01-01T00:00") + timedelta(seconds=chance.randrange(31_536_000))
+        upcoming = schedule.after(moment)
+        assert upcoming is not None
+        assert upcoming > moment
+        assert schedule.latest(moment, upcoming) == upcoming
+        assert schedule.latest(moment, upcoming - timedelta(seconds=1)) is None
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "told"),
+    [
+        ("", "Etc/UTC", "wrong number of fields"),
+        ("@daily", "Etc/UTC", "wrong number of fields"),
+        ("* * * * * *", "Etc/UTC", "wrong number of fields"),
+        ("61 * * * *", "Etc/UTC", "bad minute"),
+        ("0 0 30 2 *", "Etc/UTC", "bad day-of-month"),
+        ("0 3 * * *", "Berlin", "There is no time zone 'Berlin'"),
+        ("0 3 * * *", "../../etc/passwd", "There is no time zone"),
+        ("0 3 * * *", "Europe", "There is no time zone"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(cron: str, zone: str, told: str) -> None:
+    """With the cure."""
+    with pytest.raises(ScheduleInvalid, match=told) as caught:
+        Schedule(cron, zone)
+    assert "for example" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_longest_replay_of_a_task_counts() -> None:
+    """From where the last snapshot was begun; what a snapshot has not seen is replayed as a whole."""
+    active = TaskReport(Role.ACTIVE, offset=900_000)
+    members = (
+        Member("delays-0", tasks={"0_0": active, "0_1": TaskReport(Role.ACTIVE, offset=300_000)}),
+        Member("delays-1", tasks={"0_0": TaskReport(Role.STANDBY, offset=5_000_000)}),
+        Member("delays-2", alive=False, tasks={"0_2": TaskReport(Role.ACTIVE, offset=9_000_000)}),
+    )
+    offsets = offsets_of(View("delays", None, None, members))
+    assert offsets == {"0_0": 900_000, "0_1": 300_000}
+    assert replay_s(offsets, {}) == pytest.approx(6.0)
+    assert replay_s(offsets, {"0_0": 750_000}) == pytest.approx(2.0)
+    assert replay_s(offsets, {"0_0": 900_000, "0_1": 400_000}) == 0
+    assert replay_s({}, {}) == 0
+    assert offsets_of(None) == {}
