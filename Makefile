@@ -22,12 +22,16 @@ help: ## Show this menu
 demo: venv ## Run the flights demo: three workers on a real broker, exactly once, through a kill -9
 	@$(BIN)/python examples/flights/demo.py $(ARGS)
 
+.PHONY: demo-snapshot
+demo-snapshot: venv spark ## Delete a worker's disk: replay and snapshot side by side, and one table as of three dates
+	@$(BIN)/python examples/flights/demo_snapshot.py $(ARGS)
+
 .PHONY: check
 check: venv ## Check what needs nothing but Python, soon: style, types, layers, and every plain test
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # What needs nothing but Python, by the marks that tests/support/needs.py derives.
-PLAIN := not (broker or apiserver or process or slow or spark)
+PLAIN := not (broker or apiserver or process or slow or spark or s3)
 
 .PHONY: plain
 plain: venv
@@ -78,6 +82,10 @@ bench-failover: venv ## Compare the pauses of failures and moves with Kafka Stre
 .PHONY: bench-bootstrap
 bench-bootstrap: venv spark ## Compare the ways back to lost state: replay, snapshot, Kafka Streams
 	@$(BIN)/python -m bench.bootstrap $(ARGS)
+
+.PHONY: bench-scale-out
+bench-scale-out: venv spark ## Add a worker with an empty disk, by replay and by snapshot: make bench-scale-out ARGS="--state-bytes 2G"
+	@$(BIN)/python -m bench.scale_out $(ARGS)
 
 .PHONY: bench-scaling
 bench-scaling: venv ## Measure what a second worker brings
@@ -130,7 +138,7 @@ $(VENV)/ready: requirements.lock pyproject.toml
 
 # Apart from the rest, since pyspark is larger than everything else together.
 .PHONY: spark
-spark: venv $(VENV)/spark ## Install what snapshots need: Spark, and libraries for it
+spark: venv $(VENV)/spark ## Install what snapshots and their tables need: Spark, and libraries for it
 
 $(VENV)/spark: requirements-spark.lock $(VENV)/ready
 	@echo "Installing Spark into $(VENV) ..."
@@ -142,15 +150,19 @@ COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.1
   --custom-compile-command "make lock"
 DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments
 
+.PHONY: versitygw
+versitygw: venv ## Build the S3 server that tests use, once; tests build it by themselves where there is Go
+	@$(BIN)/python -m tests.support.versitygw
+
 .PHONY: lock
 lock: ## Pin the dependencies of pyproject.toml anew (for maintainers)
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(COMPILE) --upgrade --extra dev $(ARGS) pyproject.toml --output-file requirements.lock
-	$(COMPILE) -c requirements.lock $(ARGS) pyproject.toml --output-file requirements-worker.lock
+	$(COMPILE) -c requirements.lock --extra s3 $(ARGS) pyproject.toml --output-file requirements-worker.lock
 	$(COMPILE) -c requirements.lock --extra operator $(addprefix --no-emit-package ,$(DATA_PLANE)) $(ARGS) \
 	  pyproject.toml --output-file requirements-operator.lock
-	$(COMPILE) -c requirements.lock --extra spark $(ARGS) pyproject.toml --output-file requirements-spark.lock
+	$(COMPILE) -c requirements.lock --extra spark --extra catalog $(ARGS) pyproject.toml --output-file requirements-spark.lock
 	echo 'setuptools>=77' | $(COMPILE) -c requirements.lock $(ARGS) - --output-file requirements-build.lock
 
 .PHONY: clean

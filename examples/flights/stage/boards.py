@@ -1,0 +1,265 @@
+"""The parts of the demo of snapshots: updates of flights on their way into Kafka, and the worker that loses its disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, timedelta
+from heapq import merge
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from examples.flights.stage import data
+from examples.flights.stage.player import _known, _Sender
+from millpond.cli.fleet.children import Leash
+from millpond.queries import Client
+
+__all__ = ("APPLICATION_ID", "TOPIC", "Board", "BoardEnded", "Committed", "Player", "create_topic", "updates")
+
+APPLICATION_ID = "flights-boards"
+TOPIC = "updates"
+PARTITIONS = 4
+_BEFORE = ("planned", "plane assigned", "crew assigned", "open for check-in")
+_ROOT = Path(__file__).parents[3]
+_TIMEOUT_S = 60.0
+_START_S = 120.0
+_LOOK_S = 0.02
+_LOG_LINES = 15
+
+
+class BoardEnded(Exception):
+    """The worker ended by itself, or does not get ready."""
+
+
+def create_topic(bootstrap_servers: str) -> None:
+    """Create the input topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
+    for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
+        created.result(_TIMEOUT_S)
+
+
+class Sent(NamedTuple):
+    """An update."""
+
+    day: str
+    """On which it is sent."""
+    flight: str
+    status: str
+    row: data.Row
+
+
+def updates(rows: Sequence[data.Row], each: int) -> Iterator[Sent]:
+    """Return the updates of all flights by the day on which they are sent: some in the weeks before, the last one on the day itself.
+
+    Args:
+        rows: flights by their day.
+        each: updates of each flight.
+    """
+    shift = {row["scheduled"][:10]: date.fromisoformat(row["scheduled"][:10]) for row in rows}
+
+    def sent(number: int) -> Iterator[Sent]:
+        back = timedelta(days=6 * (each - 1 - number))
+        days = {day: (found - back).isoformat() for day, found in shift.items()}
+        for row in rows:
+            last = "cancelled" if _known(row["dep_delay"]) is None else "departed"
+            status = last if number == each - 1 else _BEFORE[min(number, len(_BEFORE) - 1)]
+            flight = f"{row['carrier']}{row['flight']} {row['origin']} {row['scheduled'][:16]}"
+            yield Sent(days[row["scheduled"][:10]], flight, status, row)
+
+    return merge(*map(sent, range(each)), key=lambda update: update.day)
+
+
+class Player(threading.Thread):
+    """Sends updates as fast as Kafka takes them, and stops at some days until it is told to go on.
+
+    Attributes:
+        played: updates sent so far.
+        final: those of them that are the last of their flight.
+        day: the day of the last one.
+        held: whether all before the next stop are sent.
+        error: why it ended early, None when it did not.
+    """
+
+    def __init__(self, bootstrap_servers: str, sent: Iterator[Sent], stops: Sequence[str]) -> None:
+        super().__init__(name="player", daemon=True)
+        self._sender = _Sender(bootstrap_servers)
+        self._sent = sent
+        self._stops = list(stops)
+        self._go = threading.Event()
+        self.played = 0
+        self.final = 0
+        self.day = ""
+        self.held = threading.Event()
+        self.error: Exception | None = None
+
+    def go_on(self) -> None:
+        """Send what is after the stop."""
+        self.held.clear()
+        self._go.set()
+
+    def run(self) -> None:
+        """Play."""
+        try:
+            for update in self._sent:
+                if self._stops and update.day >= self._stops[0]:
+                    self._stops.pop(0)
+                    self._sender.finish()
+                    self.held.set()
+                    self._go.wait()
+                    self._go.clear()
+                row, final = update.row, update.status in {"departed", "cancelled"}
+                delay = _known(row["dep_delay"]) if final else None
+                value: dict[str, object] = {
+                    "origin": row["origin"], "dest": row["dest"], "carrier": row["carrier"], "scheduled": row["scheduled"],
+                    "status": update.status, "delay": None if delay is None else int(delay),
+                }  # fmt: skip
+                self._sender.send(TOPIC, update.flight, value)
+                self.played += 1
+                self.final += final
+                self.day = update.day
+            self._sender.finish()
+        except Exception as error:
+            self.error = error
+        self.held.set()
+
+
+class Committed:
+    """How far the worker has committed its input."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        # Asks for the group's offsets without being a member of it.
+        settings = {"bootstrap.servers": bootstrap_servers, "group.id": APPLICATION_ID, "enable.auto.commit": False}
+        self._consumer = Consumer({**settings, "log_level": 2, "isolation.level": "read_committed"})
+        self._input = [TopicPartition(TOPIC, each) for each in range(PARTITIONS)]
+
+    def look(self) -> int:
+        """Return how many updates are committed; 0 while the broker does not say."""
+        try:
+            found = self._consumer.committed(self._input, timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+            return 0
+        return sum(max(0, each.offset) for each in found)
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._consumer.close()
+
+
+class Board:
+    """The worker, in a process of its own that can be killed."""
+
+    def __init__(self, bootstrap_servers: str, directory: Path) -> None:
+        self.state = directory / "state"
+        self._servers = bootstrap_servers
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_file = directory / "worker.log"
+        self._leash = Leash()  # should the demo be killed, the worker goes too
+        self._runs = 0
+        self.url = ""
+
+    def start(self, snapshots: Path | None = None) -> None:
+        """Start the worker.
+
+        Args:
+            snapshots: where it may load snapshots from.
+        """
+        self._runs += 1
+        self._log_file = self._directory / f"worker-{self._runs}.log"
+        port = _free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        location = [] if snapshots is None else ["--set", f"bootstrap.location={snapshots}"]
+        paths = [str(_ROOT / root) for root in (".", "worker")]
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
+        with self._log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "millpond.cli", "run", "examples.flights.board:boards"),
+                    *("--application-id", APPLICATION_ID, "--bootstrap-servers", self._servers),
+                    *("--processing-guarantee", "exactly_once", "--state-dir", str(self.state)),
+                    *("--http-port", str(port), *location),
+                ],
+                cwd=self._directory,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,  # Ctrl-C is for the demo, which then stops its worker
+            )
+        self._leash.hold(self._process.pid)
+
+    def await_ready(self, show: Callable[[float], None]) -> float:
+        """Wait until its tasks run; return how many seconds that took.
+
+        Raises:
+            BoardEnded: it does not get there.
+        """
+        begun = time.monotonic()
+        while not self._ready():
+            took = time.monotonic() - begun
+            if self._process is None or self._process.poll() is not None or took > _START_S:
+                raise BoardEnded(f"the worker does not run after {took:.0f} s; its log ends:\n{self.log_end()}")
+            show(took)
+            time.sleep(_LOOK_S)
+        return time.monotonic() - begun
+
+    def _ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=1) as answer:  # noqa: S310 - http, as above
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def totals(self) -> int:
+        """Return how many flights are in the totals of the airports, as the worker answers queries."""
+        with Client(self.url) as client:
+            rows = [row.value for row in client.store("airports").all()]
+        return sum(row["departed"] + row["cancelled"] for row in rows)
+
+    def lose_disk(self) -> int:
+        """Kill the worker with SIGKILL, and delete its disk; return the bytes that were on it."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        size = sum(each.stat().st_size for each in self.state.rglob("*") if each.is_file())
+        shutil.rmtree(self.state)
+        return size
+
+    @property
+    def ingested(self) -> int:
+        """Rows that this run took from a snapshot."""
+        return sum(map(int, re.findall(r"ingested (\d+) rows", self._log_file.read_text(errors="replace"))))
+
+    def log_end(self) -> str:
+        """The last lines that it logged."""
+        return "\n".join(self._log_file.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_TIMEOUT_S)
+            self._process.kill()
+            self._process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
