@@ -29,6 +29,7 @@ _PATHS = {
     "statefulsets": "/apis/apps/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
     "streamapps": "/apis/millpond.dev/v1alpha1",
+    "statebootstraps": "/apis/millpond.dev/v1alpha1",
     "streamassignments": "/apis/millpond.dev/v1alpha1",
 }
 T = TypeVar("T")

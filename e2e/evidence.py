@@ -15,7 +15,7 @@ from e2e.commands import WORK, CommandFailed, background, end
 __all__ = ("Logs", "dump")
 
 _LOOK_EVERY_S = 1.0
-_KINDS = "sapp,sasg,pods,statefulsets,controllerrevisions,services,pdb,pvc,jobs,deployments"
+_KINDS = "sapp,sasg,sboot,pods,statefulsets,controllerrevisions,services,pdb,pvc,jobs,deployments"
 
 
 class Logs(Beside):

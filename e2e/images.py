@@ -17,6 +17,8 @@ from pathlib import Path
 from e2e.clusters import Place
 from e2e.commands import ROOT, WORK, CommandFailed, Lacking, found, run
 from millpond.broker import jars
+from millpond.errors import MillpondError
+from tests.support import versitygw
 
 __all__ = ("VERSIONS", "Images")
 
@@ -49,6 +51,24 @@ class Images:
     def flights(self) -> str:
         return f"{self.registry}/flights:{_TAG}"
 
+    @property
+    def spark(self) -> str:
+        return f"{self.registry}/spark:{_TAG}"
+
+    @property
+    def counting(self) -> str:
+        return f"{self.registry}/counting:{_TAG}"
+
+    @property
+    def counting_spark(self) -> str:
+        """The same application on the image that makes snapshots."""
+        return f"{self.registry}/counting-spark:{_TAG}"
+
+    @property
+    def objects(self) -> str:
+        """An S3 server."""
+        return f"{self.registry}/objects:{_TAG}"
+
     def verifier(self, version: str) -> str:
         """The image of a version of the verifier."""
         return f"{self.registry}/verifier:{_TAG}-{version}"
@@ -74,6 +94,30 @@ class Images:
         images._build(builder)
         builder.bring(place)
         return images
+
+    def build_for_snapshots(self, place: Place) -> None:
+        """Build the images that only snapshots need, and bring them to the cluster's nodes.
+
+        Raises:
+            Lacking: there is no docker, or no S3 server.
+            CommandFailed: an image could not be built.
+        """
+        try:
+            server = versitygw.build()
+        except MillpondError as error:
+            raise Lacking(f"e2e lacks an S3 server: {error}") from error
+        python, java = os.environ.get("MILLPOND_PYTHON_IMAGE"), os.environ.get("MILLPOND_JAVA_IMAGE")
+        builder, here = _Builder(), ROOT / "e2e"
+        base = _Builder()  # nobody runs it as it is
+        base.build(self.spark, ROOT, ROOT / "spark" / "Dockerfile", {"BASE_IMAGE": java} if java else {})
+        counting = _context("counting", [here / "counting" / "counting.py"])
+        dockerfile = here / "counting" / "Dockerfile"
+        builder.build(self.counting, counting, dockerfile, {"BASE_IMAGE": self.worker})
+        builder.build(self.counting_spark, counting, dockerfile, {"BASE_IMAGE": self.spark})
+        context = _context("objects", [server])
+        dockerfile = here / "objectstore" / "Dockerfile"
+        builder.build(self.objects, context, dockerfile, {"BASE_IMAGE": python} if python else {})
+        builder.bring(place)
 
     def _build(self, builder: _Builder) -> None:
         python, java = os.environ.get("MILLPOND_PYTHON_IMAGE"), os.environ.get("MILLPOND_JAVA_IMAGE")

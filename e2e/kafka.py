@@ -16,12 +16,12 @@ from e2e.commands import WORK, background, end
 from millpond.broker.settings import render, server_properties
 from tests.support.kafka import admin
 
-__all__ = ("Kafka",)
+__all__ = ("RESTRICTED", "Kafka")
 
 _NAME = "kafka"
 _INSIDE, _CONTROLLER, _OUTSIDE = 9092, 9093, 19092
 _START_S = 120.0
-_RESTRICTED = {
+RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "runAsNonRoot": True,
@@ -104,7 +104,7 @@ class Kafka:
                 {
                     "name": _NAME,
                     "image": self._image,
-                    "securityContext": {**_RESTRICTED, "readOnlyRootFilesystem": True},
+                    "securityContext": {**RESTRICTED, "readOnlyRootFilesystem": True},
                     "ports": [{"containerPort": _INSIDE}, {"containerPort": _OUTSIDE}],
                     "resources": {"requests": {"cpu": "200m", "memory": "768Mi"}},
                     "readinessProbe": {"tcpSocket": {"port": _INSIDE}, "periodSeconds": 1, "failureThreshold": 60},

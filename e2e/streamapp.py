@@ -67,9 +67,14 @@ class StreamApp:
         return self._cluster.get("streamapps", self.namespace, self.name) is not None
 
     def pods(self) -> list[Object]:
-        """Its pods, by name."""
-        pods = self._cluster.objects("pods", self.namespace, f"{_LABEL}={self.name}")
+        """Its workers' pods, by name."""
+        labels = f"{_LABEL}={self.name},app.kubernetes.io/component=worker"
+        pods = self._cluster.objects("pods", self.namespace, labels)
         return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def left(self) -> list[Object]:
+        """All pods made for it: workers, and those that make its snapshots."""
+        return self._cluster.objects("pods", self.namespace, f"{_LABEL}={self.name}")
 
     def images(self) -> list[str]:
         """The image of each of its pods."""

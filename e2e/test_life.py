@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -226,8 +226,11 @@ def test_a_deleted_application_leaves_nothing_behind(
     app.kubectl("delete", "sapp", app.name, "--wait=false")
     eventually(lambda: not app.exists(), "the StreamApp is gone", 120)
     assert all("journal" in topic for topic in topic_names(kafka.address, f"{app.name}-"))
-    for kind in ("pods", "statefulsets", "persistentvolumeclaims", "poddisruptionbudgets", "streamassignments"):
-        eventually(lambda kind=kind: not _left(cluster, app.namespace, kind), f"no {kind} are left", 90)  # type: ignore[misc]
+    kinds = ("pods", "statefulsets", "persistentvolumeclaims", "poddisruptionbudgets", "streamassignments")
+    try:
+        eventually(lambda: not _left(cluster, app.namespace, kinds), "nothing is left of it", 90)
+    except AssertionError as error:
+        raise AssertionError(f"{error}, but there are {_left(cluster, app.namespace, kinds)}") from None
 
 
 def test_applications_are_served_again_when_the_definitions_are_back(
@@ -256,8 +259,10 @@ def _served(operator: Installation) -> bool:
     return any(is_ready(pod) for pod in operator.pods() if pod["metadata"]["name"] == leader)
 
 
-def _left(cluster: Cluster, namespace: str, kind: str) -> list[Object]:
-    return [each for each in cluster.objects(kind, namespace) if each["metadata"]["name"] != "kafka"]
+def _left(cluster: Cluster, namespace: str, kinds: Iterable[str]) -> list[str]:
+    """What is in the namespace, besides the broker."""
+    names = ((kind, each["metadata"]["name"]) for kind in kinds for each in cluster.objects(kind, namespace))
+    return [f"{kind}/{name}" for kind, name in names if name != "kafka"]
 
 
 def _needed_nodes(operator: Installation) -> set[str]:

@@ -1,0 +1,1 @@
+"""The application with much state, as an image."""
