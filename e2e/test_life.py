@@ -161,19 +161,22 @@ def test_a_lost_node_holds_no_tasks(
     if victim is None:
         pytest.skip("every node with a worker is needed for something else")
     node = victim["spec"]["nodeName"]
-    with verification.meter.event("node lost, and back"), telling.lost(node):
-        run(docker, "pause", node)
-        try:
-            app.until(lambda now: condition(now, "Ready").get("status") == "False", "it is not ready", 15)
-            app.until(lambda now: condition(now, "Degraded").get("reason") == "WorkerSilent", "it is degraded", 15)
-            app.until(lambda now: condition(now, "StandbysCaughtUp").get("status") == "False", "it has no standbys", 15)
-            eventually(lambda: {"WorkerLost", "TasksTakenOver"} <= app.reasons(), "events say so", 15)
-            app.kubectl("delete", "pod", victim["metadata"]["name"], "--wait=false")
-            app.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{node}", "--timeout=120s")
-            verification.meter.rest(60)
-            assert victim["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in app.pods()}
-        finally:
-            run(docker, "unpause", node)
+    with verification.meter.event("node lost, and back"):
+        with telling.lost(node):
+            run(docker, "pause", node)
+            try:
+                app.until(lambda now: condition(now, "Ready").get("status") == "False", "it is not ready", 15)
+                app.until(lambda now: condition(now, "Degraded").get("reason") == "WorkerSilent", "it is degraded", 15)
+                app.until(
+                    lambda now: condition(now, "StandbysCaughtUp").get("status") == "False", "it has no standbys", 15
+                )
+                eventually(lambda: {"WorkerLost", "TasksTakenOver"} <= app.reasons(), "events say so", 15)
+                app.kubectl("delete", "pod", victim["metadata"]["name"], "--wait=false")
+                app.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{node}", "--timeout=120s")
+                verification.meter.rest(60)
+                assert victim["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in app.pods()}
+            finally:
+                run(docker, "unpause", node)
         app.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=120s")
         app.settled(2, 180)
 
