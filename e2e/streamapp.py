@@ -76,6 +76,11 @@ class StreamApp:
         """All pods made for it: workers, and those that make its snapshots."""
         return self._cluster.objects("pods", self.namespace, f"{_LABEL}={self.name}")
 
+    def logged(self, text: str, since_s: int) -> bool:
+        """Whether each of its workers logged something within so many seconds."""
+        names = [str(pod["metadata"]["name"]) for pod in self.pods()]
+        return all(text in self.kubectl("logs", name, f"--since={since_s}s") for name in names)
+
     def images(self) -> list[str]:
         """The image of each of its pods."""
         return [pod["spec"]["containers"][0]["image"] for pod in self.pods()]

@@ -145,6 +145,9 @@ def test_workers_run_without_the_operator(verification: Verification, telling: T
         finally:
             operator.bring_back()
         app.settled(2, 120)
+        # One that died before the operator heard of it would be given time to come back.
+        outage_s = int(time.monotonic() - gone) + 1
+        eventually(lambda: app.logged("answers again", outage_s), "all workers have found the operator", 60)
 
 
 def test_a_lost_node_holds_no_tasks(
