@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Three test processes: one of them waits for a real API server most of the time. More processes are slower on small machines.
 JOBS ?= 3
+# A test process that dies ends the run, and is told: xdist would wait for ever for tests that it had to give to others.
+PYTEST_JOBS = -n $(JOBS) --dist loadgroup --max-worker-restart 0
 ARGS ?=
 # Where it is set, every process that a test starts would compile all of millpond anew, and pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,11 +37,11 @@ PLAIN := not (broker or apiserver or process or slow or spark or s3)
 
 .PHONY: plain
 plain: venv
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --quick -m "$(PLAIN)" $(ARGS)
+	@$(BIN)/python -m pytest -q $(PYTEST_JOBS) --quick -m "$(PLAIN)" $(ARGS)
 
 .PHONY: test
 test: venv spark ## Run all tests, on a real broker and a real API server; only what the chosen ones need is fetched and built
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest $(PYTEST_JOBS) $(ARGS)
 
 .PHONY: test-loaded
 RUNS ?= 10

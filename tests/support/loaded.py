@@ -73,7 +73,7 @@ def main() -> int:
     for run in range(1, given.runs + 1):
         seed = seeds.fresh() if given.seed is None else given.seed + run - 1
         log = _LOGS / f"run-{run}.log"
-        options = ["-n", str(given.jobs), "--dist", "loadgroup", "--seed", str(seed)]
+        options = ["-n", str(given.jobs), "--dist", "loadgroup", "--max-worker-restart", "0", "--seed", str(seed)]
         began = time.monotonic()
         with load(given.busy), log.open("wb") as out:
             status = subprocess.call(

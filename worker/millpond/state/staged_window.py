@@ -266,7 +266,8 @@ class StagedWindows(WindowPuts[K, V]):
     def restore(self, records: Iterable[ChangelogRecord]) -> Rows:
         """Backend rows of changelog records; write them with their offset and `metadata()`.
 
-        Stream time is taken from the whole batch first, so that what has expired by its end is not restored.
+        Stream time is taken from the whole batch first, so that segments that have expired by its end are not restored. In
+        live segments expired windows stay, which nobody sees: so the rows do not depend on how records are batched.
         Null keys are skipped.
         """
         self._forget()
@@ -277,7 +278,7 @@ class StagedWindows(WindowPuts[K, V]):
         if newest > self._observed:
             self._advance(newest)
         row = window_rows(self.partition, self.retention_ms, timestamped=self.timestamped)
-        oldest = self._first_live_segment() * self._interval if self.persistent else self._floor + 1
+        oldest = self._first_live_segment() * self._interval
         rows = Rows([row(key, value, timestamp, None) for key, start, value, timestamp in split if start >= oldest])
         self._sweep(rows)
         self._flushed_metadata = self._sealed_metadata = self._encode_metadata()
