@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from millpond.broker import jars, java
 from millpond.errors import SnapshotError
+from millpond.snapshots import libraries
 
 from .failures import cause_of
 
@@ -72,12 +73,7 @@ def require_spark() -> None:
     Raises:
         SnapshotError: one is not installed.
     """
-    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise SnapshotError(
-            f"making a snapshot needs {' and '.join(missing)}, not installed in this Python: run "
-            "\"pip install 'millpond[spark]'\"."
-        )
+    libraries.require_libraries(_LIBRARIES, "making a snapshot", "spark")
 
 
 def new_session(

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,13 +21,13 @@ from pathlib import Path
 
 from millpond.broker.jars import cache_directory
 from millpond.errors import MillpondError
+from tests.support.go import find_go, run_go
 
 __all__ = ("API_SERVER", "CONTROLLER_MANAGER", "ETCD", "BinariesMissing", "build", "build_directory", "find")
 
 KUBERNETES = "v1.34.2"
 ETCD_RELEASE = "v3.6.5"
 
-_LONGEST_S = 1800.0
 """For one step of a build: a network that hangs must not hold up a run of tests for ever."""
 
 ETCD = "etcd"
@@ -88,7 +87,7 @@ def build(names: Sequence[str] = PROGRAMS) -> Path:
     Raises:
         BinariesMissing: there is no Go, or it failed.
     """
-    go = shutil.which("go", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/go/bin"]))
+    go = find_go()
     if go is None:
         raise BinariesMissing(
             f"Building {', '.join(names)} needs Go, and there is none: install it, or name the directory of the "
@@ -173,25 +172,7 @@ def _link_flags(source: _Source) -> str:
 
 
 def _go(go: str, where: Path, *arguments: str) -> str:
-    try:
-        done = subprocess.run(
-            [go, *arguments],
-            cwd=where,
-            env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LONGEST_S,
-        )
-    except subprocess.TimeoutExpired as late:
-        raise BinariesMissing(
-            f"`go {' '.join(arguments[:2])}` in {where} took more than {late.timeout:g} s; see that Go reaches its modules."
-        ) from late
-    if done.returncode != 0:
-        last = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-5:])
-        raise BinariesMissing(f"`go {' '.join(arguments[:2])}` in {where} failed; its last lines:\n{last}")
-    return done.stdout
+    return run_go(go, where, *arguments, failed=BinariesMissing, GOFLAGS="-mod=mod")
 
 
 def main() -> None:

@@ -32,6 +32,8 @@ from tests.runtime.worker_parts import Errands, Parts
 from tests.snapshots.reference import write_snapshot
 from tests.snapshots.s3_server import KEY, SECRET, serving
 
+pytestmark = pytest.mark.usefixtures("no_overhead")
+
 A = TaskId(0, 0)
 IN, CHANGELOG = Partition("in", 0), Partition("app-counts-changelog", 0)
 KEYS = 400
@@ -126,12 +128,6 @@ def run(parts: Parts, turns: int = 60) -> None:
         parts.manager.take_in_snapshots()
         parts.settle()
         parts.manager.look_at_copies()
-
-
-@pytest.fixture(autouse=True)
-def no_overhead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small states are worth a snapshot, too."""
-    monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", 0.0)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 
 import millpond as mp
 from millpond.protocol import Role, TaskState
-from millpond.runtime import snapshot_choice
 from millpond.state import memory_ingestion
 from tests.runtime.test_bootstrap import (
     CHANGELOG,
@@ -37,9 +36,8 @@ def _topology() -> mp.Topology:
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(no_overhead: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small states are worth a snapshot, and take several steps."""
-    monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", 0.0)
     monkeypatch.setattr(memory_ingestion, "_ROWS", 30)
 
 

@@ -16,7 +16,6 @@ import pytest
 
 import millpond as mp
 from millpond.runtime import bootstrap as bootstrap_module
-from millpond.runtime import snapshot_choice
 from millpond.runtime.assembly import _environment
 from millpond.runtime.bootstrap import Bootstrap
 from millpond.runtime.cluster import Cluster
@@ -38,6 +37,8 @@ from tests.runtime.worker_parts import Errands
 from tests.snapshots.reference import write_snapshot
 from tests.support import kafka as kafka_support
 from tests.support.broker import Broker
+
+pytestmark = pytest.mark.usefixtures("no_overhead")
 
 FIRST, SECOND = Partition("rates", 0), Partition("rates", 1)
 LAYOUT = StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE, is_global=True, serdes="String, String")
@@ -186,12 +187,6 @@ class Place:
         replayed = self.run("replayed", snapshots=False)
         assert found == replayed.state()
         assert seen == list(replayed.stores.by_name()["rates"].all())
-
-
-@pytest.fixture(autouse=True)
-def no_overhead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small states are worth a snapshot, too."""
-    monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", 0.0)
 
 
 @pytest.fixture

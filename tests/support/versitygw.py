@@ -8,13 +8,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 from millpond.broker.jars import cache_directory
 from millpond.errors import MillpondError
+from tests.support.go import find_go, run_go
 
 __all__ = ("RELEASE", "VersitygwMissing", "build", "find")
 
@@ -22,7 +22,6 @@ RELEASE = "v1.8.0"
 
 _NAME = "versitygw"
 _PACKAGE = f"github.com/versity/versitygw/cmd/versitygw@{RELEASE}"
-_LONGEST_S = 1800.0
 
 
 class VersitygwMissing(MillpondError):
@@ -52,7 +51,7 @@ def build() -> Path:
     Raises:
         VersitygwMissing: there is no Go, or it failed.
     """
-    go = shutil.which("go", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/go/bin"]))
+    go = find_go()
     if go is None:
         raise VersitygwMissing("Building versitygw needs Go, and there is none: install it, or put versitygw on PATH.")
     directory = _directory()
@@ -72,24 +71,9 @@ def _install(go: str, directory: Path) -> None:
     began = time.monotonic()
     sys.stderr.write(f"Building {_NAME} {RELEASE} with {go} (once, into {directory})\n")
     part = directory / "part"  # a build that is killed leaves no half program under the final name
-    try:
-        done = subprocess.run(
-            [go, "install", "-trimpath", "-ldflags", "-s -w", _PACKAGE],
-            cwd=directory,
-            env={**os.environ, "CGO_ENABLED": "0", "GOBIN": str(part)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LONGEST_S,
-        )
-    except subprocess.TimeoutExpired as late:
-        raise VersitygwMissing(
-            f"`go install` of versitygw took more than {late.timeout:g} s; see that Go reaches its modules."
-        ) from late
-    if done.returncode != 0:
-        last = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-5:])
-        raise VersitygwMissing(f"`go install` of versitygw failed; its last lines:\n{last}")
+    run_go(
+        go, directory, "install", "-trimpath", "-ldflags", "-s -w", _PACKAGE, failed=VersitygwMissing, GOBIN=str(part)
+    )
     (part / _NAME).rename(directory / _NAME)
     part.rmdir()
     sys.stderr.write(f"{_NAME}: {time.monotonic() - began:.0f} s\n")

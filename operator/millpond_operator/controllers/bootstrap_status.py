@@ -28,6 +28,8 @@ class BootstrapPhase(StrEnum):
     FAILED = "Failed"
 
 
+_FINISHED = frozenset({BootstrapPhase.SUCCEEDED, BootstrapPhase.FAILED})
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """The API server refuses a status with a larger one."""
 
@@ -76,7 +78,7 @@ class BootstrapStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     @property
     def finished(self) -> bool:
         """Whether nothing more is done for it."""
-        return self.phase in {BootstrapPhase.SUCCEEDED, BootstrapPhase.FAILED}
+        return self.phase in _FINISHED
 
     @property
     def message(self) -> str:
@@ -104,10 +106,9 @@ def told_as(
         since = last.last_transition_time if last is not None and last.status == status else timestamp(now)
         return Condition(type, status, reason, shortened(message, _LONGEST), since, generation)
 
-    over = phase in {BootstrapPhase.SUCCEEDED, BootstrapPhase.FAILED}
     conditions = [
         condition("Ready", true=phase is BootstrapPhase.SUCCEEDED),
-        condition("Progressing", true=not over and phase is not BootstrapPhase.SUSPENDED),
+        condition("Progressing", true=phase not in {*_FINISHED, BootstrapPhase.SUSPENDED}),
     ]
     if phase is BootstrapPhase.FAILED:
         conditions.append(condition("Stalled", true=True))

@@ -23,7 +23,6 @@ from millpond_operator.kubernetes import (
     Conflict,
     Forbidden,
     Invalid,
-    Kind,
     NotFound,
     Object,
     kinds,
@@ -40,11 +39,12 @@ from millpond_operator.resources import (
 
 from .bootstrap_status import BootstrapPhase, BootstrapStatus, told_as
 from .events import EventRecorder
-from .passes import Key
+from .passes import Key, sooner
 from .problems import Problem
 from .snapshot_objects import NameTaken, SnapshotObjects, controller_uid
 from .snapshot_outcomes import ended_as, failure_of, not_created, pod_failure, result_of, waits_for
 from .status import instant, timestamp
+from .writing import read_again, write_status
 
 __all__ = ("Bootstraps",)
 
@@ -117,7 +117,7 @@ class Bootstraps:
         turn = _turn(found) if missing is None else None
         # Whoever has to stop comes first: one works at a time.
         for each in sorted(found, key=lambda one: one is turn):
-            again = _sooner(again, await self._pass(each, app, missing, turn))
+            again = sooner(again, await self._pass(each, app, missing, turn))
         return again
 
     def _app(self, key: Key) -> tuple[StreamApp | None, Problem | None]:
@@ -205,7 +205,7 @@ class Bootstraps:
         await self._tell(
             found, BootstrapPhase.RUNNING, problem.reason, problem.message, status, event=("Normal", "Started")
         )
-        return _sooner(again, look_again)
+        return sooner(again, look_again)
 
     async def _adjusted(self, bootstrap: StateBootstrap, job: Object) -> Object:
         """The Job with what of it may change; its pods are as they were when it was made."""
@@ -231,7 +231,7 @@ class Bootstraps:
         try:
             answer = await self._client.patch(kinds.JOB, metadata["namespace"], metadata["name"], patch)
         except (Conflict, NotFound):
-            await self._look_again(kinds.JOB, job)
+            await read_again(self._client, self._cache, kinds.JOB, metadata["namespace"], metadata["name"])
             raise
         self._cache.put(kinds.JOB, dict(answer))
         return answer
@@ -316,35 +316,15 @@ class Bootstraps:
         made = told_as(status or found.status, phase, reason, message, bootstrap.generation, self._clock())
         if made == found.status:
             return
-        object: Object = {
-            "apiVersion": kinds.STATE_BOOTSTRAP.api_version,
-            "kind": kinds.STATE_BOOTSTRAP.kind,
-            "metadata": {
-                "namespace": bootstrap.namespace,
-                "name": bootstrap.name,
-                "resourceVersion": bootstrap.resource_version,
-            },
-            "status": msgspec.to_builtins(made),
+        read = {
+            "namespace": bootstrap.namespace,
+            "name": bootstrap.name,
+            "resourceVersion": bootstrap.resource_version,
         }
-        try:
-            answer = await self._client.apply(kinds.STATE_BOOTSTRAP, object, subresource="status")
-        except (Conflict, NotFound):
-            await self._look_again(kinds.STATE_BOOTSTRAP, object)
-            raise
-        self._cache.put(kinds.STATE_BOOTSTRAP, answer)
+        await write_status(self._client, self._cache, kinds.STATE_BOOTSTRAP, read, msgspec.to_builtins(made))
         if found.status.phase != phase.value or (phase is BootstrapPhase.PENDING and found.status.message != message):
             type, word = event or ("Normal", reason)
             await self._events.record(bootstrap, type, word, message)
-
-    async def _look_again(self, kind: Kind, object: Object) -> None:
-        """Something was written over an object that had changed: see how it is now."""
-        namespace, name = object["metadata"]["namespace"], object["metadata"]["name"]
-        try:
-            self._cache.put(kind, await self._client.get(kind, namespace, name))
-        except NotFound:
-            known = self._cache.get(kind, namespace, name)
-            if known is not None:
-                self._cache.gone(kind, known)
 
 
 def _turn(found: Sequence[_Found]) -> _Found | None:
@@ -358,7 +338,3 @@ def _turn(found: Sequence[_Found]) -> _Found | None:
         and not (each.job is not None and ended_as(each.job) is not None)
     ]
     return min(waiting, key=lambda each: (not each.active, each.bootstrap.created, each.bootstrap.name), default=None)
-
-
-def _sooner(one: timedelta | None, other: timedelta | None) -> timedelta | None:
-    return min((each for each in (one, other) if each is not None), default=None)

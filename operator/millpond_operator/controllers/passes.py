@@ -12,7 +12,7 @@ from .observation import Observed
 from .problems import Problem
 from .status import Status
 
-__all__ = ("Key", "Memory", "Pass")
+__all__ = ("Key", "Memory", "Pass", "sooner")
 
 Key = tuple[str, str]
 
@@ -76,4 +76,9 @@ class Pass:
 
     def come_again(self, after: timedelta) -> None:
         """Another pass is due then, or earlier."""
-        self.again = after if self.again is None else min(self.again, after)
+        self.again = sooner(self.again, after)
+
+
+def sooner(one: timedelta | None, other: timedelta | None) -> timedelta | None:
+    """Return the shorter of two times; None stands for never."""
+    return min((each for each in (one, other) if each is not None), default=None)

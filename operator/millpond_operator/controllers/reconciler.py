@@ -51,13 +51,14 @@ from .failures import Failures, rejected
 from .hosting import Hosting
 from .looking import Looker
 from .observation import ordinal_of
-from .passes import Key, Memory, Pass
+from .passes import Key, Memory, Pass, sooner
 from .problems import TOLD_BY_WORKERS, Problem, cleanup_problem
 from .reporting import Reporter, changed
 from .rollout import Decision, Existing, Wanted, decide, pinned_by
 from .snapshot_schedules import SnapshotSchedules
 from .status import ConditionType, KafkaProof, Phase, Rendered, Status
 from .upgrades import Upgrades
+from .writing import read_again
 
 __all__ = ("Reconciler",)
 
@@ -147,7 +148,7 @@ class Reconciler:
                 return due
             raise
         self._failures.over(key)
-        return min((each for each in (again, await self._bootstraps(key)) if each is not None), default=None)
+        return sooner(again, await self._bootstraps(key))
 
     async def _reconcile(self, key: Key) -> timedelta | None:
         raw = self._cache.get(kinds.STREAM_APP, *key)
@@ -501,7 +502,7 @@ class Reconciler:
         try:
             changed = await self._client.patch(kinds.STREAM_APP, app.namespace, app.name, patch)
         except (Conflict, NotFound):
-            await self._reporter.look_again(app)
+            await read_again(self._client, self._cache, kinds.STREAM_APP, app.namespace, app.name)
             raise
         if app.deleting and not wanted and not left:
             # That was its end, and the answer is the object as it was before.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from millpond_operator.kubernetes import Cache, Client, Conflict, NotFound, Object, kinds
+from millpond_operator.kubernetes import Cache, Client, kinds
 from millpond_operator.resources import StreamApp, selector
 
 from .events import EventRecorder
 from .passes import Pass
 from .problems import Problem
 from .status import ConditionType, Phase, Status, condition
+from .writing import write_status
 
 __all__ = ("Reporter", "changed")
 
@@ -51,17 +52,8 @@ class Reporter:
         # One that is ahead of the lease was written by nobody who led; it may not go back, and harms this application only.
         epoch = max(self._leader_epoch, work.status.leader_epoch)
         status = msgspec.structs.replace(status, leader_epoch=epoch)
-        object: Object = {
-            "apiVersion": kinds.STREAM_APP.api_version,
-            "kind": kinds.STREAM_APP.kind,
-            "metadata": {"namespace": app.namespace, "name": app.name, "resourceVersion": app.resource_version},
-            "status": status.as_object(),
-        }
-        try:
-            self._cache.put(kinds.STREAM_APP, await self._client.apply(kinds.STREAM_APP, object, subresource="status"))
-        except (Conflict, NotFound):
-            await self.look_again(app)
-            raise
+        read = {"namespace": app.namespace, "name": app.name, "resourceVersion": app.resource_version}
+        await write_status(self._client, self._cache, kinds.STREAM_APP, read, status.as_object())
         await self._tell_changes(app, work.status, status)
         work.status = status
 
@@ -77,15 +69,6 @@ class Reporter:
         ):
             status = changed(status, work, type, value, problem.reason, message)
         await self.save(work, status)
-
-    async def look_again(self, app: StreamApp) -> None:
-        """Something was written over a StreamApp that had changed: see how it is now."""
-        try:
-            self._cache.put(kinds.STREAM_APP, await self._client.get(kinds.STREAM_APP, app.namespace, app.name))
-        except NotFound:
-            known = self._cache.get(kinds.STREAM_APP, app.namespace, app.name)
-            if known is not None:
-                self._cache.gone(kinds.STREAM_APP, known)
 
     async def _tell_changes(self, app: StreamApp, before: Status, after: Status) -> None:
         was, now = before.condition(ConditionType.DEGRADED), after.condition(ConditionType.DEGRADED)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
+
+from millpond.errors import MillpondError
 
 from .durations import Duration
 
@@ -34,13 +36,16 @@ __all__ = (
     "StreamAppSpec",
     "Toleration",
     "TopologySpread",
-    "decode_hook",
+    "read_spec",
 )
 
 Quantity = int | str
 """As Kubernetes writes amounts: ``1``, ``500m``, ``20Gi``."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -229,8 +234,30 @@ class StreamAppSpec(_Part, frozen=True):
     bootstrap: Bootstrap | None = None
 
 
-def decode_hook(kind: type[Any], value: Any) -> Any:
+def _decode_hook(kind: type[Any], value: Any) -> Any:
     """How msgspec reads what it does not know by itself."""
     if kind is Duration:
         return Duration.parse(value)
     raise NotImplementedError(kind)
+
+
+def read_spec(object: Mapping[str, Any], kind: str, spec: type[S], invalid: type[MillpondError]) -> S:
+    """Return the specification of a custom resource, with all defaults filled in.
+
+    Args:
+        object: what the API server gave.
+        kind: of the object.
+        spec: the type of its specification.
+        invalid: the error to raise.
+
+    Raises:
+        MillpondError: `invalid`: it does not follow the definition that this operator knows.
+    """
+    try:
+        return msgspec.convert(object.get("spec", {}), spec, dec_hook=_decode_hook)
+    except msgspec.ValidationError as error:
+        meta = object["metadata"]
+        raise invalid(
+            f"{kind} '{meta['namespace']}/{meta['name']}' cannot be read ({error}): install the CRDs that come with this "
+            f"operator, then apply the {kind} again."
+        ) from error

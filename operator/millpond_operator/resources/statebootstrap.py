@@ -14,7 +14,7 @@ from millpond.errors import MillpondError
 
 from .metadata import metadata
 from .names import API_VERSION, Object
-from .spec import StateBootstrapSpec, decode_hook
+from .spec import StateBootstrapSpec, read_spec
 from .streamapp import StreamApp
 
 __all__ = ("InvalidStateBootstrap", "StateBootstrap", "asked_for", "bootstrap_name", "parse_bootstrap")
@@ -57,13 +57,7 @@ def parse_bootstrap(object: Mapping[str, Any]) -> StateBootstrap:
         InvalidStateBootstrap: it does not follow the definition that this operator knows.
     """
     meta = object["metadata"]
-    try:
-        spec = msgspec.convert(object.get("spec", {}), StateBootstrapSpec, dec_hook=decode_hook)
-    except msgspec.ValidationError as error:
-        raise InvalidStateBootstrap(
-            f"StateBootstrap '{meta['namespace']}/{meta['name']}' cannot be read ({error}): install the CRDs that come with "
-            "this operator, then apply the StateBootstrap again."
-        ) from error
+    spec = read_spec(object, "StateBootstrap", StateBootstrapSpec, InvalidStateBootstrap)
     return StateBootstrap(
         namespace=meta["namespace"],
         name=meta["name"],

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from millpond.errors import MillpondError
 
 from .names import FINALIZER, RECONCILE, RESTARTED_AT
-from .spec import Kafka, StreamAppSpec, decode_hook
+from .spec import Kafka, StreamAppSpec, read_spec
 
 __all__ = ("InvalidStreamApp", "StreamApp", "parse", "unread")
 
@@ -76,15 +74,7 @@ def parse(object: Mapping[str, Any]) -> StreamApp:
     Raises:
         InvalidStreamApp: it does not follow the CRD that this operator knows.
     """
-    metadata = object["metadata"]
-    try:
-        spec = msgspec.convert(object.get("spec", {}), StreamAppSpec, dec_hook=decode_hook)
-    except msgspec.ValidationError as error:
-        raise InvalidStreamApp(
-            f"StreamApp '{metadata['namespace']}/{metadata['name']}' cannot be read ({error}): install the CRDs that "
-            "come with this operator, then apply the StreamApp again."
-        ) from error
-    return _of(object, spec)
+    return _of(object, read_spec(object, "StreamApp", StreamAppSpec, InvalidStreamApp))
 
 
 def unread(object: Mapping[str, Any]) -> StreamApp:

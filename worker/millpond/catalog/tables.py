@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millpond.catalog.storage import file_properties
 from millpond.catalog.versions import table_uri
 from millpond.errors import SnapshotError
+from millpond.snapshots import libraries
 from millpond.snapshots.locations import Location
 
 if TYPE_CHECKING:
@@ -25,12 +25,7 @@ def require_libraries() -> None:
     Raises:
         SnapshotError: one is not installed.
     """
-    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise SnapshotError(
-            f"reading tables needs {' and '.join(missing)}, not installed in this Python: run "
-            "\"pip install 'millpond[catalog]'\"."
-        )
+    libraries.require_libraries(_LIBRARIES, "reading tables", "catalog")
 
 
 def open_table(location: Location, credentials_dir: Path | None, application: str, version: str, store: str) -> Any:

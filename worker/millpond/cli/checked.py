@@ -69,7 +69,7 @@ def show_checked(
 
 
 def conclude(session: Session, version: str, found: list[Checked]) -> None:
-    """Print what came of a comparison with a version.
+    """Print the verdict of a comparison with a snapshot version.
 
     Raises:
         StateError: a key differs, or nothing was compared.

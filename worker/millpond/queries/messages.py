@@ -26,6 +26,7 @@ __all__ = (
     "encode_frame",
     "encode_read",
     "frames",
+    "with_length",
 )
 
 Row = tuple[bytes, int, bytes]
@@ -117,7 +118,11 @@ def decode_read(raw: bytes) -> Read:
 
 def encode_frame(content: Frame) -> bytes:
     """A frame with its length before it."""
-    body = _encoder.encode(content)
+    return with_length(_encoder.encode(content))
+
+
+def with_length(body: bytes) -> bytes:
+    """The body of a frame, its length before it."""
     return LENGTH.pack(len(body)) + body
 
 

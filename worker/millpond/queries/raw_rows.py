@@ -22,7 +22,7 @@ from .catalog import OnDisk
 from .directory import Directory
 from .failures import FailureReason, QueryFailed
 from .local import PIECE_BYTES, PIECE_ROWS, LocalReader
-from .messages import LENGTH, End
+from .messages import End, with_length
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -80,8 +80,7 @@ _frames: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 def encode_frame(content: Frame) -> bytes:
     """Return a frame with its length before it."""
-    body = _encoder.encode(content)
-    return LENGTH.pack(len(body)) + body
+    return with_length(_encoder.encode(content))
 
 
 def decode_frame(body: bytes) -> Frame:

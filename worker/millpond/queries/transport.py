@@ -6,6 +6,8 @@ import http.client
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -43,6 +45,15 @@ class _Error(msgspec.Struct, frozen=True):
 
 
 _errors = msgspec.json.Decoder(_Error)
+
+
+@dataclass
+class _Reading:
+    """An answer that is being read."""
+
+    answer: http.client.HTTPResponse
+    whole: bool = False
+    """Whether it was read to its end."""
 
 
 class Transport:
@@ -100,22 +111,13 @@ class Transport:
         Raises:
             QueryFailed: there is no answer.
         """
-        address, connection, answer = self._asked(segments, query, timeout_s)
-        whole = False
-        try:
+        with self._read(segments, query, timeout_s) as read:
             while True:
-                line = answer.readline()
+                line = read.answer.readline()
                 if not line.endswith(b"\n"):
-                    whole = not line
+                    read.whole = not line
                     return
                 yield line
-        except _TROUBLES:
-            return
-        finally:
-            if whole and answer.isclosed():
-                self._keep(address, connection)
-            else:
-                connection.close()
 
     def frames(
         self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float
@@ -127,20 +129,26 @@ class Transport:
         Raises:
             QueryFailed: there is no answer.
         """
-        address, connection, answer = self._asked(segments, query, timeout_s)
-        whole = False
-        try:
-            while len(start := answer.read(LENGTH.size)) == LENGTH.size:
+        with self._read(segments, query, timeout_s) as read:
+            while len(start := read.answer.read(LENGTH.size)) == LENGTH.size:
                 (length,) = LENGTH.unpack(start)
-                frame = answer.read(length)
+                frame = read.answer.read(length)
                 if len(frame) < length:
                     return
                 yield frame
-            whole = not start
+            read.whole = not start
+
+    @contextmanager
+    def _read(self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float) -> Iterator[_Reading]:
+        """An answer that is read piece by piece: one that breaks off ends the block, and only a whole one keeps its connection."""
+        address, connection, answer = self._asked(segments, query, timeout_s)
+        read = _Reading(answer)
+        try:
+            yield read
         except _TROUBLES:
             return
         finally:
-            if whole and answer.isclosed():
+            if read.whole and answer.isclosed():
                 self._keep(address, connection)
             else:
                 connection.close()

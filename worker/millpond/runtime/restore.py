@@ -172,7 +172,7 @@ class ChangelogReader:
     def records(self, partition: Partition, messages: Sequence[Message]) -> None:
         """Take what one poll returned for a changelog partition, and apply it when there is enough, or nothing more to wait for.
 
-        What is let go of or complete takes nothing more.
+        Records of a changelog that was removed, or is complete, are ignored.
         """
         restoration = self.restorations.get(partition)
         if restoration is None or (restoration.done and not restoration.following) or self._expires(restoration):
