@@ -24,7 +24,17 @@ from rich.table import Table
 
 from millpond.protocol import Role, TaskState
 from millpond.topology import TaskId
-from millpond_operator.assignment import Copy, Options, Placement, Situation, Task, Worker, grant, refine, target
+from millpond_operator.assignment import (
+    AssignableWorker,
+    AssignmentOptions,
+    Copy,
+    Placement,
+    Situation,
+    Task,
+    grant,
+    refine,
+    target,
+)
 
 __all__ = ("Case", "Figures", "Size", "cases", "measure")
 
@@ -52,7 +62,7 @@ class Case:
     name: str
     size: Size
     situation: Situation
-    options: Options
+    options: AssignmentOptions
     goal: Placement
     """The last target."""
     placement: Placement
@@ -83,8 +93,10 @@ class Figures:
 
 def cases(size: Size) -> Iterator[Case]:
     """Everything that is measured for one size."""
-    options = Options(standby_replicas=size.standbys, rack_aware_tags=("zone",))
-    workers = {id_: Worker(id_, {"zone": f"z{i % size.zones}"}) for i in range(size.workers) for id_ in [f"w{i:04}"]}
+    options = AssignmentOptions(standby_replicas=size.standbys, rack_aware_tags=("zone",))
+    workers = {
+        id_: AssignableWorker(id_, {"zone": f"z{i % size.zones}"}) for i in range(size.workers) for id_ in [f"w{i:04}"]
+    }
     tasks = {}
     for i in range(size.tasks):
         id_ = TaskId(i % size.subtopologies, i // size.subtopologies)
@@ -99,8 +111,8 @@ def cases(size: Size) -> Iterator[Case]:
     settled = replace(nothing, copies=_copies(goal, workers), owners=dict(goal.active))
     yield case("only lags changed", settled, goal)
     yield case("one worker lost", _without(settled, {_LOST}), goal)
-    yield case("one worker added", _with(settled, {"x": Worker("x", {"zone": "z0"})}), goal)
-    added = {id_: Worker(id_, {"zone": f"z{i % size.zones}"}) for i in range(50) for id_ in [f"x{i:02}"]}
+    yield case("one worker added", _with(settled, {"x": AssignableWorker("x", {"zone": "z0"})}), goal)
+    added = {id_: AssignableWorker(id_, {"zone": f"z{i % size.zones}"}) for i in range(50) for id_ in [f"x{i:02}"]}
     yield case("50 workers added", _with(settled, added), goal)
     zone = {id_ for id_, worker in workers.items() if worker.tags["zone"] == "z0"}
     if size.zones > 1:
@@ -114,7 +126,7 @@ def cases(size: Size) -> Iterator[Case]:
     yield case("weights differ", replace(settled, tasks=heavy), goal)
 
 
-def _copies(placement: Placement, workers: Mapping[str, Worker]) -> dict[str, dict[TaskId, Copy]]:
+def _copies(placement: Placement, workers: Mapping[str, AssignableWorker]) -> dict[str, dict[TaskId, Copy]]:
     copies: dict[str, dict[TaskId, Copy]] = {id_: {} for id_ in workers}
     for task, worker in placement.active.items():
         copies[worker][task] = Copy(Role.ACTIVE, TaskState.RUNNING, None, _END)
@@ -132,7 +144,7 @@ def _without(situation: Situation, gone: set[str]) -> Situation:
     )
 
 
-def _with(situation: Situation, added: Mapping[str, Worker]) -> Situation:
+def _with(situation: Situation, added: Mapping[str, AssignableWorker]) -> Situation:
     copies = {**situation.copies, **{id_: {} for id_ in added}}
     return replace(situation, workers={**situation.workers, **added}, copies=copies)
 

@@ -13,8 +13,8 @@ import millpond as mp
 from bench.bootstrap.app import config, topology
 from bench.bootstrap.measuring import READY
 from bench.options import from_arguments
-from millpond.runtime.memory import keep_few_arenas
 from millpond.runtime.states import WorkerState
+from millpond.runtime.worker.malloc import keep_few_arenas
 
 
 class _Tell(mp.WorkerListener):

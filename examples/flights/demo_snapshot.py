@@ -37,12 +37,12 @@ from examples.flights.stage import data
 from millpond.broker import EmbeddedBroker
 from millpond.broker.java import find_jre
 from millpond.errors import MillpondError
-from millpond.inspection.decoding import Decoder, stores_of
+from millpond.inspection.decoding import RowDecoder, stores_of
 from millpond.inspection.reading import all_rows, places
 from millpond.inspection.snapshot import SnapshotSource
-from millpond.inspection.sources import Source
+from millpond.inspection.sources import RowSource
 from millpond.inspection.workers import find_workers
-from millpond.runtime.config import Config
+from millpond.runtime.config.model import Config
 from millpond.snapshots import versions
 from millpond.snapshots.locations import open_location
 
@@ -201,7 +201,7 @@ class Demo:
         """
         source = SnapshotSource(open_location(str(self.snapshots)), self._manifest(version))
         store = stores_of(boards(), config)["airports"]
-        decode = Decoder(store.layout, store).row
+        decode = RowDecoder(store.layout, store).row
         rows = (decode(*row) for row in all_rows(places([source], "airports"), "airports"))
         return sorted(rows, key=lambda row: str(row["key"]))
 
@@ -302,7 +302,7 @@ def _three_dates(rows: Sequence[data.Row]) -> list[str]:
     return [days[len(days) * part // 10] for part in (3, 6, 9)]
 
 
-def _digest(sources: Sequence[Source], store: str, on_rows: Callable[[int], None]) -> str:
+def _digest(sources: Sequence[RowSource], store: str, on_rows: Callable[[int], None]) -> str:
     """A digest of all rows of a store, as the worker holds them now."""
     digest, count = hashlib.sha256(), 0
     for key, value in all_rows(places(sources, store), store):

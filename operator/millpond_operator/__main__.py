@@ -9,10 +9,11 @@ import sys
 import click
 
 from millpond.errors import ConfigError, MillpondError
-from millpond_operator import ending
-from millpond_operator.controllers.program import operate
+from millpond_operator.controllers.process.operator import operate
 from millpond_operator.controllers.settings import Settings, settings_options
-from millpond_operator.kubernetes import LeadershipLost
+
+from . import ending
+from .kubernetes import LeadershipLost
 
 __all__ = ("main",)
 

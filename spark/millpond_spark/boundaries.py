@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException, TopicPartition
 
 from millpond.errors import BrokerError, SnapshotError
-from millpond.runtime.clients import make_asker
-from millpond.runtime.cluster import Cluster
-from millpond.runtime.config import Config
-from millpond.runtime.ownership import Partition
-from millpond.runtime.topic_facts import TopicFacts
+from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.kafka.clients import make_asker
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.topics.identity import TopicIdentity
 
 from .cut import find_cut
-from .stores import LoggedStore
+from .stores import ChangelogStore
 
 __all__ = ("Boundaries", "Range", "check_topics_unchanged", "fix_boundaries", "wall_ms")
 
@@ -54,14 +54,14 @@ class Boundaries:
     as_of_ms: int
     """When the brokers were asked for the ends, in epoch milliseconds."""
     ranges: Mapping[Partition, Range]
-    facts: Mapping[str, TopicFacts]
+    facts: Mapping[str, TopicIdentity]
     """Of each topic."""
 
 
 def fix_boundaries(
-    cluster: Cluster,
+    cluster: KafkaAdmin,
     config: Config,
-    stores: Iterable[LoggedStore],
+    stores: Iterable[ChangelogStore],
     now_ms: Callable[[], int] = wall_ms,
     patience_s: float = _PATIENCE_S,
 ) -> Boundaries:
@@ -122,7 +122,7 @@ def fix_boundaries(
 
 
 def check_topics_unchanged(
-    cluster: Cluster, boundaries: Boundaries, now_ms: int, built_upon_ms: Mapping[str, int] | None = None
+    cluster: KafkaAdmin, boundaries: Boundaries, now_ms: int, built_upon_ms: Mapping[str, int] | None = None
 ) -> None:
     """Check after reading that the changelogs are those that the boundaries are of.
 
@@ -160,7 +160,7 @@ def check_topics_unchanged(
             )
 
 
-def _stable_ends(cluster: Cluster, wanted: Collection[Partition]) -> dict[Partition, int]:
+def _stable_ends(cluster: KafkaAdmin, wanted: Collection[Partition]) -> dict[Partition, int]:
     """Return the last stable offset of each partition, of one request."""
     if not wanted:
         return {}

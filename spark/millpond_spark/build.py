@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from millpond.catalog.versions import StoreTable
-from millpond.runtime.ownership import Partition
+from millpond.runtime.offsets.metadata import Partition
 from millpond.snapshots.locations import Location
 from millpond.snapshots.manifest import File, Part, StoreSnapshot
 from millpond.snapshots.rows import StoreKind, expired_before, metadata
@@ -21,14 +21,14 @@ from millpond.state.formats import segment_interval
 
 from . import reduce
 from .boundaries import Boundaries, Range
-from .catalog import CatalogPlace, Source, write_tables
-from .catalog_rows import Decoder
+from .catalog import CatalogPlace, TableSource, write_tables
+from .catalog_rows import ColumnDecoder
 from .global_rows import Recoder, Skipped
 from .incremental import Base, stream_time_of
 from .previous import FILES, PreviousFile, Reader
 from .progress import OnProgress, Stage, watched
 from .read import read_changelogs
-from .stores import LoggedStore
+from .stores import ChangelogStore
 from .write import WRITTEN, Target, Writer
 
 __all__ = ("Built", "Place", "Tables", "Work", "build")
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 class Work:
     """What is to be built. Stores have numbers: their places in `stores`."""
 
-    stores: tuple[LoggedStore, ...]
+    stores: tuple[ChangelogStore, ...]
     boundaries: Boundaries
     base: Base
     place: Place
@@ -73,7 +73,7 @@ class Work:
     lenient: bool = False
     """Whether records of global tables that cannot be decoded are left out; else they are errors."""
 
-    def sources(self) -> list[reduce.Source]:
+    def sources(self) -> list[reduce.ChangelogSource]:
         """Return what is read of the changelogs, for each store partition."""
         found = []
         for number, store in enumerate(self.stores):
@@ -83,7 +83,9 @@ class Work:
                 first = limits.first if part is None else part.offset
                 buffer = store.layout.kind is StoreKind.BUFFER
                 found.append(
-                    reduce.Source(number, store.topic, partition, first, limits.end, store.layout.windowed, buffer)
+                    reduce.ChangelogSource(
+                        number, store.topic, partition, first, limits.end, store.layout.windowed, buffer
+                    )
                 )
         return found
 
@@ -112,7 +114,7 @@ class Tables(NamedTuple):
     """The tables to write."""
 
     place: CatalogPlace
-    decoders: Mapping[str, Decoder]
+    decoders: Mapping[str, ColumnDecoder]
     """By store."""
 
 
@@ -167,7 +169,9 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
     return Built(stores, records, tuple(tables))
 
 
-def _changes(spark: SparkSession, work: Work, sources: list[reduce.Source], skipped: Skipped | None) -> DataFrame:
+def _changes(
+    spark: SparkSession, work: Work, sources: list[reduce.ChangelogSource], skipped: Skipped | None
+) -> DataFrame:
     """Return everything that decides about the rows, with the columns of `reduce.CHANGES`."""
     serdes = {number: store.serdes for number, store in enumerate(work.stores) if store.serdes is not None}
     changes = _read(spark, work, [each for each in sources if each.store not in serdes])
@@ -183,7 +187,7 @@ def _changes(spark: SparkSession, work: Work, sources: list[reduce.Source], skip
     return changes
 
 
-def _read(spark: SparkSession, work: Work, sources: list[reduce.Source]) -> DataFrame:
+def _read(spark: SparkSession, work: Work, sources: list[reduce.ChangelogSource]) -> DataFrame:
     """Return what changelogs have, with the columns of `reduce.CHANGES`."""
     ranges: dict[Partition, Range] = {}
     for each in sources:  # stores that share a changelog may begin at different offsets
@@ -231,10 +235,10 @@ def _bounds(work: Work, times: Mapping[_Of, int | None]) -> list[reduce.Bound]:
     return bounds
 
 
-def _table_sources(work: Work, tables: Tables, found: Mapping[_Of, reduce.Tally]) -> list[Source]:
+def _table_sources(work: Work, tables: Tables, found: Mapping[_Of, reduce.Tally]) -> list[TableSource]:
     """Return the stores whose tables are written."""
     return [
-        Source(
+        TableSource(
             number,
             store.topic,
             {each: work.boundaries.ranges[Partition(store.topic, each)].end for each in range(store.partitions)},

@@ -26,9 +26,9 @@ from millpond.catalog.versions import CatalogVersion, StoreTable, read, table_pa
 from millpond.errors import SnapshotError
 from millpond.snapshots.locations import Location
 
-from .catalog_rows import Decoder
+from .catalog_rows import ColumnDecoder
 
-__all__ = ("CatalogPlace", "Source", "base_of", "complete_tables", "write_tables")
+__all__ = ("CatalogPlace", "TableSource", "base_of", "complete_tables", "write_tables")
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class CatalogPlace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class TableSource:
     """A store whose table is written."""
 
     number: int
@@ -59,7 +59,7 @@ class Source:
     """Partition -> offset after the last record in the rows."""
     bytes: int
     """About how many the keys and values have."""
-    decoder: Decoder
+    decoder: ColumnDecoder
 
 
 def base_of(place: CatalogPlace) -> CatalogVersion | None:
@@ -73,7 +73,7 @@ def base_of(place: CatalogPlace) -> CatalogVersion | None:
 
 
 def write_tables(
-    spark: SparkSession, place: CatalogPlace, sources: Sequence[Source], rows: DataFrame
+    spark: SparkSession, place: CatalogPlace, sources: Sequence[TableSource], rows: DataFrame
 ) -> list[StoreTable]:
     """Write the table of each store; `complete_tables` and the index have to follow.
 
@@ -122,7 +122,7 @@ def _metadata_files(location: Location, folder: str) -> list[str]:
     return [path for path, _ in location.list(f"{folder}/metadata") if path.endswith(".metadata.json")]
 
 
-def _write(catalog: _Catalog, base: CatalogVersion | None, source: Source, rows: DataFrame) -> StoreTable:
+def _write(catalog: _Catalog, base: CatalogVersion | None, source: TableSource, rows: DataFrame) -> StoreTable:
     decoder, place = source.decoder, catalog.place
     if base is not None and any(each.store == decoder.store for each in base.tables):
         catalog.register(decoder.store, table_uri(place.location, place.application, base.version, decoder.store))

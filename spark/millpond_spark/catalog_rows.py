@@ -16,13 +16,13 @@ from millpond.state.rows import RowOf
 
 from .catalog_serdes import pack, unpack
 
-__all__ = ("Decoder", "decoder_of")
+__all__ = ("ColumnDecoder", "decoder_of")
 
 _FORMAT = BUFFER_HEADERS[0][0]
 
 
 @dataclass(frozen=True)
-class Decoder:
+class ColumnDecoder:
     """Decodes the rows of one store; a function for `DataFrame.mapInArrow`."""
 
     store: str
@@ -62,7 +62,7 @@ class Decoder:
             yield columns.batch(rows).columns
 
 
-def decoder_of(builder: StoreBuilder[Any, Any], layout: StoreLayout, topic: str) -> Decoder:
+def decoder_of(builder: StoreBuilder[Any, Any], layout: StoreLayout, topic: str) -> ColumnDecoder:
     """Return the decoder of a store.
 
     Args:
@@ -76,4 +76,4 @@ def decoder_of(builder: StoreBuilder[Any, Any], layout: StoreLayout, topic: str)
     key, value = builder._serdes(topic)
     packed = pack(key, value)
     reason = None if packed is not None else f"its serdes {key} and {value} cannot be sent to Spark's executors"
-    return Decoder(builder.name, layout, getattr(builder, "window_size_ms", None), packed, reason)
+    return ColumnDecoder(builder.name, layout, getattr(builder, "window_size_ms", None), packed, reason)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from millpond.runtime.ownership import Partition
+from millpond.runtime.offsets.metadata import Partition
 
 __all__ = ("Ask", "Cut", "find_cut")
 

@@ -9,13 +9,19 @@ from typing import Self
 import msgspec
 
 from millpond.errors import SnapshotError
-from millpond.runtime.ownership import Partition
-from millpond.runtime.trust import LocalRows, Log, Trust, judge, lacks_beginning
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.restoring.reusable_state import (
+    ChangelogFacts,
+    LocalRows,
+    LocalRowsVerdict,
+    judge,
+    lacks_beginning,
+)
 from millpond.snapshots.manifest import Manifest, Part
 from millpond.state.provenance import Provenance
 
 from .boundaries import Boundaries
-from .stores import LoggedStore
+from .stores import ChangelogStore
 
 __all__ = ("Base", "reusable_parts", "stream_time_of")
 
@@ -30,7 +36,9 @@ class Base:
     """By store and partition; what is missing is read from its changelog's beginning."""
 
     @classmethod
-    def of(cls, previous: Manifest | None, stores: Iterable[LoggedStore], boundaries: Boundaries, now_ms: int) -> Self:
+    def of(
+        cls, previous: Manifest | None, stores: Iterable[ChangelogStore], boundaries: Boundaries, now_ms: int
+    ) -> Self:
         """Return what stores may build upon; arguments as for `reusable_parts`.
 
         Raises:
@@ -45,7 +53,7 @@ class Base:
         for store in stores:
             for partition in range(store.partitions):
                 range_ = boundaries.ranges[Partition(store.topic, partition)]
-                found = Log(range_.first, range_.end, boundaries.facts[store.topic])
+                found = ChangelogFacts(range_.first, range_.end, boundaries.facts[store.topic])
                 if (
                     not (store.is_input or store.layout.is_global)
                     and (store.name, partition) not in parts
@@ -58,7 +66,7 @@ class Base:
                     )
         return cls(previous.version if previous is not None and parts else None, parts)
 
-    def oldest_ms(self, stores: Iterable[LoggedStore], boundaries: Boundaries) -> dict[str, int]:
+    def oldest_ms(self, stores: Iterable[ChangelogStore], boundaries: Boundaries) -> dict[str, int]:
         """Return by topic how old the oldest rows are that the changelog has to continue, in epoch ms.
 
         Args:
@@ -75,7 +83,7 @@ class Base:
 
 
 def reusable_parts(
-    previous: Manifest | None, store: LoggedStore, boundaries: Boundaries, now_ms: int
+    previous: Manifest | None, store: ChangelogStore, boundaries: Boundaries, now_ms: int
 ) -> Mapping[int, Part]:
     """Return the parts of a previous version that a store's new rows may build upon, by partition.
 
@@ -103,7 +111,7 @@ def reusable_parts(
         if store.layout.is_global and range.first > 0 and not facts.only_compacted:
             continue  # rows of records that retention has deleted since would stay
         rows = LocalRows(part.offset, Provenance(found.topic_id, part.as_of_ms))
-        if judge(rows, Log(range.first, range.end, facts), now_ms).trust is Trust.KEEP:
+        if judge(rows, ChangelogFacts(range.first, range.end, facts), now_ms).trust is LocalRowsVerdict.KEEP:
             reusable[part.partition] = part
     return reusable
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from millpond.catalog import versions as catalog_versions
 from millpond.catalog.versions import CatalogVersion, StoreTable, table_path
 from millpond.errors import SnapshotError
-from millpond.runtime.cluster import Cluster
-from millpond.runtime.config import Config
-from millpond.runtime.handlers import fail_on_error
+from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.processing.handlers import fail_on_error
 from millpond.snapshots import versions
 from millpond.snapshots.locations import Location, open_location
 from millpond.snapshots.manifest import Manifest
@@ -29,7 +29,7 @@ from millpond.topology import Topology
 from .boundaries import check_topics_unchanged, fix_boundaries, wall_ms
 from .build import Place, Tables, Work, build
 from .catalog import CatalogPlace, complete_tables
-from .catalog_rows import Decoder, decoder_of
+from .catalog_rows import ColumnDecoder, decoder_of
 from .failures import one_sentence
 from .incremental import Base
 from .kafka_options import kafka_options
@@ -115,7 +115,7 @@ def create_snapshot(
         raise SnapshotError(f"at least one snapshot must be kept, not {keep}.")
     location = open_location(uri, credentials_dir)
     options = kafka_options(config.consumer_settings())
-    cluster = Cluster(config.admin_settings(), patience=_PATIENCE, stopping=lambda: False)
+    cluster = KafkaAdmin(config.admin_settings(), patience=_PATIENCE, stopping=lambda: False)
     stores = stores_of(topology, cluster.topics(), config)
     previous = None if full else versions.newest(location, config.application_id, now_ms())
     credentials = None if credentials_dir is None else str(Path(credentials_dir).absolute())
@@ -172,7 +172,7 @@ def _absolute(uri: str) -> str:
     return str(Path(uri).absolute()) if uri and "://" not in uri else uri
 
 
-def _decoders(stores: Stores, config: Config) -> dict[str, Decoder]:
+def _decoders(stores: Stores, config: Config) -> dict[str, ColumnDecoder]:
     """Return what decodes each store, the default serdes put in."""
     decoders = {}
     for store in stores.logged:

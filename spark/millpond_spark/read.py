@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from millpond.runtime.ownership import Partition
+from millpond.runtime.offsets.metadata import Partition
 
 from .boundaries import Range
 

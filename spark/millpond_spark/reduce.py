@@ -18,7 +18,7 @@ __all__ = (
     "CHANGES",
     "ORDER",
     "Bound",
-    "Source",
+    "ChangelogSource",
     "Tally",
     "alive_rows",
     "changes_of",
@@ -44,7 +44,7 @@ _SOURCES = (
 _BOUNDS = "bound_store int, bound_partition int, expired_before long, interval long"
 
 
-class Source(NamedTuple):
+class ChangelogSource(NamedTuple):
     """A store partition, and which records are its own."""
 
     store: int
@@ -84,7 +84,7 @@ class Bound(NamedTuple):
     """How many window starts share a segment, in ms."""
 
 
-def changes_of(spark: SparkSession, records: DataFrame, sources: Iterable[Source]) -> DataFrame:
+def changes_of(spark: SparkSession, records: DataFrame, sources: Iterable[ChangelogSource]) -> DataFrame:
     """Return the records that belong to stores, with the columns of `CHANGES`.
 
     Args:

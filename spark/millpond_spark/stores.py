@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from millpond.errors import SnapshotError, TopicError
-from millpond.runtime.config import Config
-from millpond.runtime.global_tables import global_layout, reason_not_plain
-from millpond.runtime.plan import plan_with, summary
+from millpond.runtime.config.model import Config
+from millpond.runtime.restoring.global_tables import global_layout, reason_not_plain
+from millpond.runtime.topics.plan import plan_with, summary
 from millpond.serdes import Serde
 from millpond.snapshots.rows import StoreLayout, layout_of
 from millpond.topology import GlobalStore, Topology
 
-__all__ = ("LoggedStore", "PackedSerdes", "Stores", "stores_of")
+__all__ = ("ChangelogStore", "PackedSerdes", "Stores", "stores_of")
 
 
 PackedSerdes = tuple[bytes, bytes]
 """Serdes of keys and values, in the topic and in the store; see `catalog_serdes.pack`."""
 
 
-class LoggedStore(NamedTuple):
+class ChangelogStore(NamedTuple):
     """A store that a snapshot has."""
 
     name: str
@@ -42,7 +42,7 @@ class Stores(NamedTuple):
 
     topology: str
     """The topology's hash."""
-    logged: tuple[LoggedStore, ...]
+    logged: tuple[ChangelogStore, ...]
     """By name."""
     builders: Mapping[str, Any]
     """Store -> its builder."""
@@ -64,7 +64,7 @@ def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -
         StateError: a store is of a kind that snapshots do not cover.
     """
     plan = plan_with(topology, existing, config)
-    logged: list[LoggedStore] = []
+    logged: list[ChangelogStore] = []
     builders: dict[str, Any] = {}
     skipped: dict[str, str] = {}
     for definition in topology.global_stores:
@@ -77,7 +77,7 @@ def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -
         builders[name] = builder
         topic = definition.source.topics[0]
         logged.append(
-            LoggedStore(
+            ChangelogStore(
                 name, global_layout(definition, config.default_key_serde, config.default_value_serde), topic,
                 plan.partitions_of(topic), False, definition.id, serdes,
             )
@@ -108,7 +108,7 @@ def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -
                 )
             count = min(found, partitions)
             builders[builder.name] = builder
-            logged.append(LoggedStore(builder.name, layout_of(builder), topic, count, is_input, subtopology.id))
+            logged.append(ChangelogStore(builder.name, layout_of(builder), topic, count, is_input, subtopology.id))
     if not logged:
         why = "".join(f"; store '{name}' {reason}" for name, reason in sorted(skipped.items()))
         raise SnapshotError(f"the application has no store that a snapshot could have{why}.")

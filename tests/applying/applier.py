@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from millpond_operator.controllers.applying import Applier
-from millpond_operator.controllers.rollout import Decision
-from millpond_operator.controllers.status import Phase, Status
+from millpond_operator.controllers.reconcile.applier import Applier
+from millpond_operator.controllers.rollout.decide import Decision
+from millpond_operator.controllers.rollout.status import AppPhase, AppStatus
 from millpond_operator.kubernetes import Cache, Client, Conflict, Kind, Object, kinds
 from millpond_operator.resources import APP, StreamApp, Surroundings, parse, pod_template, revision_of
 from tests.cluster.apiserver import SharedApiServer
@@ -80,7 +80,7 @@ class Bench:
     def decision(self, replicas: int = 0, revision: str = "", current: str = "") -> Decision:
         """To run so many workers."""
         wanted = revision_of(pod_template(self.app, SURROUNDINGS))
-        return Decision(Phase.RUNNING, revision or wanted, replicas, Status(current_revision=current))
+        return Decision(AppPhase.RUNNING, revision or wanted, replicas, AppStatus(current_revision=current))
 
     async def make_set(self, decision: Decision | None = None) -> bool:
         """Apply the StatefulSet."""

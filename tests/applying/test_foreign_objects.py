@@ -7,9 +7,9 @@ import copy
 import pytest
 
 from millpond.protocol import Epoch, View
-from millpond_operator.controllers.applying import NameTaken
-from millpond_operator.controllers.assignments import KubernetesStore
-from millpond_operator.controllers.writing import over
+from millpond_operator.controllers.coordinator_host.assignment_store import KubernetesStore
+from millpond_operator.controllers.preconditions import over
+from millpond_operator.controllers.reconcile.applier import NameTaken
 from millpond_operator.coordinator import StoreError
 from millpond_operator.kubernetes import Conflict, kinds
 from millpond_operator.resources import (

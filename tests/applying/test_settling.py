@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from millpond_operator.controllers.observation import pods_of
+from millpond_operator.controllers.rollout.observation import pods_of
 from millpond_operator.kubernetes import kinds
 from millpond_operator.resources import children, pod_template, revision_of, stateful_set
 from tests.applying.applier import SURROUNDINGS

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from millpond.protocol import Role, TaskState
 from millpond.topology import TaskId
 from millpond_operator.assignment import (
+    AssignableWorker,
+    AssignmentOptions,
     Copy,
     Instructions,
-    Options,
     Placement,
     Situation,
     Task,
-    Worker,
     grant,
     refine,
     target,
@@ -45,7 +45,7 @@ class Held:
 class Report:
     """A heartbeat."""
 
-    worker: Worker
+    worker: AssignableWorker
     copies: dict[TaskId, Copy]
     on_disk: dict[TaskId, int]
     found: dict[TaskId, str | None]
@@ -55,7 +55,7 @@ class Report:
 class Process:
     """A worker's process, and its disk."""
 
-    worker: Worker
+    worker: AssignableWorker
     speed: int = RESTORE
     alive: bool = True
     frozen: bool = False
@@ -81,12 +81,12 @@ class Cluster:
         stateful: int,
         stateless: int = 0,
         subtopologies: int = 1,
-        options: Options | None = None,
+        options: AssignmentOptions | None = None,
         seed: int = 0,
         changelog: int = 100_000,
     ) -> None:
         self.random = random.Random(seed)
-        self.options = options or Options()
+        self.options = options or AssignmentOptions()
         ids = [TaskId(i % subtopologies, i // subtopologies) for i in range(stateful)]
         self.tasks = {task: Task(task, stateful=True) for task in ids}
         for i in range(stateless):
@@ -122,7 +122,7 @@ class Cluster:
     ) -> None:
         """Start workers, or start them again with what is on their disks."""
         for id_ in ids:
-            process = self.processes.setdefault(id_, Process(Worker(id_, tags or {}, rack), speed))
+            process = self.processes.setdefault(id_, Process(AssignableWorker(id_, tags or {}, rack), speed))
             process.alive, process.frozen = True, False
             process.worker = replace(process.worker, leaving=False)
 
@@ -374,7 +374,7 @@ def skew(counts: Iterable[float]) -> float:
     return max(every) - min(every) if every else 0
 
 
-def check_target(goal: Placement, situation: Situation, options: Options) -> None:
+def check_target(goal: Placement, situation: Situation, options: AssignmentOptions) -> None:
     """Complete, valid and balanced."""
     placeable = {id_ for id_, worker in situation.workers.items() if worker.placeable and not worker.leaving}
     assert set(goal.active) == (set(situation.tasks) if placeable else set())
@@ -397,7 +397,7 @@ def check_target(goal: Placement, situation: Situation, options: Options) -> Non
         assert {*standby} <= placeable - {goal.active[task.id]}
 
 
-def check_placement(placement: Placement, situation: Situation, options: Options) -> None:
+def check_placement(placement: Placement, situation: Situation, options: AssignmentOptions) -> None:
     """One active of each task that could have one, nothing twice on a worker, no more copies than there may be."""
     placeable = {id_ for id_, worker in situation.workers.items() if worker.placeable and not worker.leaving}
     if placeable:

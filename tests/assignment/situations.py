@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from millpond.protocol import Role, TaskState, parse_task
 from millpond.topology import TaskId
-from millpond_operator.assignment import Copy, Placement, Situation, Task, Worker
+from millpond_operator.assignment import AssignableWorker, Copy, Placement, Situation, Task
 
 ACTIVE = Copy(Role.ACTIVE, TaskState.RUNNING, None, 100_000)
 
@@ -34,12 +34,12 @@ def tasks(stateful: int, stateless: int = 0, subtopologies: int = 1) -> dict[Tas
     return made
 
 
-def workers(*ids: str, **tags: str) -> dict[str, Worker]:
+def workers(*ids: str, **tags: str) -> dict[str, AssignableWorker]:
     """Workers alike."""
-    return {id_: Worker(id_, tags) for id_ in ids}
+    return {id_: AssignableWorker(id_, tags) for id_ in ids}
 
 
-def settled(placement: Placement, known: Mapping[TaskId, Task], live: Mapping[str, Worker]) -> Situation:
+def settled(placement: Placement, known: Mapping[TaskId, Task], live: Mapping[str, AssignableWorker]) -> Situation:
     """What is known once everything is as in `placement`: workers that are not live any more say nothing."""
     copies: dict[str, dict[TaskId, Copy]] = {id_: {} for id_ in live}
     for task, worker in placement.active.items():
@@ -52,13 +52,13 @@ def settled(placement: Placement, known: Mapping[TaskId, Task], live: Mapping[st
     return Situation(known, live, copies, {}, dict(placement.active))
 
 
-def unknown(known: Mapping[TaskId, Task], live: Mapping[str, Worker]) -> Situation:
+def unknown(known: Mapping[TaskId, Task], live: Mapping[str, AssignableWorker]) -> Situation:
     """A first start: everybody reported, nobody has anything."""
     return Situation(known, live, {id_: {} for id_ in live}, {}, dict.fromkeys(known))
 
 
 def one(
-    live: Mapping[str, Worker],
+    live: Mapping[str, AssignableWorker],
     copies: Mapping[str, Copy],
     *,
     owner: str | None,

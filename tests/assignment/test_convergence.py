@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from millpond_operator.assignment import Options
+from millpond_operator.assignment import AssignmentOptions
 from tests.assignment.simulator import SESSION_TIMEOUT, Cluster
 
 
@@ -29,7 +29,7 @@ def test_one_worker_gets_everything_at_once():
 
 def test_a_first_assignment_is_the_target_itself():
     """Nobody holds anything, so nothing has to warm up."""
-    made = Cluster(stateful=20, stateless=10, options=Options(standby_replicas=2))
+    made = Cluster(stateful=20, stateless=10, options=AssignmentOptions(standby_replicas=2))
     made.add("w0", "w1", "w2")
     made.step()
     assert made.placement == made.goal
@@ -39,7 +39,7 @@ def test_a_first_assignment_is_the_target_itself():
 @pytest.mark.parametrize("standbys", [0, 1])
 def test_added_worker_fills_in_waves_of_warm_ups(standbys):
     """From one worker to two with 11 stateful and 7 stateless tasks, two warm-ups: at most 11/2 + 1 waves."""
-    made = cluster(1, stateful=11, stateless=7, options=Options(standby_replicas=standbys))
+    made = cluster(1, stateful=11, stateless=7, options=AssignmentOptions(standby_replicas=standbys))
     made.moves.clear()
     made.add("w1")
     assert made.waves(11 // 2 + 1) >= 1
@@ -50,7 +50,7 @@ def test_added_worker_fills_in_waves_of_warm_ups(standbys):
 @pytest.mark.parametrize("known", [True, False])
 def test_tasks_of_a_lost_worker_find_new_owners(known):
     """From seven workers to six with 11 stateful and 13 stateless tasks: at most 13/2 + 2 waves, nothing moves twice."""
-    made = cluster(7, stateful=11, stateless=13, options=Options(standby_replicas=1))
+    made = cluster(7, stateful=11, stateless=13, options=AssignmentOptions(standby_replicas=1))
     lost = {task for task, worker in made.goal.active.items() if worker == "w3"}
     made.moves.clear()
     made.crash("w3", known=known)
@@ -66,7 +66,7 @@ def test_random_changes_converge(seed):
     print(f"seed {seed}")
     dice = random.Random(seed)
     workers, stateful, stateless = dice.randint(1, 10), dice.randint(1, 10), dice.randint(1, 10)
-    options = Options(standby_replicas=dice.randint(0, workers), max_warm_ups=dice.randint(1, stateful))
+    options = AssignmentOptions(standby_replicas=dice.randint(0, workers), max_warm_ups=dice.randint(1, stateful))
     most = 2 * (stateful + stateful * options.standby_replicas)
     made = Cluster(stateful=stateful, stateless=stateless, options=options, seed=seed)
     names = (f"w{i}" for i in itertools.count())
@@ -88,14 +88,14 @@ def test_random_changes_converge(seed):
 @pytest.mark.parametrize("budget", [1, 3, 11])
 def test_scale_out_waves_match_the_warm_up_budget(budget):
     """A task that warms up keeps a slot for one wave, so moving six takes ⌈6 / budget⌉ waves."""
-    made = cluster(1, stateful=12, options=Options(max_warm_ups=budget))
+    made = cluster(1, stateful=12, options=AssignmentOptions(max_warm_ups=budget))
     made.add("w1")
     assert made.waves(7) == -(-6 // budget)
 
 
 def test_without_warm_ups_tasks_move_at_once():
     """`max_warm_ups` 0: the target is the placement, and it restores where it arrives."""
-    made = cluster(1, stateful=12, options=Options(max_warm_ups=0))
+    made = cluster(1, stateful=12, options=AssignmentOptions(max_warm_ups=0))
     made.add("w1")
     made.step()
     assert made.placement == made.goal
@@ -104,7 +104,7 @@ def test_without_warm_ups_tasks_move_at_once():
 
 def test_a_rolling_restart_moves_each_task_away_and_evenly_back():
     """Draining and restarting one worker after the other ends balanced, with no task cold for a moment."""
-    made = cluster(4, stateful=16, options=Options(standby_replicas=1, max_warm_ups=4))
+    made = cluster(4, stateful=16, options=AssignmentOptions(standby_replicas=1, max_warm_ups=4))
     for id_ in ("w0", "w1", "w2", "w3"):
         made.drained.add(id_)
         made.waves(20)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millpond.protocol import Role, TakeOver
 from millpond.topology import TaskId
-from millpond_operator.assignment import Instructions, Placement, Situation, Task, Worker, grant
+from millpond_operator.assignment import AssignableWorker, Instructions, Placement, Situation, Task, grant
 from tests.assignment.situations import ACTIVE, T, one, tasks, workers
 
 LIVE = workers("w0", "w1", "w2")
@@ -81,7 +81,7 @@ def test_runner_of_a_task_with_unknown_owner_continues():
 
 def test_live_owner_keeps_tasks_missing_in_the_placement():
     """A task that is missing in the placement is not taken from anybody."""
-    live = {"w0": Worker("w0", placeable=False)}
+    live = {"w0": AssignableWorker("w0", placeable=False)}
     assert grant(Placement(), one(live, {"w0": ACTIVE}, owner="w0"))["w0"] == Instructions({T: Role.ACTIVE})
     assert grant(Placement(), one(live, {}, owner="dead"))["w0"] == Instructions()
 

@@ -8,19 +8,19 @@ import pytest
 
 from millpond.protocol import Role, TaskState
 from millpond.topology import TaskId
-from millpond_operator.assignment import Copy, Options, Placement, Situation, Task, Worker, refine
+from millpond_operator.assignment import AssignableWorker, AssignmentOptions, Copy, Placement, Situation, Task, refine
 from tests.assignment.situations import ACTIVE, T, copy, one, restoring, settled, tasks, workers
 
 LIVE = workers("w0", "w1", "w2", "w3")
-DRAINING = {**LIVE, "w0": Worker("w0", placeable=False)}
-LEAVING = {**LIVE, "w0": Worker("w0", placeable=False, leaving=True)}
+DRAINING = {**LIVE, "w0": AssignableWorker("w0", placeable=False)}
+LEAVING = {**LIVE, "w0": AssignableWorker("w0", placeable=False, leaving=True)}
 TO_W1 = Placement({T: "w1"})
 FROM_W0 = Placement({T: "w0"})
 
 
 def refined(goal: Placement, situation: Situation, previous: Placement = FROM_W0, **options) -> Placement:
     """What refine says, after a look at its stability."""
-    settings = Options(**options)
+    settings = AssignmentOptions(**options)
     result = refine(goal, situation, settings, previous)
     assert refine(goal, situation, settings, result) == result
     return result
@@ -174,7 +174,7 @@ def test_tasks_of_leaving_workers_warm_up_first():
     """A draining worker's tasks come before moves that only balance."""
     known = tasks(2)
     a, b = sorted(known)
-    live = {**LIVE, "w3": Worker("w3", placeable=False)}
+    live = {**LIVE, "w3": AssignableWorker("w3", placeable=False)}
     copies = {"w0": {a: ACTIVE}, "w1": {}, "w2": {}, "w3": {b: ACTIVE}}
     situation = Situation(known, live, copies, {}, {a: "w0", b: "w3"})
     result = refined(Placement({a: "w1", b: "w2"}), situation, Placement({a: "w0", b: "w3"}), max_warm_ups=1)
@@ -232,7 +232,7 @@ def test_leaving_worker_hands_over_to_the_best_copy():
 
 def test_task_without_a_placeable_worker_stays_with_a_reason():
     """Only draining workers are left."""
-    live = {"w0": Worker("w0", placeable=False, leaving=True), "w1": Worker("w1", placeable=False)}
+    live = {"w0": AssignableWorker("w0", placeable=False, leaving=True), "w1": AssignableWorker("w1", placeable=False)}
     result = refined(Placement(), one(live, {"w0": ACTIVE}, owner="w0"))
     assert result == FROM_W0
     assert result.waiting == {T: "0_0 stays on w0: no other live worker may get tasks"}

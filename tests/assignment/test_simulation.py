@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from millpond_operator.assignment import Options
+from millpond_operator.assignment import AssignmentOptions
 from tests.assignment.simulator import SESSION_TIMEOUT, Cluster
 from tests.support import generated
 
@@ -26,7 +26,7 @@ class Chaos:
 
     def __init__(self, seed: int) -> None:
         self.dice = dice = random.Random(seed)
-        options = Options(
+        options = AssignmentOptions(
             standby_replicas=dice.randint(0, 3),
             max_warm_ups=dice.randint(1, 5),
             rack_aware_tags=dice.choice([(), ("zone",), ("zone", "host")]),
@@ -131,7 +131,7 @@ def test_dead_workers_task_runs_on_its_warm_copy(seed):
     """With a caught-up standby no task waits for a restore: it takes the report, the take-over and two answers."""
     print(f"seed {seed}")
     dice = random.Random(seed)
-    options = Options(standby_replicas=1)
+    options = AssignmentOptions(standby_replicas=1)
     cluster = Cluster(stateful=dice.randint(5, 25), subtopologies=2, options=options, seed=seed)
     cluster.add(*(f"w{i}" for i in range(dice.randint(3, 6))), speed=1_000)
     cluster.waves(1)
@@ -147,7 +147,7 @@ def test_dead_workers_task_runs_on_its_warm_copy(seed):
 
 def test_executor_that_dies_during_a_take_over_is_replaced():
     """What it had taken over stays with the new owners; another one does the rest."""
-    cluster = Cluster(stateful=30, options=Options(standby_replicas=1))
+    cluster = Cluster(stateful=30, options=AssignmentOptions(standby_replicas=1))
     cluster.add("w0", "w1", "w2", "w3")
     cluster.waves(1)
     for process in cluster.processes.values():
@@ -167,7 +167,7 @@ def test_executor_that_dies_during_a_take_over_is_replaced():
 
 def test_frozen_worker_returns_without_its_tasks():
     """A zombie finds other owners in Kafka, says so, and gets a share like a new worker."""
-    cluster = Cluster(stateful=12, options=Options(standby_replicas=1))
+    cluster = Cluster(stateful=12, options=AssignmentOptions(standby_replicas=1))
     cluster.add("w0", "w1", "w2")
     cluster.waves(1)
     cluster.processes["w0"].frozen = True
@@ -181,7 +181,7 @@ def test_frozen_worker_returns_without_its_tasks():
 
 def test_coordinator_without_a_stored_assignment_moves_nothing():
     """From reports alone it comes to the assignment that was there: owners, standbys and all."""
-    cluster = Cluster(stateful=21, stateless=10, subtopologies=3, options=Options(standby_replicas=2))
+    cluster = Cluster(stateful=21, stateless=10, subtopologies=3, options=AssignmentOptions(standby_replicas=2))
     cluster.add("w0", "w1", "w2", "w3", rack="a")
     cluster.add("w4", "w5", rack="b")
     cluster.waves(1)
@@ -214,7 +214,7 @@ def test_restarted_coordinator_keeps_warm_ups_under_way():
 @pytest.mark.parametrize("growth", [5_000, 9_999, 12_000, 30_000])
 def test_traffic_alone_moves_nothing(growth):
     """Lags go up and down around what is acceptable, reports come late: a settled cluster stays as it is."""
-    cluster = Cluster(stateful=12, stateless=3, options=Options(standby_replicas=1))
+    cluster = Cluster(stateful=12, stateless=3, options=AssignmentOptions(standby_replicas=1))
     cluster.add("w0", "w1", "w2", speed=60_000)
     cluster.waves(1)
     before = cluster.placement

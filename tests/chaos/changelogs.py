@@ -9,7 +9,7 @@ from collections.abc import Callable
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from millpond.runtime.claims import transactional_id
+from millpond.runtime.kafka.clients import transactional_id
 from tests.chaos.application import PARTITIONS
 from tests.chaos.stage import APPLICATION, Stage
 from tests.support.kafka import Row, alter_topic, create_topic, delete_topics, eventually, read, topic_names

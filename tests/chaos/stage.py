@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from millpond.runtime.ownership import decode_metadata
+from millpond.runtime.offsets.metadata import decode_metadata
 from tests.chaos.application import CUSTOMERS, FINALS, ORDERS, PARTITIONS, RESULTS, TOTALS, WORDS
 from tests.chaos.planning import DELETE_RETENTION_S, LOST_AFTER_S, TRANSACTION_S
 from tests.chaos.processes import Coordinator, Exit, WorkerProcess, broker_with_listeners, free_port

@@ -24,8 +24,10 @@ from typing import Any
 import msgspec
 
 import millpond as mp
-from millpond.runtime import claims, clients, commit
+from millpond.runtime.commit import pipeline as commit
+from millpond.runtime.kafka import clients
 from millpond.runtime.listeners import CommitStats
+from millpond.runtime.ownership import takeover as claims
 from millpond.runtime.states import WorkerState
 from millpond.state import StateFile
 from tests.chaos import application

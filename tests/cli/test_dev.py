@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.cli.dev import missing_topics
+from millpond.cli.dev.command import missing_topics
 from millpond.serdes import String
 from millpond.topology import Topology
 from tests.cli.conftest import COUNT, Application, Process

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from millpond.cli.fleet.remote import NoSession, Refused, Remote
-from millpond.cli.fleet.status import Kind, Phase, Status
+from millpond.cli.dev.remote import CommandFailed, NoSession, Remote
+from millpond.cli.dev.status import SessionEventKind, SessionStatus, WorkerPhase
 from millpond.serdes import Long
 from tests.cli.conftest import COUNT, Application, Process
 from tests.conftest import CreateTopic
@@ -39,13 +39,13 @@ class Running:
         except NoSession:
             return None
 
-    def status(self) -> Status | None:
+    def status(self) -> SessionStatus | None:
         remote = self.remote()
         return None if remote is None else remote.status()
 
-    def await_status(self, holds: Callable[[Status], bool], what: str) -> Status:
+    def await_status(self, holds: Callable[[SessionStatus], bool], what: str) -> SessionStatus:
         """The first status for which `holds` is true."""
-        found: list[Status] = []
+        found: list[SessionStatus] = []
 
         def reached() -> bool:
             status = self.status()
@@ -117,17 +117,17 @@ def dev(
     return begin
 
 
-def settled(workers: int, standbys: int = 0) -> Callable[[Status], bool]:
+def settled(workers: int, standbys: int = 0) -> Callable[[SessionStatus], bool]:
     """So many workers run, every task is where it should be, and so are all the copies that there should be."""
 
-    def holds(status: Status) -> bool:
+    def holds(status: SessionStatus) -> bool:
         rows = status.workers
         return (
             status.complete
             and not status.waiting
             and not any(row.warm_up for row in rows)
             and len(rows) == workers
-            and all(row.phase is Phase.RUNNING for row in rows)
+            and all(row.phase is WorkerPhase.RUNNING for row in rows)
             and sum(len(row.active) for row in rows) == status.tasks
             and sum(len(row.standby) for row in rows) == standbys
         )
@@ -135,7 +135,7 @@ def settled(workers: int, standbys: int = 0) -> Callable[[Status], bool]:
     return holds
 
 
-def shared(status: Status) -> bool:
+def shared(status: SessionStatus) -> bool:
     """Three workers share the eight tasks as they do in the end: one that came late has got what it is to have."""
     return settled(3, standbys=4)(status) and sorted(len(row.active) for row in status.workers) == [2, 3, 3]
 
@@ -151,16 +151,17 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
     victim = next(row for row in status.workers if row.worker == "w1")
     assert session.do("kill", worker="w1") == f"killed w1, pid {victim.pid}"
     status = session.await_status(
-        lambda status: any(event.kind is Kind.REGAINED for event in status.events), "others take its tasks over"
+        lambda status: any(event.kind is SessionEventKind.REGAINED for event in status.events),
+        "others take its tasks over",
     )
-    regained = next(event for event in status.events if event.kind is Kind.REGAINED)
+    regained = next(event for event in status.events if event.kind is SessionEventKind.REGAINED)
     assert (regained.worker, set(regained.seconds)) == ("w1", set(victim.active))
     session.counts_once_more()
     status = session.await_status(settled(3, standbys=4), "it is back, and all copies with it")
     back = next(row for row in status.workers if row.worker == "w1")
     assert (back.restarts, back.pid != victim.pid) == (1, True)
 
-    with pytest.raises(Refused, match="there is no worker 'w7'"):
+    with pytest.raises(CommandFailed, match="there is no worker 'w7'"):
         session.do("drain", worker="w7")
     session.do("drain", worker="w0")
     status = session.await_status(settled(2, standbys=4), "two are left")
@@ -170,7 +171,7 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
     session.do("scale", workers=1)
     status = session.await_status(settled(1), "one has everything")
     assert [row.worker for row in status.workers] == ["w1"]
-    with pytest.raises(Refused, match="w1 is the last worker"):
+    with pytest.raises(CommandFailed, match="w1 is the last worker"):
         session.do("drain", worker="w1")
     session.counts_once_more()
 

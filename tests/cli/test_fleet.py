@@ -17,14 +17,15 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from millpond.cli.fleet import control, keys, leash
-from millpond.cli.fleet.children import Log
-from millpond.cli.fleet.figures import Figures, Scrape, parse
-from millpond.cli.fleet.remote import NoSession, Refused, Remote, SessionFile
-from millpond.cli.fleet.status import Phase, Restoring, Status, WorkerStatus
-from millpond.cli.fleet.view import table
-from millpond.runtime.config import Config
-from millpond.runtime.metrics import WorkerMetrics
+from millpond.cli.dev import child_reaper as leash
+from millpond.cli.dev import control, keys
+from millpond.cli.dev.children import ProcessLog
+from millpond.cli.dev.remote import CommandFailed, NoSession, Remote, SessionFile
+from millpond.cli.dev.status import Restoring, SessionStatus, WorkerPhase, WorkerStatus
+from millpond.cli.dev.view import table
+from millpond.cli.dev.worker_metrics import Figures, Scrape, parse
+from millpond.runtime.config.model import Config
+from millpond.runtime.http.metrics import WorkerMetrics
 from tests.cli.conftest import Millpond
 from tests.support.kafka import eventually
 
@@ -85,7 +86,7 @@ def test_rates_and_commit_times_are_those_of_the_last_seconds() -> None:
 def test_log_tail_yields_the_last_error_and_the_address(tmp_path: Path) -> None:
     """Lines may be written in pieces; another process in the same log starts with nothing."""
     path = tmp_path / "w0.log"
-    log = Log(path)
+    log = ProcessLog(path)
     log.look()
     with path.open("a") as file:
         for piece in (
@@ -106,18 +107,18 @@ def test_log_tail_yields_the_last_error_and_the_address(tmp_path: Path) -> None:
 
 # The table --------------------------------------------------------------------------------------------------------
 
-STATUS = Status(
+STATUS = SessionStatus(
     application="delays", title="delays", guarantee="exactly_once", bootstrap_servers="b:1", directory="/logs",
     coordinator="http://c", wanted=4, tasks=9, running={f"0_{each}": "w0" for each in range(8)}, committed_s_ago=0.112,
     waiting={"0_8": "its copy on w1 is behind"},
     workers=(
         WorkerStatus(
-            worker="w0", phase=Phase.RUNNING, pid=1, active=tuple("abcdefgh"), standby=("i",), warm_up=("j",),
+            worker="w0", phase=WorkerPhase.RUNNING, pid=1, active=tuple("abcdefgh"), standby=("i",), warm_up=("j",),
             records_per_second=41_200.4, commit_p99_ms=11.2, lag=1_310,
         ),
-        WorkerStatus(worker="w1", phase=Phase.STARTING, pid=2, restoring=(Restoring("store", 5, 71, 100),)),
-        WorkerStatus(worker="w2", phase=Phase.KILLED, note="starts again in 1 s"),
-        WorkerStatus(worker="w3", phase=Phase.FAILED, note="topic 'x' is gone", log="/logs/w3.log"),
+        WorkerStatus(worker="w1", phase=WorkerPhase.STARTING, pid=2, restoring=(Restoring("store", 5, 71, 100),)),
+        WorkerStatus(worker="w2", phase=WorkerPhase.KILLED, note="starts again in 1 s"),
+        WorkerStatus(worker="w3", phase=WorkerPhase.FAILED, note="topic 'x' is gone", log="/logs/w3.log"),
     ),
 )  # fmt: skip
 
@@ -134,9 +135,9 @@ def test_table_has_a_row_per_worker_at_any_width(width: int) -> None:
     if width >= 80:
         assert rows[0].startswith("w0 8 1 + 1 41,200 11 ms 1,310")
     if width >= 120:
-        assert lines[0].startswith("delays · exactly_once · 2 of 4 workers · 9 tasks committed 112 ms ago · 1 task")
-        assert "starting · ██████░░░ 71% store 5" in rows[1]
-        assert rows[2] == "w2 killed · starts again in 1 s"
+        assert lines[0].startswith("delays . exactly_once . 2 of 4 workers . 9 tasks committed 112 ms ago . 1 task")
+        assert "starting . ██████░░░ 71% store 5" in rows[1]
+        assert rows[2] == "w2 killed . starts again in 1 s"
     assert "topic 'x' is gone" in " ".join(lines)
     assert "/logs/w3.log" in " ".join(lines)
 
@@ -158,7 +159,7 @@ class Recorder:
 
     def kill(self, name: str, restart_after_s: float | None = 1.0) -> str:
         if name == "w9":
-            raise Refused("there is no worker 'w9'; there are w0.")
+            raise CommandFailed("there is no worker 'w9'; there are w0.")
         self.done.append(("kill", name, restart_after_s))
         return "killed"
 
@@ -196,7 +197,7 @@ def test_session_is_controlled_from_another_terminal(millpond: Millpond) -> None
             refused = await elsewhere(millpond, "dev", "kill", "w9")
             assert refused == (1, "", "millpond: there is no worker 'w9'; there are w0.\n")
             shown = await elsewhere(millpond, "dev", "status", "--json")
-            assert msgspec.json.decode(shown[1], type=Status) == STATUS
+            assert msgspec.json.decode(shown[1], type=SessionStatus) == STATUS
             assert " w0 " in (await elsewhere(millpond, "dev", "status"))[1]
 
     asyncio.run(talk())
@@ -232,9 +233,9 @@ def test_only_this_user_can_command_a_session(tmp_path: Path) -> None:
             found = msgspec.json.decode(file.read_bytes(), type=SessionFile)
             for token in ("", "no", found.token[:-1]):
                 stranger = Remote(msgspec.structs.replace(found, token=token))
-                with pytest.raises(Refused, match="token"):
+                with pytest.raises(CommandFailed, match="token"):
                     await elsewhere(stranger.command, "scale", workers=9)
-                with pytest.raises(Refused, match="token"):
+                with pytest.raises(CommandFailed, match="token"):
                     await elsewhere(stranger.status)
 
     asyncio.run(talk())

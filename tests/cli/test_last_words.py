@@ -69,7 +69,7 @@ def test_unexpected_error_is_reported_without_its_text(
 
 def test_long_message_is_cut_to_the_limit(log: Path) -> None:
     """A line that was cut in its middle would be no JSON."""
-    from millpond.cli.last_words import last_words
+    from millpond.cli.termination_message import last_words
 
     for text in ("x" * 10_000, "é\n" * 5_000, "\x01" * 9_000, "\U0001f41f" * 3_000, "\udc80" * 5_000):
         last_words("StateError", text)

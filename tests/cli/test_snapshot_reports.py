@@ -18,7 +18,7 @@ import trustme
 from millpond.catalog.versions import StoreTable
 from millpond.cli import snapshot_reports
 from millpond.cli.snapshot_reports import reporting
-from millpond_operator.controllers.snapshot_outcomes import Result, result_of
+from millpond_operator.controllers.snapshots.outcomes import SnapshotResult, result_of
 from tests.support.kafka import eventually
 
 
@@ -130,7 +130,7 @@ def made(tables: list[Any]) -> Any:
     return SimpleNamespace(manifest=manifest, base=None, records={"a": 5, "b": 6}, seconds=2.345, tables=tables)
 
 
-def read_by_operator(log: Path) -> Result | None:
+def read_by_operator(log: Path) -> SnapshotResult | None:
     """What the operator understands of a termination message, of which Kubernetes keeps 4096 bytes."""
     ended = {"exitCode": 0, "message": log.read_bytes()[-4096:].decode()}
     return result_of([{"status": {"containerStatuses": [{"state": {"terminated": ended}}]}}])
@@ -142,7 +142,7 @@ def test_result_is_the_termination_message(tmp_path, monkeypatch) -> None:
     snapshot_reports.write_result(made([]))
     monkeypatch.setenv(snapshot_reports.VARIABLE, str(tmp_path / "log"))
     snapshot_reports.write_result(made([]))
-    assert read_by_operator(tmp_path / "log") == Result("v7", "", 11, 7, 30, 2.3)
+    assert read_by_operator(tmp_path / "log") == SnapshotResult("v7", "", 11, 7, 30, 2.3)
 
 
 @pytest.mark.parametrize(("count", "length"), [(2, 5), (64, 5), (200, 3), (100, 200)])
@@ -175,7 +175,7 @@ def test_tables_are_told_as_far_as_there_is_room(tmp_path, monkeypatch, count: i
 )
 def test_result_that_a_status_cannot_have_is_none(result: str) -> None:
     """The code in the pod is the user's: it may write anything, and the StateBootstrap has to end nevertheless."""
-    from millpond_operator.controllers.snapshot_outcomes import result_of
+    from millpond_operator.controllers.snapshots.outcomes import result_of
 
     ended = {"exitCode": 0, "message": f'{{"snapshot": {result}}}'}
     assert result_of([{"status": {"containerStatuses": [{"state": {"terminated": ended}}]}}]) is None

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from millpond.cli import dev, run, running
+from millpond.cli import run
+from millpond.cli import worker_process as running
+from millpond.cli.dev import command as dev
 from millpond.cli.session import Session
 from millpond.errors import ConfigError
 

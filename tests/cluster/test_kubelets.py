@@ -10,8 +10,8 @@ import pytest
 
 from millpond.protocol import RefusalCode, TaskState
 from millpond_operator import resources
-from millpond_operator.assignment import Options
-from millpond_operator.coordinator import Coordinator, EngineOptions, Identity
+from millpond_operator.assignment import AssignmentOptions
+from millpond_operator.coordinator import CoordinatorServer, EngineOptions, Identity
 from tests.cluster.images import Image, topology
 from tests.cluster.kubelets import Kubelets
 from tests.support.kafka import eventually
@@ -32,12 +32,12 @@ class Stage:
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._host = f"millpond-coordinator.{namespace}.svc"
         self._tls.load_cert_chain(api_server.authority.server(f"coordinator-{namespace}", self._host))
-        self.coordinator = Coordinator(authenticator=self._whose)
+        self.coordinator = CoordinatorServer(authenticator=self._whose)
         self.kubelets = Kubelets(background, api_server.admin, namespace, operator_namespace=namespace)
         self.kubelets.images["delays:1"] = IMAGE
 
     def __enter__(self):
-        options = EngineOptions(assignment=Options(1, 2, 10_000), session_timeout=timedelta(seconds=2))
+        options = EngineOptions(assignment=AssignmentOptions(1, 2, 10_000), session_timeout=timedelta(seconds=2))
         self._background.call(self.coordinator.start(ssl_context=self._tls))
         self._background.call(self.coordinator.add("delays", options, namespace=self._scope))
         self.api.apply(

@@ -127,7 +127,7 @@ class Worker:
     @property
     def _shut_out(self) -> bool:
         """Refused for what it runs: it holds nothing."""
-        return self._client is not None and self._client.shut_out
+        return self._client is not None and self._client.rejected
 
     @property
     def ready(self) -> bool:

@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from millpond.errors import ConfigError
-from millpond.runtime.client_properties import ALIASES, PROPERTIES
-from millpond.runtime.client_settings import route
-from millpond.runtime.config import Config
+from millpond.runtime.config.client_properties import ALIASES, PROPERTIES
+from millpond.runtime.config.client_settings import route
+from millpond.runtime.config.model import Config
 
 GIVEN = {"application.id": "app", "bootstrap.servers": "127.0.0.1:1"}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import ConfigError
-from millpond.runtime.config import Config, Secret
-from millpond.runtime.credentials import CredentialFiles, files_of
+from millpond.runtime.config.credentials import CredentialFiles, files_of
+from millpond.runtime.config.model import Config, Secret
 
 PASSWORD = "hunter2-swordfish"
 NEEDED = {"MILLPOND_APPLICATION_ID": "a", "MILLPOND_BOOTSTRAP_SERVERS": "127.0.0.1:1"}

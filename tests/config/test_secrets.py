@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Producer
 
 from millpond.errors import ConfigError
-from millpond.runtime.config import Config, Secret
-from millpond.runtime.config_values import is_secret
+from millpond.runtime.config.model import Config, Secret
+from millpond.runtime.config.parsers import is_secret
 
 SECRET = "hunter2-swordfish"
 SECRET_KEYS = (

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from millpond import serdes
 from millpond.errors import ConfigError
-from millpond.runtime.config import Config, settings
-from millpond.runtime.config_sources import variable_for
-from millpond.runtime.handlers import continue_on_error, fail_on_error
+from millpond.runtime.config.model import Config, settings
+from millpond.runtime.config.sources import variable_for
+from millpond.runtime.processing.handlers import continue_on_error, fail_on_error
 
 GIVEN = {"application.id": "app", "bootstrap.servers": "localhost:9092"}
 

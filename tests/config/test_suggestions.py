@@ -7,11 +7,11 @@ import re
 import pytest
 
 from millpond.errors import ConfigError
-from millpond.runtime import client_settings as clients
-from millpond.runtime import clients as kafka_clients
-from millpond.runtime import config_sources as sources
-from millpond.runtime.client_properties import PROPERTIES
-from millpond.runtime.config import Config, settings
+from millpond.runtime.config import client_settings as clients
+from millpond.runtime.config import sources
+from millpond.runtime.config.client_properties import PROPERTIES
+from millpond.runtime.config.model import Config, settings
+from millpond.runtime.kafka import clients as kafka_clients
 
 PREFIXES = ("", "consumer.", "producer.", "admin.", "main.consumer.")
 NAMES = sorted(

@@ -20,7 +20,7 @@ from millpond.protocol import (
     TopologySummary,
     View,
 )
-from millpond_operator.assignment import Options
+from millpond_operator.assignment import AssignmentOptions
 from millpond_operator.coordinator import Engine, EngineOptions
 from millpond_operator.coordinator.options import MOST_TASKS
 from tests.coordinator.support import APP, topology
@@ -194,7 +194,7 @@ class Driver:
             term,
             coordinator,
             EngineOptions(
-                assignment=Options(**options),
+                assignment=AssignmentOptions(**options),
                 session_timeout=timedelta(milliseconds=SESSION_MS),
                 gathering=timedelta(milliseconds=gathering_ms),
                 return_timeout=timedelta(milliseconds=return_ms),

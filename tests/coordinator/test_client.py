@@ -301,9 +301,9 @@ def test_an_older_epoch_is_refused(caplog: pytest.LogCaptureFixture) -> None:
             return http(answer(heartbeat, term, f"c{term}", tasks={"0_1": Role.ACTIVE} if term == 4 else {}))
 
         async with Scripted(reply).serving() as server, connected(client(server.url)) as worker:
-            await eventually(lambda: worker.refused_answers >= 3, "answers of the earlier one")
+            await eventually(lambda: worker.outdated_answers >= 3, "answers of the earlier one")
             seen = []
-            while worker.refused_answers < 6:
+            while worker.outdated_answers < 6:
                 news = await eventually(lambda: worker.news(), "an answer")
                 seen.append(news)
             assert {each.epoch.term for each in seen} == {4}
@@ -326,7 +326,7 @@ def test_later_start_wins_between_coordinators_of_one_term() -> None:
             return http(answer(heartbeat, coordinator=next(names)))
 
         async with Scripted(reply).serving() as server, connected(client(server.url)) as worker:
-            await eventually(lambda: worker.refused_answers >= 3, "answers of the other")
+            await eventually(lambda: worker.outdated_answers >= 3, "answers of the other")
             await eventually(lambda: (news := worker.news()) and news.coordinator == "b", "the later one")
 
     run(scenario())
@@ -350,7 +350,7 @@ def test_older_answer_does_not_undo_newer_orders() -> None:
                     seen.append(news.epoch.number)
                 await asyncio.sleep(0.002)
             assert set(seen) == {5}
-            assert worker.refused_answers == 0
+            assert worker.outdated_answers == 0
 
     run(scenario())
 
@@ -447,10 +447,11 @@ def test_lags_of_a_frozen_worker_are_unknown(monkeypatch: pytest.MonkeyPatch) ->
     client = CoordinatorClient("http://127.0.0.1:1", base, TopologySummary("h", ()))
     tasks = {"0_0": TaskReport(Role.ACTIVE, lag=0), "0_1": TaskReport(Role.STANDBY, lag=3)}
     client.report(tasks, {}, {}, Epoch())
-    assert client._heartbeat(0).tasks == tasks
+    record = client._state.next_heartbeat(0.0, 0)
+    assert client._heartbeat(record).tasks == tasks
     later = clock.monotonic() + 5
     monkeypatch.setattr("millpond.protocol.clock.monotonic", lambda: later)
-    assert {task: report.lag for task, report in client._heartbeat(0).tasks.items()} == {"0_0": 0, "0_1": None}
+    assert {task: report.lag for task, report in client._heartbeat(record).tasks.items()} == {"0_0": 0, "0_1": None}
 
 
 def test_session_lapses_only_while_the_coordinator_is_silent() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from millpond_operator.coordinator.gathering import Gathering
+from millpond_operator.coordinator.startup_barrier import StartupBarrier
 
 
 def test_former_owners_get_time_once_the_first_returns():
     """A stopped application starts again: its tasks are not dealt out before their owners could come, or 2 s are over."""
-    gathering = Gathering(500)
+    gathering = StartupBarrier(500)
     gathering.expect(["w0", "w1", "w2"])
     gathering.joined("w1", 0)
     assert not gathering.over(1_900)
@@ -15,7 +15,7 @@ def test_former_owners_get_time_once_the_first_returns():
     gathering.joined("w2", 1_100)
     assert not gathering.over(1_500)
     assert gathering.over(1_600)
-    late = Gathering(500)
+    late = StartupBarrier(500)
     late.expect(["w0", "w1"])
     late.joined("w1", 0)
     assert not late.over(1_999)

@@ -12,8 +12,8 @@ import pytest
 
 from millpond.protocol import Answer, Refusal, Role, TaskReport, clock, encode
 from millpond_operator.coordinator import Limits, TokenFile
-from millpond_operator.coordinator.allowance import Allowance
 from millpond_operator.coordinator.connections import Connections
+from millpond_operator.coordinator.token_bucket import Allowance
 from tests.coordinator.support import APP, eventually, heartbeat, topology
 from tests.coordinator.test_server import QUICK, Service, serving
 from tests.simulation.running import simulate

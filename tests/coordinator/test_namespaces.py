@@ -9,8 +9,8 @@ import msgspec
 
 from millpond.errors import MillpondError
 from millpond.protocol import Answer, Member, Refusal, RefusalCode, Trouble, encode
-from millpond_operator.assignment import Options
-from millpond_operator.coordinator import Coordinator, EngineOptions, Identity
+from millpond_operator.assignment import AssignmentOptions
+from millpond_operator.coordinator import CoordinatorServer, EngineOptions, Identity
 from millpond_operator.coordinator.engine import Engine
 from tests.coordinator.support import APP, connected, eventually, heartbeat, topology
 from tests.coordinator.test_server import QUICK, Service, all_owned, run, serving, worker, working
@@ -120,7 +120,7 @@ def test_watchers_hear_of_changes_but_not_of_progress() -> None:
 
     async def scenario() -> None:
         told: list[tuple[str, str]] = []
-        coordinator = Coordinator(on_change=lambda *which: told.append(which))
+        coordinator = CoordinatorServer(on_change=lambda *which: told.append(which))
         await coordinator.add(APP, QUICK, namespace="shop")
         await coordinator.start()
         try:
@@ -168,9 +168,11 @@ def test_workers_learn_of_another_session_timeout_at_once() -> None:
                 application = service.coordinator.application(APP)
                 await eventually(lambda: application.waiting, "a heartbeat that waits")
                 application.reconfigure(
-                    EngineOptions(assignment=Options(standby_replicas=1), session_timeout=timedelta(seconds=1))
+                    EngineOptions(
+                        assignment=AssignmentOptions(standby_replicas=1), session_timeout=timedelta(seconds=1)
+                    )
                 )
-                await eventually(lambda: client._session_ms == 1_000, "the new session timeout", timeout_s=10)
+                await eventually(lambda: client._state._session_ms == 1_000, "the new session timeout", timeout_s=10)
 
     run(scenario())
 

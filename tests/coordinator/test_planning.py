@@ -6,8 +6,8 @@ import pytest
 
 from millpond.protocol import NOBODY, Role, TakeOver, View
 from millpond.topology import TaskId
+from millpond_operator.assignment import AssignableWorker as Candidate
 from millpond_operator.assignment import Instructions, Placement, Situation
-from millpond_operator.assignment import Worker as Candidate
 from millpond_operator.coordinator.members import Membership
 from millpond_operator.coordinator.planning import Leaving, only
 from tests.coordinator.simulation import SESSION_MS, Driver, Kafka, Worker, fleet, settled

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from millpond_operator.assignment import Options
+from millpond_operator.assignment import AssignmentOptions
 from millpond_operator.coordinator import EngineOptions
 from tests.coordinator.simulation import SESSION_MS, Driver, Kafka, fleet, settled
 
 
 def options(session_ms: int = SESSION_MS, **assignment: int) -> EngineOptions:
     return EngineOptions(
-        assignment=Options(**assignment), session_timeout=timedelta(milliseconds=session_ms), gathering=timedelta()
+        assignment=AssignmentOptions(**assignment),
+        session_timeout=timedelta(milliseconds=session_ms),
+        gathering=timedelta(),
     )
 
 

@@ -34,7 +34,7 @@ from millpond.protocol import (
 from millpond.protocol.client import CoordinatorClient
 from millpond_operator.coordinator import (
     AssignmentStore,
-    Coordinator,
+    CoordinatorServer,
     EngineOptions,
     FileStore,
     Identity,
@@ -56,7 +56,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 class Service:
     """A coordinator that listens, and a way to ask it."""
 
-    def __init__(self, coordinator: Coordinator, http: aiohttp.ClientSession) -> None:
+    def __init__(self, coordinator: CoordinatorServer, http: aiohttp.ClientSession) -> None:
         self.coordinator = coordinator
         self._http = http
 
@@ -82,7 +82,7 @@ class Service:
 async def serving(
     options: EngineOptions = QUICK, store: AssignmentStore | None = None, term: int | None = None, **rest: Any
 ) -> AsyncIterator[Service]:
-    coordinator = Coordinator(**rest)
+    coordinator = CoordinatorServer(**rest)
     await coordinator.add(APP, options, store, term)
     await coordinator.start()
     try:
@@ -424,7 +424,7 @@ def test_text_views_are_tables() -> None:
                         break
                     await asyncio.sleep(0.01)
                 assert lines is not None, "the first task runs"
-                assert lines[0].startswith("delays · epoch 1.")
+                assert lines[0].startswith("delays . epoch 1.")
                 assert lines[2].split() == ["TASK", "ACTIVE", "STATE", "LAG", "STANDBYS", "WARMING", "UP", "NOTE"]
                 _, text = await service.ask("GET", f"{base}/members", headers={"Accept": "text/plain"})
                 assert text.decode().splitlines()[1].split()[:3] == ["w0", "alive", "4"]
@@ -546,13 +546,14 @@ def test_restart_over_http_moves_nothing(tmp_path: Path) -> None:
             async with working(*clients):
                 before = await all_owned(service, {"w0", "w1"})
                 await service.coordinator.stop()
-                again = Coordinator()
+                again = CoordinatorServer()
                 await again.add(APP, QUICK, store)
                 await again.start(port=int(url.rpartition(":")[2]))
                 try:
                     await eventually(
                         lambda: all(
-                            (at := client._answer) is not None and at.coordinator == again.id for client in clients
+                            (at := client._state.answer) is not None and at.coordinator == again.id
+                            for client in clients
                         ),
                         "answers of the new one",
                     )
@@ -610,7 +611,7 @@ def test_tls_works_with_a_private_authority(tmp_path: Path) -> None:
         _, other = certificate(tmp_path / "other")
         token = tmp_path / "token"
         token.write_text("secret-of-w0")
-        coordinator = Coordinator(authenticator=TokenFile(tokens(tmp_path)))
+        coordinator = CoordinatorServer(authenticator=TokenFile(tokens(tmp_path)))
         await coordinator.add(APP, QUICK)
         await coordinator.start(ssl_context=context)
         try:

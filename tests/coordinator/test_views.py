@@ -29,7 +29,7 @@ def test_assignment_view_shows_place_and_reason_of_each_task() -> None:
         waiting={"0_2": "0_2 stays until it is warm"},
     )
     table = assignment_table(view)
-    assert table.splitlines()[0] == "delays · epoch 2.17 · 2 workers · 12 tasks"
+    assert table.splitlines()[0] == "delays . epoch 2.17 . 2 workers . 12 tasks"
     found = rows(table)
     assert [task for task in found if task[0].isdigit()] == ["0_0", "0_2", "0_3", "0_4", "0_5", "0_10"]
     assert found["0_0"].split() == ["0_0", "w0", "running", "-", "w1", "(56)", "-"]

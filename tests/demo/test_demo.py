@@ -22,7 +22,7 @@ from rich.console import Console
 from examples.flights import demo
 from examples.flights.stage import data, truth
 from examples.flights.stage.display import Display, Progress
-from millpond.cli.fleet.status import Phase, Status, WorkerStatus
+from millpond.cli.dev.status import SessionStatus, WorkerPhase, WorkerStatus
 
 ROOT = Path(__file__).parents[2]
 
@@ -158,18 +158,18 @@ def test_a_terminal_shows_one_block_that_redraws_itself() -> None:
     console = Console(file=screen, force_terminal=True, width=100, color_system=None)
     with Display(console) as display:
         display.progress = Progress(
-            total=1000, played=600, committed=450, results=33, kills=2, workers="w0 w2 · w1 killed"
+            total=1000, played=600, committed=450, results=33, kills=2, workers="w0 w2 . w1 killed"
         )
         display.event("something happened")
         display.progress.day = "2013-07-04"
-        display.progress.session = Status(
+        display.progress.session = SessionStatus(
             application="a", title="delays", guarantee="exactly_once", bootstrap_servers="b:1", directory="/logs",
-            wanted=1, workers=(WorkerStatus(worker="w0", phase=Phase.RUNNING, pid=7, active=("1_0",), lag=5),),
+            wanted=1, workers=(WorkerStatus(worker="w0", phase=WorkerPhase.RUNNING, pid=7, active=("1_0",), lag=5),),
         )  # fmt: skip
     said = screen.getvalue()
     assert re.search(r"\d s  something happened\n", said)
     assert re.search(r" w0 +1 +0 +5", said)
-    for figure in ("w0 w2 · w1 killed", "600  2013-07-04", "450  lag 150", "33  kills 2"):
+    for figure in ("w0 w2 . w1 killed", "600  2013-07-04", "450  lag 150", "33  kills 2"):
         assert figure in said
 
 

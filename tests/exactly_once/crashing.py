@@ -15,10 +15,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
-from millpond.runtime import clients, registrar, worker
-from millpond.runtime.committer import Committer
-from millpond.runtime.restore import ChangelogReader
-from millpond.runtime.task_manager import TaskManager
+from millpond.runtime.kafka import clients
+from millpond.runtime.ownership import lookups as registrar
+from millpond.runtime.restoring.changelog_reader import ChangelogReader
+from millpond.runtime.tasks.executor import TaskExecutor
+from millpond.runtime.worker import loop as worker
+from millpond.runtime.worker.commit_scheduler import CommitScheduler
 from millpond.state import StateFile
 
 #: Exit code of a worker that ended at its step.
@@ -56,13 +58,13 @@ def arm(step: str, occurrence: int) -> None:
         case ["restore", method]:
             owner, method = ChangelogReader, f"_{method}"
         case ["tasks", method]:
-            owner = TaskManager
+            owner = TaskExecutor
         case ["worker", method]:
             owner, method = worker.Worker, f"_{method}"
         case ["committer", "completed"]:
-            owner, method = Committer, "_completed"
+            owner, method = CommitScheduler, "_completed"
         case ["committer", method]:
-            owner = Committer
+            owner = CommitScheduler
         case ["start", method]:
             owner = worker  # which calls them by name
         case ["claims", method]:

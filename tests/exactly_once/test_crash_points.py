@@ -43,7 +43,7 @@ COMMITTING: list[Point] = [
     ("before producer.commit_transaction", 1),
     ("after producer.commit_transaction", 1),
     ("after worker.start", 1),
-    ("after tasks.advance", 1),
+    ("after tasks.start_restored", 1),
     ("after producer.begin_transaction", 2),
     ("before producer.produce", 1),
     ("after producer.produce", 100),

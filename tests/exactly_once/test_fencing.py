@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from millpond.runtime.claims import initialised, transactional_id
-from millpond.runtime.clients import quick_retries
+from millpond.runtime.kafka.clients import quick_retries, transactional_id
+from millpond.runtime.ownership.takeover import initialised
 from tests.exactly_once.application import REFUSED
 from tests.exactly_once.processes import Application, Run
 from tests.exactly_once.truth import Generator, Truth, drain, verify_exactly_once

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from millpond.runtime.claims import claimed
-from millpond.runtime.ownership import (
+from millpond.runtime.offsets.metadata import (
     Claim,
     CommittedOffset,
     OffsetMetadata,
@@ -22,6 +21,7 @@ from millpond.runtime.ownership import (
     encode_metadata,
     tasks_by_claim,
 )
+from millpond.runtime.ownership.takeover import claimed
 from millpond.topology import TaskId
 
 _int64 = st.integers(-(2**63), 2**63 - 1)

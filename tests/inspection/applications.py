@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 import millpond as mp
-from millpond.runtime.config import Config
+from millpond.runtime.config.model import Config
 from millpond.snapshots.locations import open_location
 from millpond.snapshots.manifest import Manifest
 from millpond_spark.stores import stores_of

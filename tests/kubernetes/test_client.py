@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millpond_operator.controllers.metrics import OperatorMetrics
+from millpond_operator.controllers.process.metrics import OperatorMetrics
 from millpond_operator.kubernetes import (
     APP_LABEL,
     AlreadyExists,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from millpond_operator.controllers.metrics import OperatorMetrics
+from millpond_operator.controllers.process.metrics import OperatorMetrics
 from millpond_operator.kubernetes import (
     ApiError,
     Client,
@@ -22,7 +22,7 @@ from millpond_operator.kubernetes import (
     client,
     connection,
 )
-from millpond_operator.kubernetes.connection import TokenFile
+from millpond_operator.kubernetes.connection import ServiceAccountToken
 from millpond_operator.kubernetes.kinds import CONFIG_MAP
 from tests.kubernetes.support import an_object, serving
 from tests.simulation.running import simulate
@@ -198,7 +198,7 @@ def test_a_replaced_token_is_read_again(tmp_path: Path, monkeypatch: pytest.Monk
         return (found() if good else status(401, "Unauthorized"))()
 
     async def scenario() -> None:
-        async with serving(checked) as url, Client(Connection(url, token_file=TokenFile(file))) as client:
+        async with serving(checked) as url, Client(Connection(url, token_file=ServiceAccountToken(file))) as client:
             await client.get(CONFIG_MAP, "ns", "a")
             file.write_text("second\n")
             await client.apply(CONFIG_MAP, an_object(CONFIG_MAP, "a"))

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from millpond_operator.kubernetes import Cache
-from millpond_operator.kubernetes.intake import Intake
+from millpond_operator.kubernetes.cache_updates import CacheUpdates
 from millpond_operator.kubernetes.kinds import POD, STREAM_APP
 from tests.kubernetes.support import an_object
 
@@ -21,7 +21,7 @@ class Taken:
         self.now = 0.0
         self.told: list[tuple[str, str]] = []
         self.cache = Cache()
-        self.intake = Intake(self.cache, lambda *app: self.told.append(app), lambda: self.now)
+        self.intake = CacheUpdates(self.cache, lambda *app: self.told.append(app), lambda: self.now)
 
     def late(self) -> list[str]:
         return [each.key.name for each in self.intake.overdue(PATIENCE)]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from millpond_operator.controllers.liveness import Check, HealthServer, stuck
-from millpond_operator.controllers.metrics import OperatorMetrics
-from millpond_operator.controllers.queue import WorkQueue
+from millpond_operator.controllers.process.health import Check, HealthServer, stuck
+from millpond_operator.controllers.process.metrics import OperatorMetrics
+from millpond_operator.controllers.process.work_queue import WorkQueue
 from tests.kubernetes.support import fetched
 from tests.simulation.running import simulate
 

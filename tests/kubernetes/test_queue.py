@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from millpond_operator.controllers.metrics import OperatorMetrics
-from millpond_operator.controllers.queue import WorkQueue
+from millpond_operator.controllers.process.metrics import OperatorMetrics
+from millpond_operator.controllers.process.work_queue import WorkQueue
 from millpond_operator.kubernetes import LeadershipLost, TooManyRequests
 from tests.kubernetes.support import until
 from tests.simulation.running import simulate

@@ -120,7 +120,7 @@ class Fleet:
     def active(self) -> dict[str, list[str]]:
         """The tasks that run on each worker, as the workers have it."""
         return {
-            name: sorted(str(task.id) for task in running.worker._manager.running)
+            name: sorted(str(task.id) for task in running.worker._executor.running)
             for name, running in self.workers.items()
             if getattr(running.worker, "_manager", None) is not None
         }
@@ -130,7 +130,7 @@ class Fleet:
         return {
             name: sorted(
                 str(held.id)
-                for held in list(running.worker._manager.held.values())
+                for held in list(running.worker._executor.held.values())
                 if held.role.value != "active" and held.state.value == "running"
             )
             for name, running in self.workers.items()

@@ -10,13 +10,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import millpond as mp
-import millpond.runtime.claims as claims_module
-import millpond.runtime.committer as committer_module
+import millpond.runtime.ownership.takeover as claims_module
+import millpond.runtime.worker.commit_scheduler as committer_module
 from millpond.errors import StateCorrupted
 from millpond.protocol import Role, TaskState
-from millpond.runtime.commit import CommitFailed, TransactionCommitter
-from millpond.runtime.ownership import decode_metadata
-from millpond.runtime.task_stores import TaskStores
+from millpond.runtime.commit.pipeline import CommitFailed, TransactionCommitter
+from millpond.runtime.offsets.metadata import decode_metadata
+from millpond.runtime.tasks.task_stores import TaskStores
 from tests.many_workers.fleet import Fleet
 from tests.runtime.running import GUARANTEES, Running
 from tests.support import kafka
@@ -56,7 +56,7 @@ def copies(fleet):
     return [
         held
         for running in fleet.workers.values()
-        for held in list(running.worker._manager.held.values())
+        for held in list(running.worker._executor.held.values())
         if held.role is not Role.ACTIVE
     ]
 
@@ -200,7 +200,7 @@ def test_loop_continues_while_a_look_up_waits(broker, create_topic, app_id, tmp_
         fleet.start("w0", "w1")
         fleet.wait_shared(2)
         fleet.wait(lambda: sum(map(len, fleet.copies().values())) == 2, "both tasks have copies")
-        task = next(iter(fleet.workers["w1"].worker._manager.tasks))
+        task = next(iter(fleet.workers["w1"].worker._executor.tasks))
         # As a worker that stopped between its offsets and its commit. The id is another: w1 goes on.
         group = Consumer({"bootstrap.servers": servers, "group.id": app_id})
         hung = Producer({"bootstrap.servers": servers, "transactional.id": f"{app_id}-hung"})
@@ -213,13 +213,13 @@ def test_loop_continues_while_a_look_up_waits(broker, create_topic, app_id, tmp_
         monkeypatch.setattr(claims_module, "_ANSWER_S", ASKED_S)
         fleet.coordinator.post("w1", "drain")
         worker = fleet.workers["w0"].worker
-        taken_up = lambda: worker._manager.held[task].role is Role.ACTIVE
+        taken_up = lambda: worker._executor.held[task].role is Role.ACTIVE
         fleet.wait(taken_up, "w0 takes the task up")
         for count in range(1, 4):
             kafka.produce(servers, source, one_each(2))
             other = {f"key-{1 - task.partition}": count}
             fleet.wait(lambda other=other: newest(servers, target) == other, "its other task goes on", EXPECTED_S)
-            assert worker._manager.held[task].state is TaskState.ACQUIRING
+            assert worker._executor.held[task].state is TaskState.ACQUIRING
         hung.abort_transaction(30)
         fleet.wait(lambda: newest(servers, target) == {"key-0": 3, "key-1": 3}, "its task goes on, too")
 
@@ -286,7 +286,7 @@ def test_a_worker_that_leaves_hands_over_though_a_commit_fails(broker, create_to
     with Fleet(counting(source, target), servers, app_id, tmp_path, SETTINGS) as fleet:
         fleet.start("w0", "w1")
         fleet.wait_shared(2)
-        (task,) = fleet.workers["w1"].worker._manager.tasks
+        (task,) = fleet.workers["w1"].worker._executor.tasks
         leaving = fleet.workers.pop("w1")
 
         def once_refused(self, offsets):

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka.cimpl import NewPartitions
 
 import millpond as mp
-from millpond.runtime.ownership import decode_metadata
-from millpond.runtime.plan import make_plan, summary
-from millpond_operator.coordinator import Coordinator, EngineOptions
+from millpond.runtime.offsets.metadata import decode_metadata
+from millpond.runtime.topics.plan import make_plan, summary
+from millpond_operator.coordinator import CoordinatorServer, EngineOptions
 from tests.runtime.running import GUARANTEES, Running
 from tests.support import kafka
 
@@ -44,7 +44,7 @@ class Service:
 
     def start(self, pinned=""):
         async def up():
-            coordinator = Coordinator()
+            coordinator = CoordinatorServer()
             await coordinator.add(self.app_id, EngineOptions(pinned=pinned), None, self.term)
             await coordinator.start(port=self.port)
             return coordinator
@@ -132,11 +132,11 @@ class Scene:
         kafka.eventually(lambda: self.topologies() == {self.hashes[which]}, "all tasks are the topology's", 60)
 
     def runs(self, name):
-        manager = getattr(self.workers[name].worker, "_manager", None)
-        return 0 if manager is None else len(manager.running)
+        executor = getattr(self.workers[name].worker, "_executor", None)
+        return 0 if executor is None else len(executor.running)
 
     def holds(self, name):
-        return list(self.workers[name].worker._manager.held)
+        return list(self.workers[name].worker._executor.held)
 
     def keeps_off(self, name):
         """A worker goes on for a while, and neither holds nor commits anything."""

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millpond.protocol import clock
-from millpond_operator.controllers import reconciler
+from millpond_operator.controllers.reconcile import reconciler
 from tests.cluster.api import ApiFailure, Object
 from tests.cluster.faultproxy import on
 from tests.cluster.images import Image, topology

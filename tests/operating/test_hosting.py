@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from millpond.protocol import Answer, Epoch, Heartbeat, Refusal, RefusalCode, SubtopologySummary, TopologySummary
-from millpond_operator.controllers.assignments import most_tasks
-from millpond_operator.controllers.hosting import Hosting
+from millpond_operator.controllers.coordinator_host.assignment_store import most_tasks
+from millpond_operator.controllers.coordinator_host.host import CoordinatorHost
 from millpond_operator.coordinator import KafkaClaim, StoreError
 from millpond_operator.kubernetes import Cache, Object, Unavailable, kinds
 from millpond_operator.resources import APP, StreamApp, view_of
@@ -46,7 +46,7 @@ class Hosted:
         self.api = api or Api()
         self.cache = Cache()
         self.changes: list[tuple[str, str]] = []
-        self.hosting = Hosting(self.api, self.cache, EPOCH, lambda *key: self.changes.append(key))  # type: ignore[arg-type]
+        self.hosting = CoordinatorHost(self.api, self.cache, EPOCH, lambda *key: self.changes.append(key))  # type: ignore[arg-type]
         self.app: StreamApp = stream_app(**spec)
         self.sequence = self.version = 0
         self.replicas = 1

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from millpond.protocol import clock
-from millpond_operator.controllers.tokens import TokenReviewer
-from millpond_operator.controllers.unverified import AUDIENCE
+from millpond_operator.controllers.coordinator_host.token_review import TokenReviewer
+from millpond_operator.controllers.coordinator_host.unverified_tokens import AUDIENCE
 from millpond_operator.coordinator import Identity
 from millpond_operator.kubernetes import Unavailable
 from tests.kubernetes.support import until

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millpond_operator.controllers.certificates import Certificates, issued
-from millpond_operator.controllers.trust import Kept, Trust, looked_after
+from millpond_operator.controllers.coordinator_host.tls.authority import CertificateAuthority, Kept, looked_after
+from millpond_operator.controllers.coordinator_host.tls.certificates import Certificates, issued
 from millpond_operator.kubernetes import AlreadyExists, Conflict, NotFound, Object
 from tests.simulation.running import simulate
 
@@ -139,7 +139,7 @@ class Scene:
         self.now = NOW
         self.lacking: list[str] = []
         self.told: list[str] = []
-        self.trust = Trust(
+        self.trust = CertificateAuthority(
             secrets,  # type: ignore[arg-type]
             "millpond-system",
             "tls",

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from millpond_operator.controllers.certificates import issued
+from millpond_operator.controllers.coordinator_host.tls.certificates import issued
 from tests.cluster.waiting import wait_for
 from tests.operating.operators import grant_rights
 from tests.operating.process import OperatorProcess

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from millpond_operator.controllers.beside import own_thread
+from millpond_operator.controllers.process.lease_thread import own_thread
 from millpond_operator.kubernetes import LeadershipLost, Lease, LeaseOptions, NotFound
 
 _BRISK = LeaseOptions(retry_period=timedelta(milliseconds=5))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millpond_operator.controllers import snapshot_schedules
+from millpond_operator.controllers.snapshots import due as snapshot_schedules
 from tests.cluster.api import Object
 from tests.cluster.images import Image
 from tests.cluster.waiting import sleep, wait_for

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from millpond.protocol import clock
-from millpond_operator.controllers.review_queue import ReviewQueue
-from millpond_operator.controllers.tokens import TokenReviewer
-from millpond_operator.controllers.unverified import AUDIENCE, claims_of
+from millpond_operator.controllers.coordinator_host.review_queue import ReviewQueue
+from millpond_operator.controllers.coordinator_host.token_review import TokenReviewer
+from millpond_operator.controllers.coordinator_host.unverified_tokens import AUDIENCE, claims_of
 from millpond_operator.coordinator import Identity
 from millpond_operator.kubernetes import Unavailable
 from tests.simulation.running import simulate

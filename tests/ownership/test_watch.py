@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.runtime.ownership import OffsetMetadata, Partition, encode_metadata
+from millpond.runtime.offsets.metadata import OffsetMetadata, Partition, encode_metadata
 from tests.exactly_once.conftest import application  # noqa: F401  (a fixture)
 from tests.exactly_once.processes import Application
 from tests.exactly_once.truth import Generator

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from millpond.runtime.ownership import Partition, decode_metadata
+from millpond.runtime.offsets.metadata import Partition, decode_metadata
 from tests.support.kafka import end_offsets, eventually
 
 __all__ = ("CommitSeen", "await_shown", "check_chains", "faults", "parse_commit", "read_chains")

@@ -29,11 +29,11 @@ from millpond.queries import Client
 from millpond.queries.access import Access, server_context
 from millpond.queries.directory import fetching
 from millpond.queries.service import QueryService
-from millpond.runtime.catalog import store_catalog
-from millpond.runtime.environment import Environment
-from millpond.runtime.handlers import Handlers
-from millpond.runtime.http import HttpServer
-from millpond.runtime.plan import make_plan
+from millpond.runtime.http.query_catalog import store_catalog
+from millpond.runtime.http.server import HttpServer
+from millpond.runtime.processing.environment import Environment
+from millpond.runtime.processing.handlers import Handlers
+from millpond.runtime.topics.plan import make_plan
 from millpond.state import MemoryBackend, StateFile, StateFileOptions
 
 APPLICATION = "app"

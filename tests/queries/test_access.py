@@ -16,9 +16,9 @@ import millpond as mp
 from millpond.errors import ConfigError
 from millpond.queries import FailureReason, QueryFailed
 from millpond.queries.access import Access, Tokens
-from millpond.runtime.config import Config
-from millpond.runtime.http import HttpServer
-from millpond.runtime.query_server import query_access, query_interface
+from millpond.runtime.config.model import Config
+from millpond.runtime.http.query_server import query_access, query_interface
+from millpond.runtime.http.server import HttpServer
 
 _SECRET = "a-long-secret"
 

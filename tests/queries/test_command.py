@@ -60,7 +60,7 @@ def test_a_key_is_shown_with_its_position(query, application):
     assert words(out)[1] == ["k07", "7", "2023-11-14", "22:13:20.007"]
     owner = application.owners[partition].name
     position = application.committed[partition]
-    assert out.splitlines()[2] == f"partition {partition} at {owner} · in-{partition} up to {position}"
+    assert out.splitlines()[2] == f"partition {partition} at {owner} . in-{partition} up to {position}"
     assert query("counts", "none")[:2] == (0, "'none' has no value.\n")
 
 

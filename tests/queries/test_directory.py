@@ -12,7 +12,7 @@ from aiohttp import web
 
 from millpond.protocol import Epoch, View, encode
 from millpond.queries.directory import fetching
-from millpond_operator.controllers.certificates import Certificates, issued
+from millpond_operator.controllers.coordinator_host.tls.certificates import Certificates, issued
 
 
 def _context(directory: Path, certificates: Certificates) -> ssl.SSLContext:

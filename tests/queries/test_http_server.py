@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from millpond.errors import ConfigError
-from millpond.runtime.http import HttpServer
+from millpond.runtime.http.server import HttpServer
 
 
 def get(server, path):
@@ -122,7 +122,7 @@ def test_a_resource_that_cannot_be_opened_stops_the_start():
 
 def test_an_answer_under_way_ends_with_the_server(monkeypatch):
     """A stream nobody reads does not hold up the end."""
-    monkeypatch.setattr("millpond.runtime.http._GRACE_S", 0.2)
+    monkeypatch.setattr("millpond.runtime.http.server._GRACE_S", 0.2)
     begun = threading.Event()
 
     async def endless(request):

@@ -13,7 +13,7 @@ import pytest
 import millpond as mp
 from millpond.protocol import Member, Role, TaskState, View
 from millpond.queries import FailureReason, QueryFailed
-from millpond.runtime.http import HttpServer
+from millpond.runtime.http.server import HttpServer
 from tests.queries.application import APPLICATION, Worker
 from tests.support.kafka import eventually
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import millpond as mp
 from millpond.queries import FailureReason, QueryFailed
-from millpond.queries.catalog import StoreInfo, StoreKind
+from millpond.queries.catalog import QueryableKind, StoreInfo
 from millpond.queries.rendering import Format, KeyFormat, encode, raw_key, renderer
 from tests.queries.application import Point
 from tests.support import generated
@@ -48,7 +48,7 @@ SERDES = {
 
 
 def info(key, value=mp.Long):
-    return StoreInfo(name="store", kind=StoreKind.KEY_VALUE, partitions=3, key=key, value=value, timestamped=False)
+    return StoreInfo(name="store", kind=QueryableKind.KEY_VALUE, partitions=3, key=key, value=value, timestamped=False)
 
 
 @settings(max_examples=generated.examples(60))

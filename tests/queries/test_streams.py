@@ -13,10 +13,10 @@ import millpond as mp
 from millpond.protocol import Member, TaskState, View
 from millpond.queries import FailureReason, QueryFailed
 from millpond.queries.local import LocalScan
-from millpond.queries.messages import End, Head, encode_frame
+from millpond.queries.messages import Head, RowsEnd, encode_frame
 from millpond.queries.peers import PATH
 from millpond.queries.rows import committed_rows
-from millpond.runtime.http import HttpServer
+from millpond.runtime.http.server import HttpServer
 from tests.queries.application import APPLICATION
 from tests.support.kafka import eventually
 
@@ -251,7 +251,7 @@ async def giant(request, response):
 
 async def refuses(request, response):
     failed = QueryFailed(FailureReason.NOT_ACTIVE, "it went.", (0,)).failure
-    await response.write_eof(encode_frame(End(failure=failed)))
+    await response.write_eof(encode_frame(RowsEnd(failure=failed)))
 
 
 @pytest.mark.parametrize("then", [hang_up, half_a_frame, no_end, garbage, giant, refuses])

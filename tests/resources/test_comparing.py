@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond_operator.resources import APPLIED, LEADER_EPOCH, content, finish, same
-from millpond_operator.resources.comparing import amount, digest
+from millpond_operator.resources.diff import amount, digest
 from tests.resources.examples import everything, stream_apps
 
 Path = tuple[str | int, ...]

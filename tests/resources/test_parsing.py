@@ -82,8 +82,8 @@ def test_durations_are_written_shortly(duration, text):
     assert str(Duration(**duration)) == text
 
 
-@pytest.mark.parametrize("text", ["", "5", "s", "1.5s", "-1s", "1m30s", "1d", "5 s", "9999999999999999h"])
+@pytest.mark.parametrize("text", ["", "5", "s", "-1s", "1m30s", "1w", "1.5ms", "9999999999999999h"])
 def test_invalid_duration_is_refused(text):
     """The sentence shows what one looks like, or that it is too long."""
-    with pytest.raises(ValueError, match=r"write a number with a unit|longer than any"):
+    with pytest.raises(ValueError, match=r"write a number with a unit|longer than any|parts of a millisecond"):
         Duration.parse(text)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from millpond.runtime.config import Config
+from millpond.runtime.config.model import Config
 from millpond_operator.resources import (
     RESTARTED_AT,
     Surroundings,

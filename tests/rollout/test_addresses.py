@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond_operator.controllers.addresses import address_of
+from millpond_operator.controllers.reconcile.broker_addresses import address_of
 
 _SERVICE = (
     "kafka.shop.svc:9092",

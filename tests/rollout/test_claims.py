@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millpond_operator.controllers.claims import PROVES_IN, Claims, Rival
-from millpond_operator.controllers.reconciler import Reconciler
+from millpond_operator.controllers.reconcile.id_claims import PROVES_IN, IdClaims, Rival
+from millpond_operator.controllers.reconcile.reconciler import Reconciler
 from millpond_operator.kubernetes import Cache, kinds
 from millpond_operator.resources import Surroundings
 from tests.simulation.running import simulate
@@ -40,8 +40,8 @@ def enqueued() -> list:
 
 
 @pytest.fixture
-def claims(enqueued) -> Claims:
-    return Claims(enqueued.append)
+def claims(enqueued) -> IdClaims:
+    return IdClaims(enqueued.append)
 
 
 def test_first_at_an_address_may_prove_its_claim_before_others(claims):

@@ -10,15 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond_operator.controllers.conditions import Story, conditions, problems
-from millpond_operator.controllers.observation import Observed, Pod, Tasks, Worker
-from millpond_operator.controllers.problems import Problem, creation_problem, mount_problem, of_pod
-from millpond_operator.controllers.rollout import Decision, Wanted
-from millpond_operator.controllers.status import Condition, ConditionType, Failed, Phase, Status
+from millpond_operator.controllers.rollout.conditions import ConditionStory, conditions, problems
+from millpond_operator.controllers.rollout.decide import Decision, WantedWorkers
+from millpond_operator.controllers.rollout.observation import ObservedApp, ObservedPod, ObservedWorker, Tasks
+from millpond_operator.controllers.rollout.pod_problems import Problem, creation_problem, mount_problem, of_pod
+from millpond_operator.controllers.rollout.status import AppPhase, AppStatus, Condition, ConditionType, FailedRevision
 from tests.rollout.world import World
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-MOVING = {Phase.PENDING, Phase.ROLLING_OUT, Phase.ROLLING_BACK, Phase.SCALING, Phase.SUSPENDING, Phase.DELETING}
+MOVING = {
+    AppPhase.PENDING,
+    AppPhase.ROLLING_OUT,
+    AppPhase.ROLLING_BACK,
+    AppPhase.SCALING,
+    AppPhase.SUSPENDING,
+    AppPhase.DELETING,
+}
 LONG = "The API server answered with all of an object. " * 60
 
 _problems = st.sampled_from([None, Problem("Rejected", LONG, settled=True), Problem("WorkerFailed", "It failed.")])
@@ -38,7 +45,7 @@ _tasks = st.builds(
     standbys_placeable=st.sampled_from([0, 4, 8]),
 )
 _before = st.builds(
-    lambda ready, standbys: Status(
+    lambda ready, standbys: AppStatus(
         conditions=tuple(
             Condition(type, "True" if true else "False", reason)
             for type, true, reason in (("Ready", ready, "Running"), ("StandbysCaughtUp", standbys, "CaughtUp"))
@@ -50,23 +57,29 @@ _before = st.builds(
 
 
 @st.composite
-def stories(draw) -> tuple[Story, Status]:
+def stories(draw) -> tuple[ConditionStory, AppStatus]:
     """A situation, and what was told before it."""
     pods, workers = [], {}
     for ordinal, each in enumerate(draw(_pods)):
         name = f"app-{ordinal}"
         ready = each["ready"] and not each["terminating"]
-        pods.append(Pod(name, ordinal, "r1", str(ordinal), ready=ready, terminating=each["terminating"]))
+        pods.append(ObservedPod(name, ordinal, "r1", str(ordinal), ready=ready, terminating=each["terminating"]))
         if each["alive"] is not None:
-            workers[name] = Worker(name, alive=each["alive"])
+            workers[name] = ObservedWorker(name, alive=each["alive"])
     failed = draw(
-        st.sampled_from([None, Failed("r1", "Rolling", "NoProgress", "It failed."), Failed("r2", "Rolling", "X", LONG)])
+        st.sampled_from(
+            [
+                None,
+                FailedRevision("r1", "Rolling", "NoProgress", "It failed."),
+                FailedRevision("r2", "Rolling", "X", LONG),
+            ]
+        )
     )
-    decision = Decision(draw(st.sampled_from(Phase)), "r1", 3, Status(failed=failed))
-    story = Story(
+    decision = Decision(draw(st.sampled_from(AppPhase)), "r1", 3, AppStatus(failed=failed))
+    story = ConditionStory(
         "app",
         decision,
-        Observed(tuple(pods), workers, draw(_tasks), draw(st.booleans())),
+        ObservedApp(tuple(pods), workers, draw(_tasks), draw(st.booleans())),
         draw(st.integers(0, 3)),
         problem=draw(_problems),
         stuck=draw(_problems),
@@ -96,16 +109,16 @@ def test_true_conditions_hold(given):
     if "Ready" in true:
         assert story.stuck is None
         assert failed is None
-        assert phase is Phase.RUNNING or phase is Phase.DEGRADED
+        assert phase is AppPhase.RUNNING or phase is AppPhase.DEGRADED
         assert working >= story.replicas
         assert run or (before.is_true(ConditionType.READY) and not story.standing)
     if "StandbysCaughtUp" in true and story.standby_replicas and not (tasks.known and not tasks.standbys_wanted):
-        assert phase is not Phase.SUSPENDED
+        assert phase is not AppPhase.SUSPENDED
         assert tasks.known
         assert tasks.standbys_placeable >= tasks.standbys_wanted
         was = before.condition(ConditionType.STANDBYS_CAUGHT_UP)
         assert tasks.caught_up >= tasks.standbys_wanted or (was.status == "True" and not story.lagging)
-    assert ("Suspended" in true) == (phase is Phase.SUSPENDED)
+    assert ("Suspended" in true) == (phase is AppPhase.SUSPENDED)
     assert ("Degraded" in true) == (failed is not None or story.problem is not None or story.stuck is not None)
     if "Stalled" in told:
         assert story.stuck is not None or failed is not None
@@ -115,8 +128,8 @@ def test_true_conditions_hold(given):
         assert phase in MOVING or story.standing or missing
     elif told["Progressing"].reason == "Settled":
         assert phase not in MOVING
-        assert phase is Phase.SUSPENDED or not missing
-        assert phase is Phase.SUSPENDED or not story.standing or not story.replicas
+        assert phase is AppPhase.SUSPENDED or not missing
+        assert phase is AppPhase.SUSPENDED or not story.standing or not story.replicas
 
 
 @given(given=stories())
@@ -128,25 +141,30 @@ def test_long_messages_are_cut_and_said_once(given):
     assert len(messages) == len(set(messages)) <= 1
 
 
-def _story(replicas: int = 2, **changes) -> Story:
-    pods = tuple(Pod(f"app-{number}", number, "r1", "u", ready=True) for number in range(2))
-    workers = {pod.name: Worker(pod.name, alive=True) for pod in pods}
+def _story(replicas: int = 2, **changes) -> ConditionStory:
+    pods = tuple(ObservedPod(f"app-{number}", number, "r1", "u", ready=True) for number in range(2))
+    workers = {pod.name: ObservedWorker(pod.name, alive=True) for pod in pods}
     tasks = Tasks(known=True, total=4, running=4)
-    given = {"observed": Observed(pods, workers, tasks), "decision": Decision(Phase.RUNNING, "r1", 2, Status())}
-    return Story("app", replicas=replicas, **{**given, **changes})
+    given = {
+        "observed": ObservedApp(pods, workers, tasks),
+        "decision": Decision(AppPhase.RUNNING, "r1", 2, AppStatus()),
+    }
+    return ConditionStory("app", replicas=replicas, **{**given, **changes})
 
 
-NOTHING = Status()
+NOTHING = AppStatus()
 
 
-def _told(story: Story, type: str, before: Status = NOTHING) -> Condition:
+def _told(story: ConditionStory, type: str, before: AppStatus = NOTHING) -> Condition:
     return next((each for each in conditions(story, before, 1, NOW) if each.type == type), None)
 
 
-def _with_standbys(caught_up: int, **changes) -> Story:
+def _with_standbys(caught_up: int, **changes) -> ConditionStory:
     story = _story()
     tasks = Tasks(True, 4, 4, caught_up=caught_up, standbys_wanted=4, standbys_placeable=4)
-    return _story(observed=Observed(story.observed.pods, story.observed.workers, tasks), standby_replicas=1, **changes)
+    return _story(
+        observed=ObservedApp(story.observed.pods, story.observed.workers, tasks), standby_replicas=1, **changes
+    )
 
 
 def test_standbys_that_are_wanted_and_absent_are_not_caught_up():
@@ -156,18 +174,18 @@ def test_standbys_that_are_wanted_and_absent_are_not_caught_up():
     assert _told(_with_standbys(4), "StandbysCaughtUp").status == "True"
     one = _story(
         1,
-        observed=Observed(tasks=Tasks(True, 4, 4, standbys_wanted=4, standbys_placeable=0)),
+        observed=ObservedApp(tasks=Tasks(True, 4, 4, standbys_wanted=4, standbys_placeable=0)),
         standby_replicas=1,
     )
     found = _told(one, "StandbysCaughtUp")
     assert (found.status, found.reason) == ("False", "TooFewWorkers")
-    unknown = _story(observed=Observed(tasks=Tasks()), standby_replicas=1)
+    unknown = _story(observed=ObservedApp(tasks=Tasks()), standby_replicas=1)
     assert _told(unknown, "StandbysCaughtUp").status == "Unknown"
 
 
 def test_standbys_that_lag_for_a_moment_stay_caught_up():
     """A standby that moves is told only once that lasts; what was said before stays to the letter."""
-    before = Status(conditions=(_told(_with_standbys(4), "StandbysCaughtUp"),))
+    before = AppStatus(conditions=(_told(_with_standbys(4), "StandbysCaughtUp"),))
     assert _told(_with_standbys(3), "StandbysCaughtUp", before) == before.conditions[0]
     assert _told(_with_standbys(3, lagging=True), "StandbysCaughtUp", before).status == "False"
 
@@ -175,19 +193,19 @@ def test_standbys_that_lag_for_a_moment_stay_caught_up():
 def test_a_ready_pod_whose_worker_is_silent_is_not_ready():
     """The API server hears of a lost node later than the coordinator."""
     story = _story()
-    workers = story.observed.workers | {"app-1": Worker("app-1", alive=False)}
-    lost = Observed(story.observed.pods, workers, story.observed.tasks)
+    workers = story.observed.workers | {"app-1": ObservedWorker("app-1", alive=False)}
+    lost = ObservedApp(story.observed.pods, workers, story.observed.tasks)
     assert _told(_story(observed=lost), "Ready").message == "1 of 2 workers are ready."
     found = _told(_story(observed=lost), "Progressing")
     assert (found.status, found.reason) == ("True", "Recovering")
     assert "app-1" in found.message
-    uninformed = Observed(story.observed.pods, {}, story.observed.tasks, informed=False)
+    uninformed = ObservedApp(story.observed.pods, {}, story.observed.tasks, informed=False)
     assert _told(_story(observed=uninformed), "Ready").status == "True"
 
 
 def test_a_first_revision_that_fails_is_stalled():
     """There is none to go back to, so nothing goes on by itself."""
-    world = World(random.Random(1), Wanted("r1", 2, progress_deadline=timedelta(seconds=60)), bad={"r1"})
+    world = World(random.Random(1), WantedWorkers("r1", 2, progress_deadline=timedelta(seconds=60)), bad={"r1"})
     world.until(lambda decision: decision.status.failed is not None)
     decision = world.turn()
     story = _story(decision=decision, observed=world.observed())
@@ -196,14 +214,14 @@ def test_a_first_revision_that_fails_is_stalled():
     assert _told(story, "Progressing").status == "False"
     assert _told(story, "Degraded").status == "True"
     world.bad.clear()
-    world.until(lambda decision: decision.phase is Phase.RUNNING)
+    world.until(lambda decision: decision.phase is AppPhase.RUNNING)
     assert _told(_story(decision=world.turn(), observed=world.observed()), "Stalled") is None
 
 
 def test_a_revision_that_is_rolled_back_is_stalled_afterwards():
     """While the good one comes back something goes on."""
-    status = msgspec.structs.replace(Status(), failed=Failed("r2", "Rolling", "NoProgress", "No."))
-    for phase, stalled in ((Phase.ROLLING_BACK, False), (Phase.DEGRADED, True)):
+    status = msgspec.structs.replace(AppStatus(), failed=FailedRevision("r2", "Rolling", "NoProgress", "No."))
+    for phase, stalled in ((AppPhase.ROLLING_BACK, False), (AppPhase.DEGRADED, True)):
         story = _story(decision=Decision(phase, "r1", 2, status))
         assert (_told(story, "Stalled") is not None) == stalled
 
@@ -213,12 +231,12 @@ def test_problems_that_stay_come_first():
     passing, staying = Problem("WorkerFailed", "Once."), Problem("ImageNotPullable", "No.", settled=True)
     silent = Problem("WorkerSilent", "It is silent.")
     pods = (
-        Pod("app-0", 0, "r", "u", problem=passing),
-        Pod("app-1", 1, "r", "u", problem=staying),
-        Pod("app-2", 2, "r", "u", problem=staying, terminating=True),
-        Pod("app-3", 3, "r", "u", problem=silent, terminating=True, stands=True),
+        ObservedPod("app-0", 0, "r", "u", problem=passing),
+        ObservedPod("app-1", 1, "r", "u", problem=staying),
+        ObservedPod("app-2", 2, "r", "u", problem=staying, terminating=True),
+        ObservedPod("app-3", 3, "r", "u", problem=silent, terminating=True, stands=True),
     )
-    found = problems(Observed(pods))
+    found = problems(ObservedApp(pods))
     assert found == [("app-1", staying), ("app-0", passing), ("app-3", silent)]
 
 

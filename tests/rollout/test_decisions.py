@@ -8,40 +8,48 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from millpond_operator.controllers.observation import Observed, Pod, Refused, Tasks, Worker
-from millpond_operator.controllers.problems import Problem
-from millpond_operator.controllers.rollout import Decision, Existing, Wanted, decide
-from millpond_operator.controllers.status import Rollout, Status, timestamp
+from millpond_operator.controllers.rollout.decide import Decision, Existing, WantedWorkers, decide
+from millpond_operator.controllers.rollout.observation import (
+    ObservedApp,
+    ObservedPod,
+    ObservedWorker,
+    RejectedWorker,
+    Tasks,
+)
+from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.status import AppStatus, RolloutProgress, timestamp
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DEADLINE = timedelta(minutes=5)
-WANTED = Wanted("r2", 2, min_ready=timedelta(seconds=10), progress_deadline=DEADLINE, kept=frozenset({"r1", "r2"}))
+WANTED = WantedWorkers(
+    "r2", 2, min_ready=timedelta(seconds=10), progress_deadline=DEADLINE, kept=frozenset({"r1", "r2"})
+)
 BEFORE = timestamp(NOW - timedelta(hours=1))
-RUNNING = Status(current_revision="r1", target_revision="r2", topology="t")
+RUNNING = AppStatus(current_revision="r1", target_revision="r2", topology="t")
 
 
-def _pod(ordinal: int, revision: str = "r1", **fields) -> Pod:
+def _pod(ordinal: int, revision: str = "r1", **fields) -> ObservedPod:
     given = {"ready": True, "ready_since": NOW - timedelta(hours=2), **fields}
-    return Pod(f"app-{ordinal}", ordinal, revision, f"uid-{ordinal}", **given)
+    return ObservedPod(f"app-{ordinal}", ordinal, revision, f"uid-{ordinal}", **given)
 
 
-def _worker(ordinal: int, revision: str = "r1", **fields) -> Worker:
-    return Worker(
+def _worker(ordinal: int, revision: str = "r1", **fields) -> ObservedWorker:
+    return ObservedWorker(
         f"app-{ordinal}", **{"alive": True, "revision": revision, "owned": 2, "active": 2, "running": 2, **fields}
     )
 
 
-def _observed(pods: tuple[Pod, ...], *workers: Worker, informed: bool = True) -> Observed:
+def _observed(pods: tuple[ObservedPod, ...], *workers: ObservedWorker, informed: bool = True) -> ObservedApp:
     tasks = Tasks(known=True, total=4, running=4, topology="t")
-    return Observed(pods, {each.name: each for each in workers}, tasks, informed)
+    return ObservedApp(pods, {each.name: each for each in workers}, tasks, informed)
 
 
-def _rolling(worker: str = "app-1", since: str = BEFORE, *, restarting: bool = False) -> Status:
-    rollout = Rollout("r2", "Rolling", BEFORE, "r1", worker=worker, worker_since=since, restarting=restarting)
+def _rolling(worker: str = "app-1", since: str = BEFORE, *, restarting: bool = False) -> AppStatus:
+    rollout = RolloutProgress("r2", "Rolling", BEFORE, "r1", worker=worker, worker_since=since, restarting=restarting)
     return msgspec.structs.replace(RUNNING, rollout=rollout)
 
 
-def _decide(observed: Observed, status: Status, wanted: Wanted = WANTED, replicas: int = 2) -> Decision:
+def _decide(observed: ObservedApp, status: AppStatus, wanted: WantedWorkers = WANTED, replicas: int = 2) -> Decision:
     return decide(wanted, Existing("r2", replicas), observed, status, NOW)
 
 
@@ -58,7 +66,11 @@ def test_full_worker_waits_for_another_that_takes_tasks():
 
 @pytest.mark.parametrize(
     "other",
-    [{"draining": True}, {"refused": Refused("IncompatibleTopology", "It has another store.")}, {"alive": False}],
+    [
+        {"draining": True},
+        {"refused": RejectedWorker("IncompatibleTopology", "It has another store.")},
+        {"alive": False},
+    ],
     ids=["draining", "refused", "dead"],
 )
 def test_full_worker_is_deleted_when_no_other_takes_tasks(other):
@@ -132,7 +144,7 @@ def test_recreate_keeps_volumes_and_the_pin_until_all_have_ended():
     assert (decision.replicas, decision.pinned) == (2, "")
 
 
-def _failing(problem: Problem | None, *, waited: timedelta, **worker) -> Observed:
+def _failing(problem: Problem | None, *, waited: timedelta, **worker) -> ObservedApp:
     pods = (_pod(0), _pod(1, "r2", ready=False, ready_since=NOW - waited, problem=problem))
     return _observed(pods, _worker(0), _worker(1, "r2", **{"running": 0, **worker}))
 
@@ -172,10 +184,10 @@ def test_worker_that_restores_is_not_blamed_for_taking_long():
 
 def test_revision_is_not_blamed_for_a_refusal_of_its_predecessor():
     """The coordinator remembers a while whom it refused; the pod has another revision since."""
-    refusal = {"alive": False, "refused": Refused("IncompatibleTopology", "It has another store.", "r1")}
+    refusal = {"alive": False, "refused": RejectedWorker("IncompatibleTopology", "It has another store.", "r1")}
     recent = _failing(None, waited=timedelta(seconds=30), **refusal)
     assert _decide(recent, _rolling(since=timestamp(NOW), restarting=True)).status.failed is None
-    refusal["refused"] = Refused("IncompatibleTopology", "It has another store.", "r2")
+    refusal["refused"] = RejectedWorker("IncompatibleTopology", "It has another store.", "r2")
     recent = _failing(None, waited=timedelta(seconds=30), **refusal)
     assert _decide(recent, _rolling(since=timestamp(NOW), restarting=True)).status.failed is not None
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from millpond_operator.controllers.losses import Losses
-from millpond_operator.controllers.observation import Observed, Pod, Worker
+from millpond_operator.controllers.reconcile.lost_workers import LostWorkers
+from millpond_operator.controllers.rollout.observation import ObservedApp, ObservedPod, ObservedWorker
 
 KEY = ("shop", "delays")
 OWNERS = {"0_0": "d-0", "0_1": "d-1", "0_2": "d-1", "0_3": "d-2"}
@@ -15,7 +15,7 @@ OWNERS = {"0_0": "d-0", "0_1": "d-1", "0_2": "d-1", "0_3": "d-2"}
 
 def _seen(alive="012", owners=None, *, informed=True, draining="", ending="", starts=None, heard=""):
     workers = {
-        f"d-{number}": Worker(
+        f"d-{number}": ObservedWorker(
             f"d-{number}",
             alive=number in alive,
             draining=number in draining,
@@ -24,14 +24,14 @@ def _seen(alive="012", owners=None, *, informed=True, draining="", ending="", st
         )
         for number in "012"
     }
-    pods = tuple(Pod(name, int(name[-1]), "r", "u", terminating=name[-1] in ending) for name in workers)
-    return Observed(pods, workers, owners=owners or OWNERS, informed=informed)
+    pods = tuple(ObservedPod(name, int(name[-1]), "r", "u", terminating=name[-1] in ending) for name in workers)
+    return ObservedApp(pods, workers, owners=owners or OWNERS, informed=informed)
 
 
 @pytest.fixture
 def told():
     """Tells of one look after the other; the first one is over."""
-    losses = Losses()
+    losses = LostWorkers()
     assert losses.noted(KEY, _seen(), frozenset()) == []
 
     def look(observed, leaving=frozenset()):
@@ -72,7 +72,7 @@ def test_a_worker_whose_pod_was_deleted_has_ended(told):
 def test_a_worker_whose_pod_was_replaced_has_ended(told):
     """Its successor is there before anybody looked."""
     seen = _seen("02")
-    replaced = Observed(tuple(replace(pod, uid="new") for pod in seen.pods), seen.workers, owners=seen.owners)
+    replaced = ObservedApp(tuple(replace(pod, uid="new") for pod in seen.pods), seen.workers, owners=seen.owners)
     assert [reason for _, reason, _ in told(replaced)] == ["WorkerEnded"]
 
 

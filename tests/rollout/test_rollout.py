@@ -8,24 +8,23 @@ from datetime import timedelta
 
 import pytest
 
-from millpond_operator.controllers.rollout import Wanted
-from millpond_operator.controllers.status import Phase
+from millpond_operator.controllers.rollout.decide import WantedWorkers
+from millpond_operator.controllers.rollout.status import AppPhase
+from tests.rollout.world import World
 from tests.support import generated
 
-from .world import World
-
-WANTED = Wanted("r1", 3, min_ready=timedelta(seconds=2), progress_deadline=timedelta(seconds=60))
+WANTED = WantedWorkers("r1", 3, min_ready=timedelta(seconds=2), progress_deadline=timedelta(seconds=60))
 
 
 def _running(world: World, **changes) -> World:
     world.wanted = replace(WANTED, **changes)
-    world.until(lambda decision: decision.phase is Phase.RUNNING and len(world.pods) == world.wanted.replicas)
+    world.until(lambda decision: decision.phase is AppPhase.RUNNING and len(world.pods) == world.wanted.replicas)
     return world
 
 
 def _settled(world: World):
     return lambda decision: (
-        decision.phase in {Phase.RUNNING, Phase.DEGRADED, Phase.SUSPENDED}
+        decision.phase in {AppPhase.RUNNING, AppPhase.DEGRADED, AppPhase.SUSPENDED}
         and len(world.pods) == decision.replicas
         and all(pod.terminating_until is None for pod in world.pods.values())
         and world.status.rollout is None
@@ -44,7 +43,7 @@ def world(request) -> World:
 
 def test_first_revision_counts_as_good_once_it_works(world):
     """A revision that was never seen to work is none to go back to."""
-    assert world.turn().phase is Phase.PENDING
+    assert world.turn().phase is AppPhase.PENDING
     assert world.status.current_revision == ""
     _running(world)
     assert world.status.current_revision == "r1"
@@ -72,7 +71,7 @@ def test_broken_revision_is_rolled_back_after_one_worker(world):
     _running(world)
     world.bad.add("r2")
     world.wanted = replace(world.wanted, revision="r2")
-    world.until(lambda decision: decision.phase is Phase.DEGRADED)
+    world.until(lambda decision: decision.phase is AppPhase.DEGRADED)
     world.until(_settled(world))
     assert _revisions(world) == {"r1"}
     assert world.status.failed is not None
@@ -88,7 +87,7 @@ def test_after_a_rollback_the_next_revision_is_tried(world):
     _running(world)
     world.bad.add("r2")
     world.wanted = replace(world.wanted, revision="r2")
-    world.until(lambda decision: decision.phase is Phase.DEGRADED)
+    world.until(lambda decision: decision.phase is AppPhase.DEGRADED)
     world.wanted = replace(world.wanted, revision="r3")
     world.until(lambda decision: _settled(world)(decision) and world.status.current_revision == "r3")
     assert _revisions(world) == {"r3"}
@@ -111,7 +110,7 @@ def test_another_topology_is_refused_under_rolling(world, replicas):
     _running(world, replicas=replicas)
     world.topology["r2"] = "two"
     world.wanted = replace(world.wanted, revision="r2")
-    world.until(lambda decision: decision.phase is Phase.DEGRADED)
+    world.until(lambda decision: decision.phase is AppPhase.DEGRADED)
     assert world.status.failed is not None
     assert world.status.failed.reason == "IncompatibleTopology"
     assert "Recreate" in world.status.failed.message
@@ -125,7 +124,7 @@ def test_another_topology_takes_over_under_recreate_when_all_have_stopped(world)
     _running(world)
     world.topology["r2"] = "two"
     world.wanted = replace(world.wanted, revision="r2")
-    world.until(lambda decision: decision.phase is Phase.DEGRADED)
+    world.until(lambda decision: decision.phase is AppPhase.DEGRADED)
     world.wanted = replace(world.wanted, strategy="Recreate")
     mixed = []
     world.until(
@@ -155,7 +154,7 @@ def test_recreate_rolls_back_a_bad_revision(world):
     world.bad.add("r2")
     world.topology["r2"] = "two"
     world.wanted = replace(world.wanted, revision="r2")
-    world.until(lambda decision: decision.phase is Phase.DEGRADED)
+    world.until(lambda decision: decision.phase is AppPhase.DEGRADED)
     world.until(_settled(world))
     assert _revisions(world) == {"r1"}
     assert world.running_topology == "one"
@@ -180,11 +179,11 @@ def test_a_suspended_application_stops_and_resumes_with_what_it_had(world):
     """Its volumes are kept, and the revision that worked before needs no second proof."""
     _running(world)
     world.wanted = replace(world.wanted, suspended=True)
-    world.until(lambda decision: decision.phase is Phase.SUSPENDED)
+    world.until(lambda decision: decision.phase is AppPhase.SUSPENDED)
     assert not world.pods
     assert world.turn().keep_volumes
     world.wanted = replace(world.wanted, suspended=False)
-    world.until(lambda decision: decision.phase is Phase.RUNNING and len(world.pods) == 3)
+    world.until(lambda decision: decision.phase is AppPhase.RUNNING and len(world.pods) == 3)
 
 
 def test_zero_replicas_do_not_prove_a_revision(world):
@@ -195,7 +194,7 @@ def test_zero_replicas_do_not_prove_a_revision(world):
     assert world.status.current_revision == "r1"
     world.bad.add("r2")
     world.wanted = replace(world.wanted, replicas=2)
-    world.until(lambda decision: decision.phase is Phase.DEGRADED)
+    world.until(lambda decision: decision.phase is AppPhase.DEGRADED)
     world.until(_settled(world))
     assert _revisions(world) == {"r1"}
 

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from millpond.protocol import Member, Role, TaskReport, View
-from millpond_operator.controllers.schedules import Schedule, ScheduleInvalid
-from millpond_operator.controllers.snapshot_schedules import offsets_of, replay_s
+from millpond_operator.controllers.snapshots.cron import CronSchedule, ScheduleInvalid
+from millpond_operator.controllers.snapshots.due import offsets_of, replay_s
 
 
 def at(text: str) -> datetime:
@@ -19,7 +19,7 @@ def at(text: str) -> datetime:
 
 def test_what_was_due_several_times_is_due_once() -> None:
     """The last one of them, and what is due at this very moment is due."""
-    nightly = Schedule("0 3 * * *", "Etc/UTC")
+    nightly = CronSchedule("0 3 * * *", "Etc/UTC")
     assert nightly.latest(at("2026-03-01T00:00"), at("2026-03-05T12:00")) == at("2026-03-05T03:00")
     assert nightly.latest(at("2026-03-05T03:00"), at("2026-03-05T12:00")) is None
     assert nightly.latest(at("2026-03-05T02:59"), at("2026-03-05T03:00")) == at("2026-03-05T03:00")
@@ -31,7 +31,7 @@ def test_a_schedule_is_kept_over_the_changes_of_the_clock() -> None:
     """Every day has one, also the days with 23 and with 25 hours."""
     berlin = ZoneInfo("Europe/Berlin")
     for first in (datetime(2026, 3, 27, tzinfo=berlin), datetime(2026, 10, 23, tzinfo=berlin)):
-        nightly, due, moment = Schedule("30 2 * * *", "Europe/Berlin"), [], first
+        nightly, due, moment = CronSchedule("30 2 * * *", "Europe/Berlin"), [], first
         while moment < first + timedelta(days=5):
             after = moment + timedelta(minutes=7)
             if (found := nightly.latest(moment, after)) is not None:
@@ -46,7 +46,7 @@ def test_latest_and_after_agree(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(50):
         cron = f"{chance.choice(['*', '*/7', '5,50'])} {chance.choice(['*', '3', '*/5'])} * * {chance.choice(['*', '1-5'])}"
-        schedule = Schedule(cron, chance.choice(["Etc/UTC", "Asia/Tokyo", "America/New_York"]))
+        schedule = CronSchedule(cron, chance.choice(["Etc/UTC", "Asia/Tokyo", "America/New_York"]))
         moment = at("2026-01-01T00:00") + timedelta(seconds=chance.randrange(31_536_000))
         upcoming = schedule.after(moment)
         assert upcoming is not None
@@ -71,7 +71,7 @@ def test_latest_and_after_agree(seed: int) -> None:
 def test_what_cannot_be_read_is_one_sentence(cron: str, zone: str, told: str) -> None:
     """With the cure."""
     with pytest.raises(ScheduleInvalid, match=told) as caught:
-        Schedule(cron, zone)
+        CronSchedule(cron, zone)
     assert "for example" in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -8,16 +8,24 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millpond_operator.controllers.rollout import Wanted
-from millpond_operator.controllers.status import Failed, Phase, Rendered, Rollout, Status, timestamp
-from millpond_operator.controllers.upgrades import Upgrades, former_revision
-
-from .world import World
+from millpond_operator.controllers.reconcile.upgrades import Upgrades, former_revision
+from millpond_operator.controllers.rollout.decide import WantedWorkers
+from millpond_operator.controllers.rollout.status import (
+    AppPhase,
+    AppStatus,
+    FailedRevision,
+    Rendered,
+    RolloutProgress,
+    timestamp,
+)
+from tests.rollout.world import World
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-RUNNING = Status(current_revision="r1", target_revision="r1", rendered=Rendered("s1", "r1"), observed_generation=3)
-FAILED = Failed("r2", "Rolling", "NoProgress", "It did not settle.")
-WANTED = Wanted("r1", 3, strategy="Recreate", min_ready=timedelta(seconds=2), progress_deadline=timedelta(seconds=60))
+RUNNING = AppStatus(current_revision="r1", target_revision="r1", rendered=Rendered("s1", "r1"), observed_generation=3)
+FAILED = FailedRevision("r2", "Rolling", "NoProgress", "It did not settle.")
+WANTED = WantedWorkers(
+    "r1", 3, strategy="Recreate", min_ready=timedelta(seconds=2), progress_deadline=timedelta(seconds=60)
+)
 
 
 def key(number: int) -> tuple[str, str]:
@@ -31,7 +39,7 @@ class Budget:
         self.told: list[tuple[str, str]] = []
         self.upgrades = Upgrades(budget, self.told.append)
 
-    def asks(self, number: int, status: Status = RUNNING, now: datetime = NOW) -> bool:
+    def asks(self, number: int, status: AppStatus = RUNNING, now: datetime = NOW) -> bool:
         admitted = self.upgrades.admits(key(number), status, now)
         self.upgrades.note(key(number), waits=not admitted, restarts=admitted)
         return admitted
@@ -41,7 +49,7 @@ class Budget:
 
 
 def _former(
-    status: Status, at_hand: set[str], *, revision: str = "r9", spec: str = "s1", goes_back: bool = True
+    status: AppStatus, at_hand: set[str], *, revision: str = "r9", spec: str = "s1", goes_back: bool = True
 ) -> str:
     return former_revision(status, 3, spec, revision, at_hand, goes_back=goes_back)
 
@@ -81,8 +89,12 @@ def test_application_that_restarts_for_an_hour_lets_others_begin():
 def test_a_new_leader_counts_what_was_begun_before_it():
     """It reads that in the statuses."""
     budget = Budget(1)
-    begun = Rollout("r2", "Rolling", timestamp(NOW), "r1", upgrade=True)
-    statuses = [Status(rollout=begun), Status(rollout=Rollout("r2", "Rolling", timestamp(NOW), "r1")), RUNNING]
+    begun = RolloutProgress("r2", "Rolling", timestamp(NOW), "r1", upgrade=True)
+    statuses = [
+        AppStatus(rollout=begun),
+        AppStatus(rollout=RolloutProgress("r2", "Rolling", timestamp(NOW), "r1")),
+        RUNNING,
+    ]
     apps = [
         {"metadata": {"namespace": "shop", "name": f"app-{number}"}, "status": status.as_object()}
         for number, status in enumerate(statuses)
@@ -95,7 +107,7 @@ def test_a_new_leader_counts_what_was_begun_before_it():
 
 @pytest.mark.parametrize(
     "status",
-    [Status(rollout=Rollout("r2", "Rolling", timestamp(NOW))), Status(failed=FAILED)],
+    [AppStatus(rollout=RolloutProgress("r2", "Rolling", timestamp(NOW))), AppStatus(failed=FAILED)],
     ids=["in the middle of a rollout", "rolled back"],
 )
 def test_an_application_that_has_not_settled_is_not_upgraded(status):
@@ -119,18 +131,18 @@ def test_a_persons_change_is_not_the_operators():
 
 def test_statuses_of_earlier_versions_count_by_their_generation():
     """They do not say what they made of the specification."""
-    old = Status(current_revision="r1", target_revision="r1", observed_generation=3)
+    old = AppStatus(current_revision="r1", target_revision="r1", observed_generation=3)
     assert _former(old, {"r1"}) == "r1"
-    assert _former(Status(current_revision="r1", target_revision="r1", observed_generation=2), {"r1"}) == ""
+    assert _former(AppStatus(current_revision="r1", target_revision="r1", observed_generation=2), {"r1"}) == ""
     assert (
-        _former(Status(target_revision="r1", current_revision="r1", failed=FAILED, observed_generation=3), {"r1"})
+        _former(AppStatus(target_revision="r1", current_revision="r1", failed=FAILED, observed_generation=3), {"r1"})
         == "r2"
     )
 
 
 def test_a_failed_revision_stays_failed_under_a_new_version():
     """The good one runs in its place, if one goes back at all; it has to be there."""
-    failed = Status(current_revision="r1", target_revision="r1", failed=FAILED, rendered=Rendered("s1", "r2"))
+    failed = AppStatus(current_revision="r1", target_revision="r1", failed=FAILED, rendered=Rendered("s1", "r2"))
     assert _former(failed, {"r1"}) == "r2"
     assert _former(failed, {"r1"}, goes_back=False) == ""
     assert _former(failed, {"r2"}, goes_back=False) == "r2"
@@ -140,7 +152,7 @@ def test_a_failed_revision_stays_failed_under_a_new_version():
 def world(request) -> World:
     print("seed", request.param)
     made = World(random.Random(request.param), WANTED)
-    made.until(lambda decision: decision.phase is Phase.RUNNING and len(made.pods) == 3)
+    made.until(lambda decision: decision.phase is AppPhase.RUNNING and len(made.pods) == 3)
     return made
 
 
@@ -174,7 +186,7 @@ def test_a_failed_upgrade_goes_back_one_worker_at_a_time(world):
     def back(decision) -> bool:
         assert decision.replicas == 3
         assert world.status.rollout is None or world.status.rollout.upgrade
-        return decision.phase is Phase.DEGRADED and world.status.rollout is None
+        return decision.phase is AppPhase.DEGRADED and world.status.rollout is None
 
     world.until(back)
     assert {pod.revision for pod in world.pods.values()} == {"r1"}

@@ -6,10 +6,16 @@ import random
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from millpond_operator.controllers.observation import Observed, Pod, Refused, Tasks, Worker
-from millpond_operator.controllers.problems import Problem
-from millpond_operator.controllers.rollout import Decision, Existing, Wanted, decide
-from millpond_operator.controllers.status import Status
+from millpond_operator.controllers.rollout.decide import Decision, Existing, WantedWorkers, decide
+from millpond_operator.controllers.rollout.observation import (
+    ObservedApp,
+    ObservedPod,
+    ObservedWorker,
+    RejectedWorker,
+    Tasks,
+)
+from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.status import AppStatus
 
 BAD = Problem("ApplicationNotImportable", "It cannot be imported.", settled=True)
 
@@ -33,13 +39,13 @@ class World:
     """
 
     random: random.Random
-    wanted: Wanted
+    wanted: WantedWorkers
     task_count: int = 8
     topology: dict[str, str] = field(default_factory=dict)
     bad: set[str] = field(default_factory=set)
     unready: set[tuple[str, int]] = field(default_factory=set)
     informed: bool = True
-    status: Status = Status()
+    status: AppStatus = AppStatus()
     existing: Existing | None = None
     pods: dict[int, SimulatedPod] = field(default_factory=dict)
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,7 +65,7 @@ class World:
 
     # What the operator sees.
 
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedApp:
         pods, workers = [], {}
         for pod in sorted(self.pods.values(), key=lambda each: each.ordinal):
             name = f"app-{pod.ordinal}"
@@ -71,11 +77,11 @@ class World:
             if started and (
                 (self.running_topology and topology != self.running_topology) or self.pinned not in {"", topology}
             ):
-                refused = Refused("IncompatibleTopology", "It has another store.", pod.revision)
+                refused = RejectedWorker("IncompatibleTopology", "It has another store.", pod.revision)
                 started = False
             owned = sum(owner == pod.ordinal for owner in self.owners.values())
             pods.append(
-                Pod(
+                ObservedPod(
                     name,
                     pod.ordinal,
                     pod.revision,
@@ -86,7 +92,7 @@ class World:
                     problem=BAD if bad else None,
                 )
             )
-            workers[name] = Worker(
+            workers[name] = ObservedWorker(
                 name,
                 alive=started and pod.terminating_until is None,
                 draining=name in self.draining,
@@ -100,7 +106,7 @@ class World:
             workers = {}
         running = sum(owner is not None for owner in self.owners.values())
         tasks = Tasks(bool(self.running_topology), self.task_count, running, topology=self.running_topology)
-        return Observed(tuple(pods), workers, tasks, self.informed)
+        return ObservedApp(tuple(pods), workers, tasks, self.informed)
 
     def turn(self, seconds: float = 1.0) -> Decision:
         """Let time pass, decide, and carry it out."""
@@ -125,7 +131,7 @@ class World:
 
     # What becomes of it.
 
-    def _carry_out(self, decision: Decision, before: Observed) -> None:
+    def _carry_out(self, decision: Decision, before: ObservedApp) -> None:
         self.pinned = decision.pinned
         self.draining = decision.drain
         if self.existing is not None and self.existing.revision == self.status.current_revision:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.runtime import snapshot_choice
+from millpond.runtime.restoring import snapshot_choice
 
 
 @pytest.fixture

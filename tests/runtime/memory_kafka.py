@@ -13,8 +13,14 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
 
-from millpond.runtime.ownership import CommittedOffset, OffsetMetadata, Partition, decode_metadata, encode_metadata
-from millpond.runtime.topic_facts import TopicFacts
+from millpond.runtime.offsets.metadata import (
+    CommittedOffset,
+    OffsetMetadata,
+    Partition,
+    decode_metadata,
+    encode_metadata,
+)
+from millpond.runtime.topics.identity import TopicIdentity
 
 __all__ = ("Consumer", "Kafka", "Producer", "Record", "error")
 
@@ -58,7 +64,7 @@ class Kafka:
     holders: dict[str, Producer] = field(default_factory=dict)
     journal: list[str] = field(default_factory=list)
     starts: dict[Partition, int] = field(default_factory=dict)
-    facts_of: dict[str, TopicFacts] = field(default_factory=dict)
+    facts_of: dict[str, TopicIdentity] = field(default_factory=dict)
     silent: bool = False
     past: list[dict[Partition, tuple[int, str]]] = field(default_factory=list)
     surveyed: dict[Partition, tuple[int, str]] | None = None
@@ -90,9 +96,9 @@ class Kafka:
         self.journal.append("ranges")
         return {each: (self.starts.get(each, 0), len(self.logs.get(each, ()))) for each in partitions}
 
-    def facts(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
+    def facts(self, topics: Iterable[str]) -> dict[str, TopicIdentity]:
         """As `Cluster.facts`."""
-        return {each: self.facts_of.get(each, TopicFacts(each, 86_400_000)) for each in topics}
+        return {each: self.facts_of.get(each, TopicIdentity(each, 86_400_000)) for each in topics}
 
     def ask_ends(self, partitions: Iterable[Partition]) -> dict[Partition, Future[Any]]:
         """As `Cluster.ask_ends`: answered at once, unless all is silent."""
@@ -113,7 +119,7 @@ class Kafka:
         """Delete a topic and make it again."""
         for each in [each for each in self.logs if each.topic == topic]:
             self.logs[each] = []
-        self.facts_of[topic] = TopicFacts(id, 86_400_000)
+        self.facts_of[topic] = TopicIdentity(id, 86_400_000)
 
     def partition_count(self, topic: str) -> int:
         """As `Cluster.partition_count`."""

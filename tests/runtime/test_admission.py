@@ -10,9 +10,9 @@ import pytest
 import millpond as mp
 from millpond.errors import OwnershipError
 from millpond.protocol import Refusal, RefusalCode
-from millpond.runtime.introduction import await_admission
-from millpond.runtime.waiting import Waiting
-from millpond_operator.coordinator import Coordinator, Engine, KafkaClaim
+from millpond.runtime.blockers import Blockers
+from millpond.runtime.worker.admission import await_admission
+from millpond_operator.coordinator import CoordinatorServer, Engine, KafkaClaim
 from tests.runtime.running import Running
 from tests.runtime.test_waiting import coordinator, readiness
 from tests.support import kafka
@@ -27,14 +27,14 @@ def counting(source: str, target: str) -> mp.Topology:
 
 
 @contextlib.contextmanager
-def claiming(application: str, claim: KafkaClaim) -> Iterator[tuple[Coordinator, Engine]]:
+def claiming(application: str, claim: KafkaClaim) -> Iterator[tuple[CoordinatorServer, Engine]]:
     with coordinator(application) as service:
         engine = service.application(application, "shop").engine
         engine.claim(claim)
         yield service, engine
 
 
-def settings_for(service: Coordinator) -> dict[str, object]:
+def settings_for(service: CoordinatorServer) -> dict[str, object]:
     return {"coordinator.url": f"{service.url}/namespaces/shop", "http.port": 0}
 
 
@@ -68,12 +68,12 @@ def test_running_worker_lets_go_when_its_id_is_anothers(broker, create_topic, ap
         Running(counting(source, target), servers, app_id, tmp_path, settings_for(service)) as running,
     ):
         running.wait_running()
-        running.wait(lambda: running.worker._manager.running, "it processes")
+        running.wait(lambda: running.worker._executor.running, "it processes")
         engine.claim(KafkaClaim(cluster, "Another application has that id: take another one."))
-        running.wait(lambda: not running.worker._manager.held, "it lets go")
+        running.wait(lambda: not running.worker._executor.held, "it lets go")
         assert "take another one" in readiness(running)[1]
         engine.claim(KafkaClaim(cluster))
-        running.wait(lambda: running.worker._manager.running, "it processes again")
+        running.wait(lambda: running.worker._executor.running, "it processes again")
 
 
 def test_worker_that_is_not_let_in_ends_when_it_is_told_to(broker, create_topic, app_id, tmp_path):
@@ -113,8 +113,8 @@ def admitted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Door], bool]:
     """Wait at a door; whether there was a coordinator."""
 
     def wait(door: Door) -> bool:
-        monkeypatch.setattr("millpond.runtime.introduction.time.monotonic", lambda: door.now)
-        return await_admission(door.ask, door, Waiting(), door)  # type: ignore[arg-type]
+        monkeypatch.setattr("millpond.runtime.worker.admission.time.monotonic", lambda: door.now)
+        return await_admission(door.ask, door, Blockers(), door)  # type: ignore[arg-type]
 
     return wait
 

@@ -16,14 +16,14 @@ import pytest
 import millpond as mp
 from millpond.errors import ConfigError, StateCorrupted
 from millpond.protocol import Role, TaskState
-from millpond.runtime import bootstrap as bootstrap_module
-from millpond.runtime import snapshot_choice
-from millpond.runtime.bootstrap import Bootstrap, open_bootstrap
-from millpond.runtime.ownership import Partition
-from millpond.runtime.snapshot_files import SnapshotFiles
-from millpond.runtime.topic_facts import TopicFacts
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.restoring import snapshot_choice
+from millpond.runtime.restoring import snapshot_restorer as bootstrap_module
+from millpond.runtime.restoring.snapshot_files import SnapshotFiles
+from millpond.runtime.restoring.snapshot_restorer import SnapshotRestorer, open_bootstrap
+from millpond.runtime.topics.identity import TopicIdentity
 from millpond.snapshots import versions
-from millpond.snapshots.locations import Directory, open_location
+from millpond.snapshots.locations import LocalDirectory, open_location
 from millpond.snapshots.manifest import Manifest, encode
 from millpond.snapshots.rows import StoreKind, StoreLayout
 from millpond.topology import TaskId
@@ -56,7 +56,7 @@ class Place:
         self.root = root
         self.topology = topology
         self.kafka = Kafka()
-        self.location: Any = Directory("snapshots", root / "snapshots")
+        self.location: Any = LocalDirectory("snapshots", root / "snapshots")
         self.now_ms = 1_790_000_000_000
         self.parts: Parts | None = None
         self.tasks: Errands
@@ -73,13 +73,13 @@ class Place:
             tasks: Any = self.tasks
             fetchers: Any = Errands(self.kafka)
             files = SnapshotFiles(location, parts.config.directory / "snapshots", fetchers)
-            parts.manager.bootstrap = Bootstrap(
-                location, "app", parts.manager.stores.backend, tasks, files, parts.manager._environment.now_ms
+            parts.executor.bootstrap = SnapshotRestorer(
+                location, "app", parts.executor.stores.backend, tasks, files, parts.executor._environment.now_ms
             )
         if role is Role.ACTIVE:
             parts.own(A)
         else:
-            parts.manager.hold([A], role)
+            parts.executor.hold([A], role)
         return parts
 
     def end(self) -> None:
@@ -118,16 +118,16 @@ class Place:
         return write_snapshot(
             self.location, given["application"], version,
             {"counts": (given["layout"], given["topic"], given["topic_id"], {0: (records, given.get("offset", end))})},
-            as_of_ms=given.get("as_of_ms", parts.manager._environment.now_ms()), rows_per_file=100,
+            as_of_ms=given.get("as_of_ms", parts.executor._environment.now_ms()), rows_per_file=100,
         )  # fmt: skip
 
 
 def run(parts: Parts, turns: int = 60) -> None:
     """Turn the loop until the task runs, or nothing happens any more."""
     for _ in range(turns):
-        parts.manager.take_in_snapshots()
+        parts.executor.take_in_snapshots()
         parts.settle()
-        parts.manager.look_at_copies()
+        parts.executor.look_at_copies()
 
 
 @pytest.fixture
@@ -169,12 +169,12 @@ def check_right(place: Place, parts: Parts) -> None:
 
 def count_of(parts: Parts, key: str) -> int:
     """What the store says."""
-    return int(parts.manager.held[A].stores["counts"].get(key).value)
+    return int(parts.executor.held[A].stores["counts"].get(key).value)
 
 
 def replayed_records(parts: Parts) -> int:
     """Changelog records that were read into the store."""
-    return parts.manager.held[A].changelogs[0].restored
+    return parts.executor.held[A].changelogs[0].restored
 
 
 def test_store_comes_from_the_snapshot_and_the_tail_from_the_changelog(
@@ -185,7 +185,7 @@ def test_store_comes_from_the_snapshot_and_the_tail_from_the_changelog(
     manifest = place.snapshot()
     tail(place)
     parts = restored(place, "empty")
-    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert parts.executor.held[A].state is TaskState.RUNNING
     assert 0 < replayed_records(parts) <= 150
     assert f"ingested 400 rows of snapshot {manifest.version}" in caplog.text
     place.feed(1, offset=300)
@@ -204,14 +204,14 @@ def test_copies_come_from_snapshots_too(place: Place) -> None:
     place.snapshot()
     tail(place)
     parts = restored(place, "copy", role=Role.WARM_UP)
-    held = parts.manager.held[A]
+    held = parts.executor.held[A]
     assert held.role is Role.WARM_UP
     assert held.state is TaskState.RUNNING
     assert replayed_records(parts) <= 150
     assert held.lag == 0
     parts.own(A)
     run(parts)
-    assert parts.manager.held[A].task is not None
+    assert parts.executor.held[A].task is not None
     check_right(place, parts)
 
 
@@ -220,7 +220,7 @@ def test_rows_that_are_near_the_end_are_not_replaced(place: Place) -> None:
     place.snapshot()
     tail(place)
     parts = restored(place, "first")
-    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert parts.executor.held[A].state is TaskState.RUNNING
     assert not (place.root / "first/app/w0/snapshots").exists()
     check_right(place, parts)
 
@@ -236,9 +236,9 @@ def test_rows_that_are_far_behind_are_replaced(place: Place) -> None:
         [("counts", 0, [(b"\0\0\0\0never", b"was")])],
         {("counts", 0): (3, b"")},
         {
-            ("counts", 0): place.parts.manager.held[A]
+            ("counts", 0): place.parts.executor.held[A]
             .changelogs[0]
-            .provenance(place.parts.manager._environment.now_ms())
+            .provenance(place.parts.executor._environment.now_ms())
         },
     )
     parts = restored(place, "second")
@@ -307,7 +307,7 @@ def test_harmed_snapshot_is_refused_and_the_changelog_replayed(
     harm(place, place.snapshot())
     tail(place)
     parts = restored(place, "empty")
-    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert parts.executor.held[A].state is TaskState.RUNNING
     check_right(place, parts)
     warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     messages = " ".join(each for each in warnings if "snapshot" in each)
@@ -340,7 +340,7 @@ def test_snapshot_of_another_application_is_not_seen(place: Place) -> None:
     """It is in a folder of its own."""
     place.snapshot(application="application")
     parts = restored(place, "empty")
-    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert parts.executor.held[A].state is TaskState.RUNNING
     check_right(place, parts)
 
 
@@ -349,13 +349,13 @@ def test_changelog_that_begins_after_the_snapshot_is_replayed(place: Place, capl
     place.snapshot(end=10)
     place.kafka.starts[CHANGELOG] = 20
     parts = restored(place, "empty")
-    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert parts.executor.held[A].state is TaskState.RUNNING
     assert "the topic begins at 20" in caplog.text
 
 
 def _beginning_deleted(place: Place, first: int) -> None:
     place.kafka.starts[CHANGELOG] = first
-    place.kafka.facts_of[CHANGELOG.topic] = TopicFacts(CHANGELOG.topic, 86_400_000, only_compacted=True)
+    place.kafka.facts_of[CHANGELOG.topic] = TopicIdentity(CHANGELOG.topic, 86_400_000, only_compacted=True)
 
 
 def test_worker_stops_when_neither_changelog_nor_snapshot_has_all(place: Place) -> None:
@@ -373,7 +373,7 @@ def test_changelog_without_its_beginning_is_enough_with_a_snapshot_or_local_rows
     _beginning_deleted(place, manifest.stores[0].parts[0].offset - 5)
     tail(place)
     parts = restored(place, directory)
-    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert parts.executor.held[A].state is TaskState.RUNNING
     assert len(parts.rows("counts")) == KEYS
 
 
@@ -381,15 +381,15 @@ def test_what_snapshots_did_is_counted(place: Place) -> None:
     """For `/metrics`."""
     manifest = place.snapshot()
     parts = restored(place, "empty")
-    bootstrap = parts.manager.bootstrap
+    bootstrap = parts.executor.bootstrap
     assert bootstrap is not None
     assert (bootstrap.waiting, bootstrap.ingested_rows, bootstrap.ingested_stores) == (0, KEYS, 1)
     assert bootstrap.fetched == sum(each.bytes for each in manifest.files)
     assert bootstrap.refused_stores == 0
     place.snapshot(topic="app-other-changelog")
     parts = restored(place, "another")
-    assert parts.manager.bootstrap is not None
-    assert parts.manager.bootstrap.refused_stores == 1
+    assert parts.executor.bootstrap is not None
+    assert parts.executor.bootstrap.refused_stores == 1
 
 
 def test_newest_snapshot_is_taken(place: Place) -> None:
@@ -402,10 +402,10 @@ def test_newest_snapshot_is_taken(place: Place) -> None:
     check_right(place, parts)
 
 
-class CutOff(Directory):
+class CutOff(LocalDirectory):
     """A location whose fetching ends in the middle of the second file."""
 
-    def __init__(self, inner: Directory) -> None:
+    def __init__(self, inner: LocalDirectory) -> None:
         super().__init__(inner.uri, inner._root)
         self.fetched = 0
         self.cut = True
@@ -430,7 +430,7 @@ def test_fetching_that_a_kill_ended_goes_on_at_the_next_start(place: Place) -> N
     manifest = place.snapshot()
     location = CutOff(place.location)
     parts = place.start("empty", fresh_location=location)
-    parts.manager.bootstrap = None  # killed: nothing is tidied up
+    parts.executor.bootstrap = None  # killed: nothing is tidied up
     location.cut, already = False, location.bytes
     parts = restored(place, "empty", fresh_location=location)
     total, cut = sum(each.bytes for each in manifest.files), manifest.files[1].bytes
@@ -444,8 +444,8 @@ def _idle(place: Place) -> tuple[Parts, Any]:
     place.snapshot()
     tail(place)
     parts = place.start("empty", role=Role.WARM_UP)
-    bootstrap: Any = parts.manager.bootstrap
-    parts.manager.drop([A])
+    bootstrap: Any = parts.executor.bootstrap
+    parts.executor.drop([A])
     run(parts, 3)
     place.tasks.deferred = True
     bootstrap._decided.clear()
@@ -457,7 +457,7 @@ def waiting(place: Place) -> Parts:
     """A worker whose task waits for a snapshot; `place.tasks.work()` prepares it."""
     parts, bootstrap = _idle(place)
     parts.own(A)
-    assert parts.manager.held[A].state is TaskState.ACQUIRING
+    assert parts.executor.held[A].state is TaskState.ACQUIRING
     assert bootstrap.pending(A)
     return parts
 
@@ -465,12 +465,12 @@ def waiting(place: Place) -> Parts:
 def test_task_waits_unopened_and_the_loop_does_not(place: Place, waiting: Parts) -> None:
     """And says what for."""
     run(waiting, 5)
-    assert not waiting.manager.held[A].opened
-    assert waiting.manager.unsettled(0.0) == ["task 0_0 waits for a snapshot (0 of 0 bytes fetched)"]
-    assert not waiting.manager.settled
+    assert not waiting.executor.held[A].opened
+    assert waiting.executor.unsettled(0.0) == ["task 0_0: waiting for a snapshot (0 of 0 bytes fetched)"]
+    assert not waiting.executor.settled
     place.tasks.work()
     run(waiting)
-    assert waiting.manager.held[A].state is TaskState.RUNNING
+    assert waiting.executor.held[A].state is TaskState.RUNNING
     assert replayed_records(waiting) <= 150
     check_right(place, waiting)
 
@@ -479,8 +479,8 @@ def test_each_turn_ingests_one_file_at_most(place: Place, waiting: Parts) -> Non
     """Other tasks go on between them."""
     place.tasks.work()
     turns = 0
-    while waiting.manager.bootstrap.pending(A):  # type: ignore[union-attr]
-        waiting.manager.take_in_snapshots()
+    while waiting.executor.bootstrap.pending(A):  # type: ignore[union-attr]
+        waiting.executor.take_in_snapshots()
         turns += 1
     assert turns == 1 + 4 + 1
 
@@ -491,16 +491,16 @@ def test_task_that_is_dropped_meanwhile_leaves_nothing(place: Place, waiting: Pa
     if steps:
         place.tasks.work()
     for _ in range(steps):
-        waiting.manager.take_in_snapshots()
-    waiting.manager.drop([A])
+        waiting.executor.take_in_snapshots()
+    waiting.executor.drop([A])
     assert waiting.rows("counts") == {}
     place.tasks.work()
     run(waiting, 5)
     assert waiting.rows("counts") == {}
     place.tasks.deferred = False
-    waiting.manager.hold([A], Role.ACTIVE)
+    waiting.executor.hold([A], Role.ACTIVE)
     run(waiting)
-    assert waiting.manager.held[A].state is TaskState.RUNNING
+    assert waiting.executor.held[A].state is TaskState.RUNNING
     assert replayed_records(waiting) <= 150
     check_right(place, waiting)
 
@@ -508,23 +508,23 @@ def test_task_that_is_dropped_meanwhile_leaves_nothing(place: Place, waiting: Pa
 def test_going_back_meanwhile_does_not_disturb_it(place: Place, waiting: Parts) -> None:
     """Another task's commit may have failed."""
     waiting.new_producer()
-    waiting.manager.go_back()
+    waiting.executor.go_back()
     run(waiting, 5)
-    assert waiting.manager.held[A].state is TaskState.ACQUIRING
+    assert waiting.executor.held[A].state is TaskState.ACQUIRING
     place.tasks.work()
-    waiting.manager.take_in_snapshots()
-    waiting.manager.go_back()
+    waiting.executor.take_in_snapshots()
+    waiting.executor.go_back()
     run(waiting)
-    assert waiting.manager.held[A].state is TaskState.RUNNING
+    assert waiting.executor.held[A].state is TaskState.RUNNING
     check_right(place, waiting)
 
 
 def test_task_that_is_to_be_released_waits_no_longer(place: Place, waiting: Parts) -> None:
     """Its next owner would wait with it."""
-    waiting.manager.release(A, "w1")
+    waiting.executor.release(A, "w1")
     run(waiting)
     waiting.commit()
-    assert waiting.manager.held[A].role is Role.STANDBY
+    assert waiting.executor.held[A].role is Role.STANDBY
     assert place.kafka.committed(IN).metadata.owner == "w1"
 
 
@@ -532,8 +532,8 @@ def test_task_that_is_to_be_released_before_it_was_looked_up_does_not_begin_to_w
     """Neither."""
     parts, bootstrap = _idle(place)
     parts.own(A, start=False)
-    parts.manager.hold([A], Role.ACTIVE)
-    parts.manager.release(A, "w1")
+    parts.executor.hold([A], Role.ACTIVE)
+    parts.executor.release(A, "w1")
     parts.settle()
     assert not bootstrap.pending(A)
     parts.commit()
@@ -545,18 +545,18 @@ def test_copy_that_is_promoted_meanwhile_waits_for_its_snapshot(place: Place) ->
     place.snapshot()
     tail(place)
     parts = place.start("empty", role=Role.STANDBY)
-    parts.manager.drop([A])
+    parts.executor.drop([A])
     run(parts, 3)
     place.tasks.deferred = True
-    parts.manager.hold([A], Role.STANDBY)
+    parts.executor.hold([A], Role.STANDBY)
     run(parts, 3)
-    assert parts.manager.held[A].lag is None
+    assert parts.executor.held[A].lag is None
     parts.own(A)
     run(parts, 3)
-    assert not parts.manager.held[A].opened
+    assert not parts.executor.held[A].opened
     place.tasks.work()
     run(parts)
-    assert parts.manager.held[A].task is not None
+    assert parts.executor.held[A].task is not None
     assert replayed_records(parts) <= 150
     check_right(place, parts)
 
@@ -566,16 +566,16 @@ def test_location_that_does_not_answer_is_given_up(
 ) -> None:
     """And left alone for a while."""
     monkeypatch.setattr(bootstrap_module, "_MANIFEST_TIMEOUT_S", -1.0)
-    bootstrap: Any = waiting.manager.bootstrap
+    bootstrap: Any = waiting.executor.bootstrap
     bootstrap._jobs[A].started = 0.0
     run(waiting)
     assert "does not answer" in caplog.text
-    assert waiting.manager.held[A].state is TaskState.RUNNING
+    assert waiting.executor.held[A].state is TaskState.RUNNING
     assert replayed_records(waiting) > 150
     place.tasks.work()
     run(waiting, 3)
-    waiting.manager.drop([A])
-    waiting.manager.hold([A], Role.ACTIVE)
+    waiting.executor.drop([A])
+    waiting.executor.hold([A], Role.ACTIVE)
     assert not bootstrap.pending(A)
     run(waiting)
     check_right(place, waiting)
@@ -586,12 +586,12 @@ def test_slow_fetching_is_given_up(
 ) -> None:
     """Where a replay would be through by now, and not half of it has come."""
     monkeypatch.setattr(bootstrap_module, "_FETCH_S", 0.0)
-    bootstrap: Any = waiting.manager.bootstrap
+    bootstrap: Any = waiting.executor.bootstrap
     job = bootstrap._jobs[A]
     job.started, job.planned, job.progress.total = 0.0, True, 1000
     run(waiting)
     assert "0 of 1000 bytes of the snapshot came" in caplog.text
-    assert waiting.manager.held[A].state is TaskState.RUNNING
+    assert waiting.executor.held[A].state is TaskState.RUNNING
     check_right(place, waiting)
 
 
@@ -602,14 +602,14 @@ def test_small_state_is_replayed_without_looking_for_snapshots(place: Place, mon
     location = CutOff(place.location)
     monkeypatch.setattr(location, "folders", lambda prefix: pytest.fail("the location was asked"))
     parts = restored(place, "empty", fresh_location=location)
-    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert parts.executor.held[A].state is TaskState.RUNNING
 
 
 def test_topic_made_again_is_left_to_the_rules_for_that(place: Place) -> None:
     """A snapshot does not replace local rows that may be the only copy of the state."""
     place.snapshot()
     place.end()
-    place.kafka.facts_of[CHANGELOG.topic] = TopicFacts("another", None)
+    place.kafka.facts_of[CHANGELOG.topic] = TopicIdentity("another", None)
     with pytest.raises(mp.MillpondError, match="deleted and made again"):
         restored(place, "first")
 
@@ -622,7 +622,7 @@ def test_changelog_made_again_while_files_are_fetched_is_replayed(place: Place, 
     place.tasks.deferred = False
     place.tasks.work()
     run(waiting)
-    assert waiting.manager.held[A].state is TaskState.RUNNING
+    assert waiting.executor.held[A].state is TaskState.RUNNING
     assert replayed_records(waiting) == len(content)
     check_right(place, waiting)
 
@@ -637,7 +637,7 @@ def test_rows_of_a_snapshot_are_dropped_when_their_changelog_was_made_again(plac
     place.kafka.remake(CHANGELOG.topic, "another")
     place.kafka.logs[CHANGELOG] = content
     parts = restored(place, "empty", role=role)
-    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert parts.executor.held[A].state is TaskState.RUNNING
     check_right(place, parts)
 
 
@@ -669,9 +669,9 @@ def test_corrupted_store_is_not_taken_from_a_snapshot_again(place: Place) -> Non
     tail(place)
     parts = restored(place, "empty")
     assert replayed_records(parts) <= 150
-    parts.manager.rebuild_corrupted(StateCorrupted("store 'counts' is corrupted.", "counts"))
+    parts.executor.rebuild_corrupted(StateCorrupted("store 'counts' is corrupted.", "counts"))
     run(parts)
-    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert parts.executor.held[A].state is TaskState.RUNNING
     assert replayed_records(parts) > 150
     check_right(place, parts)
 
@@ -683,7 +683,7 @@ def test_files_that_nobody_came_back_for_are_deleted(place: Place) -> None:
         (folder / name).mkdir()
         (folder / name / "x.sst").write_bytes(b"x")
     parts = restored(place, "first")
-    bootstrap: Any = parts.manager.bootstrap
+    bootstrap: Any = parts.executor.bootstrap
     assert (folder / "snapshots/x.sst").exists()
     bootstrap._clear_at = 0.0
     run(parts, 2)
@@ -697,8 +697,8 @@ def test_measured_rates_decide(place: Place) -> None:
     place.start("empty", role=Role.STANDBY)
     parts = place.parts
     assert parts is not None
-    bootstrap: Any = parts.manager.bootstrap
-    parts.manager.drop([A])
+    bootstrap: Any = parts.executor.bootstrap
+    parts.executor.drop([A])
     bootstrap.rates.snapshot = 1.0
     parts.own(A)
     run(parts)
@@ -712,8 +712,8 @@ def test_unknown_location_is_refused_at_the_start(place: Place, uri: str) -> Non
     assert parts is not None
     config = replace(parts.config, bootstrap_location=uri)
     with pytest.raises(ConfigError, match=r"setting 'bootstrap\.location': the location"):
-        open_bootstrap(config, parts.manager.stores.backend, parts.manager._environment.now_ms)
-    assert open_bootstrap(parts.config, parts.manager.stores.backend, parts.manager._environment.now_ms) is None
+        open_bootstrap(config, parts.executor.stores.backend, parts.executor._environment.now_ms)
+    assert open_bootstrap(parts.config, parts.executor.stores.backend, parts.executor._environment.now_ms) is None
 
 
 def test_snapshot_comes_from_a_real_object_store(place: Place, versitygw: Path) -> None:
@@ -730,6 +730,6 @@ def test_snapshot_comes_from_a_real_object_store(place: Place, versitygw: Path) 
         place.snapshot()
         tail(place)
         parts = restored(place, "empty")
-        assert parts.manager.held[A].state is TaskState.RUNNING
+        assert parts.executor.held[A].state is TaskState.RUNNING
         assert replayed_records(parts) <= 150
         check_right(place, parts)

@@ -13,16 +13,16 @@ import msgspec
 import pytest
 
 from millpond.errors import SnapshotError
-from millpond.runtime import bootstrap as bootstrap_module
-from millpond.runtime import snapshot_choice
-from millpond.runtime.bootstrap import Bootstrap
-from millpond.runtime.errands import Errands
-from millpond.runtime.snapshot_choice import Wanted
-from millpond.runtime.snapshot_files import SnapshotFiles
-from millpond.runtime.topic_facts import TopicFacts
-from millpond.runtime.trust import Log
+from millpond.runtime.kafka.consumer_threads import ConsumerThreads
+from millpond.runtime.restoring import snapshot_choice
+from millpond.runtime.restoring import snapshot_restorer as bootstrap_module
+from millpond.runtime.restoring.reusable_state import ChangelogFacts
+from millpond.runtime.restoring.snapshot_choice import WantedStore
+from millpond.runtime.restoring.snapshot_files import SnapshotFiles
+from millpond.runtime.restoring.snapshot_restorer import SnapshotRestorer
+from millpond.runtime.topics.identity import TopicIdentity
 from millpond.snapshots import versions
-from millpond.snapshots.locations import Directory
+from millpond.snapshots.locations import LocalDirectory
 from millpond.snapshots.manifest import Manifest, decode, encode
 from millpond.snapshots.rows import StoreKind, StoreLayout
 from millpond.state import StateFile
@@ -35,7 +35,7 @@ RECORDS: list[Any] = [(b"%06d" % each, b"v" * 20, 0, None) for each in range(1_0
 NOW_MS = 1_790_000_000_000
 
 
-class Lame(Directory):
+class Lame(LocalDirectory):
     """A location whose calls wait, or fail, as a test says."""
 
     def __init__(self, root: Path) -> None:
@@ -61,9 +61,9 @@ class Place:
         self.state_file = StateFile(root / "state")
         self.released = threading.Event()
         none: Any = None
-        self.files = SnapshotFiles(self.location, root / "state/snapshots", Errands("f", 4, none))
-        self.bootstrap = Bootstrap(
-            self.location, "app", lambda _: self.state_file, Errands("p", 2, none), self.files, lambda: NOW_MS
+        self.files = SnapshotFiles(self.location, root / "state/snapshots", ConsumerThreads("f", 4, none))
+        self.bootstrap = SnapshotRestorer(
+            self.location, "app", lambda _: self.state_file, ConsumerThreads("p", 2, none), self.files, lambda: NOW_MS
         )
 
     def snapshot(self, partitions: int, rows_per_file: int = 100) -> Manifest:
@@ -80,8 +80,8 @@ class Place:
 
     def awaits(self, partition: int, partitions: int, end: int = len(RECORDS)) -> bool:
         """Ask for one task."""
-        log = Log(0, end, TopicFacts("id", None))
-        wanted = [Wanted("s", LAYOUT, "log", partition, partitions, log, None)]
+        log = ChangelogFacts(0, end, TopicIdentity("id", None))
+        wanted = [WantedStore("s", LAYOUT, "log", partition, partitions, log, None)]
         return self.bootstrap.awaits(TaskId(0, partition), lambda: wanted)
 
     def turn(self, seconds: float, enough: int) -> list[TaskId]:

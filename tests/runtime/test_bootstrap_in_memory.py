@@ -53,17 +53,17 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def _fetched(place: Place) -> Parts:
     """A worker whose task has all files of the snapshot, and has taken in none."""
     parts = place.start("empty", role=Role.WARM_UP)
-    parts.manager.drop([A])
+    parts.executor.drop([A])
     run(parts, 3)
     place.tasks.deferred = True
-    parts.manager.hold([A], Role.WARM_UP)
+    parts.executor.hold([A], Role.WARM_UP)
     parts.settle()
     place.tasks.work()
     return parts
 
 
 def _rows(parts: Parts) -> list[Any]:
-    backend = parts.manager.stores.backend("counts")
+    backend = parts.executor.stores.backend("counts")
     return [*backend.range("counts", b"", None), backend.offset("counts", 0)]
 
 
@@ -73,12 +73,12 @@ def _check(place: Place, parts: Parts) -> None:
     place.feed(1, offset=300)
     parts.process()
     parts.commit()
-    counted = parts.manager.held[A].stores["counts"].get("key-300")
+    counted = parts.executor.held[A].stores["counts"].get("key-300")
     place.kafka.logs[CHANGELOG].pop()
     parts = place.start("first", snapshots=False)
     run(parts)
     assert _rows(parts) == found
-    assert counted.value == parts.manager.held[A].stores["counts"].get("key-300").value + 1
+    assert counted.value == parts.executor.held[A].stores["counts"].get("key-300").value + 1
 
 
 @pytest.mark.parametrize("role", [Role.ACTIVE, Role.WARM_UP])
@@ -92,7 +92,7 @@ def test_rows_come_from_the_snapshot_and_the_tail_from_the_changelog(
     parts = place.start("first", role=role)
     run(parts)
     assert f"ingested {KEYS} rows of snapshot {manifest.version}" in caplog.text
-    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert parts.executor.held[A].state is TaskState.RUNNING
     assert 0 < replayed_records(parts) <= 150
     if role is not Role.ACTIVE:
         parts.own(A)
@@ -104,11 +104,11 @@ def test_each_turn_takes_some_rows(place: Place) -> None:
     """Other tasks go on between them."""
     manifest = place.snapshot()
     parts = _fetched(place)
-    backend = parts.manager.stores.backend("counts")
-    bootstrap: Any = parts.manager.bootstrap
+    backend = parts.executor.stores.backend("counts")
+    bootstrap: Any = parts.executor.bootstrap
     seen = [0]
     while bootstrap.pending(A):
-        parts.manager.take_in_snapshots()
+        parts.executor.take_in_snapshots()
         seen.append(len(list(backend.range("counts", b"", None))))
     assert seen[-1] == manifest.stores[0].parts[0].rows
     assert max(after - before for before, after in pairwise(seen)) <= 30
@@ -119,11 +119,11 @@ def test_task_that_is_dropped_meanwhile_leaves_no_rows_in_memory(place: Place, s
     """Nobody would take them away. The last step is the one before it is opened."""
     place.snapshot()
     parts = _fetched(place)
-    bootstrap: Any = parts.manager.bootstrap
+    bootstrap: Any = parts.executor.bootstrap
     for _ in range(steps):
         bootstrap.turn()
-    assert not parts.manager.held[A].opened
-    parts.manager.drop([A])
+    assert not parts.executor.held[A].opened
+    parts.executor.drop([A])
     assert _rows(parts) == [None]
 
 
@@ -136,7 +136,7 @@ def test_harmed_snapshot_is_refused_and_the_changelog_replayed(
     tail(place)
     parts = place.start("empty")
     run(parts)
-    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert parts.executor.held[A].state is TaskState.RUNNING
     assert replayed_records(parts) > 150
     warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     assert len([each for each in warnings if "restoring from changelog" in each]) == 1, warnings
@@ -147,7 +147,7 @@ def test_rows_of_a_snapshot_are_dropped_when_their_changelog_was_made_again(plac
     """While the task waited to be opened."""
     place.snapshot()
     parts = place.start("empty", role=Role.WARM_UP)
-    parts.manager.drop([A])
+    parts.executor.drop([A])
     run(parts, 3)
     place.tasks.deferred = True
     parts.own(A)
@@ -156,5 +156,5 @@ def test_rows_of_a_snapshot_are_dropped_when_their_changelog_was_made_again(plac
     place.kafka.logs[CHANGELOG] = content
     place.tasks.work()
     run(parts)
-    assert parts.manager.held[A].state is TaskState.RUNNING
+    assert parts.executor.held[A].state is TaskState.RUNNING
     assert replayed_records(parts) == len(content)

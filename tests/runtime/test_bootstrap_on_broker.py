@@ -11,8 +11,8 @@ from datetime import timedelta
 import pytest
 
 import millpond as mp
-from millpond.runtime import snapshot_choice
-from millpond.runtime.cluster import Cluster
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.restoring import snapshot_choice
 from millpond.snapshots import versions
 from millpond.snapshots.locations import open_location
 from millpond.snapshots.rows import layout_of
@@ -51,7 +51,7 @@ def _records(first, count):
 
 def _snapshot(servers, app_id, topology, location):
     """Take a snapshot of all changelogs, as they are now."""
-    cluster = Cluster({"bootstrap.servers": servers}, patience=timedelta(seconds=30), stopping=lambda: False)
+    cluster = KafkaAdmin({"bootstrap.servers": servers}, patience=timedelta(seconds=30), stopping=lambda: False)
     now_ms = int(time.time() * 1000)
     stores = {}
     for part in topology.subtopologies():

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from millpond.protocol import Brokers
-from millpond.runtime import broker_contact
-from millpond.runtime.broker_contact import BrokerContact, asking
-from millpond.runtime.waiting import Waiting
+from millpond.runtime.blockers import Blockers
+from millpond.runtime.kafka import broker_contact
+from millpond.runtime.kafka.broker_contact import BrokerContact, asking
 
 LOST_AFTER_S = 30.0
 PERIOD_S = 3.0
@@ -22,7 +22,7 @@ class _Scene:
         self.now = 100.0
         self.answers = True
         self.frozen_s = 0.0
-        self.waiting = Waiting()
+        self.waiting = Blockers()
         self.contact = BrokerContact(self._ask, LOST_AFTER_S, self.waiting, "kafka:9092", lambda: self.now)
 
     def _ask(self, timeout_s: float) -> bool:

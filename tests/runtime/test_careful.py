@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from millpond.errors import BrokerError
-from millpond.runtime.careful import CarefulCollector, Refusals
-from millpond.runtime.collector import RecordCollector
-from millpond.runtime.commit import Phase
-from millpond.runtime.handlers import Result
-from millpond.runtime.ownership import Partition
-from millpond.runtime.rejected_changelog import RecordLimits
-from millpond.runtime.worker import Worker
+from millpond.runtime.commit.pipeline import CommitPhase
+from millpond.runtime.commit.record_collector import RecordCollector
+from millpond.runtime.commit.rejected_changelog import RecordLimits
+from millpond.runtime.commit.rejected_records import CarefulCollector, RejectedRecords
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.processing.handlers import Result
+from millpond.runtime.worker.loop import Worker
 from tests.runtime.memory_kafka import Kafka, Producer, error
 
 IN = Partition("in", 0)
@@ -26,14 +26,14 @@ class _Sending:
     """A careful collector of one task, whose records come from offset 7 of its input."""
 
     def __init__(
-        self, *, transactional: bool, answer: Result = Result.CONTINUE, refusals: Refusals | None = None
+        self, *, transactional: bool, answer: Result = Result.CONTINUE, refusals: RejectedRecords | None = None
     ) -> None:
         self.kafka = Kafka()
         client: Any = Producer(self.kafka, "w0" if transactional else None)
         if transactional:
             client.init_transactions()
         self.producer: Producer = client
-        self.refusals = refusals or Refusals()
+        self.refusals = refusals or RejectedRecords()
         self.asked: list[bytes] = []
 
         def handle(_: Any, place: Any, *__: Any, **___: Any) -> Result:
@@ -75,7 +75,7 @@ def test_rejected_record_is_the_handlers_and_others_are_not() -> None:
 
 def test_record_rejected_in_a_transaction_is_not_sent_again() -> None:
     """The transaction is lost; the next time the handler is asked instead of the broker."""
-    refusals = Refusals()
+    refusals = RejectedRecords()
     first = _Sending(transactional=True, refusals=refusals)
     first.send(b"1", b"22", b"3")
     first.reject(b"22")
@@ -90,7 +90,7 @@ def test_record_rejected_in_a_transaction_is_not_sent_again() -> None:
 
 def test_rejection_while_more_is_being_sent_is_remembered() -> None:
     """The client takes nothing more then, and does not say why; the report does."""
-    refusals = Refusals()
+    refusals = RejectedRecords()
     sending = _Sending(transactional=True, refusals=refusals)
     sending.send(b"1", b"22")
     sending.producer.failures["produce"] = [error(KafkaError._STATE)]
@@ -152,7 +152,7 @@ def test_record_larger_than_the_whole_queue_is_rejected() -> None:
 
 def test_handler_that_retries_sends_the_record_again() -> None:
     """RETRY forgets the refusal and sends the worker back."""
-    refusals = Refusals()
+    refusals = RejectedRecords()
     first = _Sending(transactional=True, refusals=refusals)
     first.send(b"22")
     first.reject(b"22")
@@ -169,7 +169,7 @@ def test_handler_that_retries_sends_the_record_again() -> None:
 
 def test_careful_mode_lasts_until_everything_in_flight_is_processed() -> None:
     """A second rejection, met after going back, does not shorten it."""
-    refusals = Refusals()
+    refusals = RejectedRecords()
     refusals.met(KafkaError(TOO_LARGE), {IN: 10})
     refusals.met(KafkaError(TOO_LARGE), {IN: 4})
     assert refusals.careful
@@ -181,7 +181,7 @@ def test_careful_mode_lasts_until_everything_in_flight_is_processed() -> None:
 
 def test_careful_mode_waits_for_tasks_that_do_not_run_yet() -> None:
     """What they had on its way at the rejection is still to come; their other inputs are not waited for."""
-    refusals = Refusals()
+    refusals = RejectedRecords()
     refusals.met(KafkaError(TOO_LARGE), {IN: 10})
     assert refusals.awaits([IN])
     assert not refusals.awaits([Partition("in", 1)])
@@ -193,15 +193,15 @@ class _Rejected:
     def __init__(self, *, position: int) -> None:
         self.steps: list[str] = []
         self.worker: Any = Worker.__new__(Worker)
-        self.worker._refusals = Refusals()
+        self.worker._refusals = RejectedRecords()
         self.worker._refusals.met(KafkaError(TOO_LARGE), {IN: 10, Partition("in", 1): 10})
-        self.worker._manager = SimpleNamespace(
+        self.worker._executor = SimpleNamespace(
             settled=False, globals=SimpleNamespace(behind=()), inputs_to_come=lambda: [Partition("in", 1)],
             by_input={IN: SimpleNamespace(inputs={"in": SimpleNamespace(position=position)})},
         )  # fmt: skip
-        committer = SimpleNamespace(phase=Phase.IDLE, needed=lambda: False, next_commit=1.0)
+        committer = SimpleNamespace(phase=CommitPhase.IDLE, needed=lambda: False, next_commit=1.0)
         self.worker._committer = committer
-        self.worker._follower = None
+        self.worker._coordination = None
         for step in ("process", "send", "advance", "go_back"):
             setattr(self.worker, f"_{step}", lambda step=step: self.steps.append(step))
 
@@ -219,7 +219,7 @@ def test_running_tasks_go_on_while_another_is_restored(position: int) -> None:
 
 def test_batches_become_smaller_when_no_single_record_was_too_large() -> None:
     """Then the batch was, for a topic with a small max.message.bytes."""
-    refusals = Refusals()
+    refusals = RejectedRecords()
     refusals.met(KafkaError(TOO_LARGE), {IN: 10})
     refusals.over()
     assert refusals.batch_bytes == 250_000

@@ -8,9 +8,16 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from millpond.errors import BrokerError, OwnershipError
-from millpond.runtime.claims import UNOWNED, OffsetStore, commit_directly, commit_under, initialised, take_over
-from millpond.runtime.commit import portions, topic_partitions
-from millpond.runtime.ownership import CommittedOffset, OffsetMetadata, Partition, claim_of, next_epoch, takeable
+from millpond.runtime.commit.pipeline import portions, topic_partitions
+from millpond.runtime.offsets.metadata import CommittedOffset, OffsetMetadata, Partition, claim_of, next_epoch, takeable
+from millpond.runtime.ownership.takeover import (
+    UNOWNED,
+    OffsetStore,
+    commit_directly,
+    commit_under,
+    initialised,
+    take_over,
+)
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Consumer, Kafka, Producer, error
 

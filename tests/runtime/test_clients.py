@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from millpond.runtime import clients
-from millpond.runtime.config import Config
+from millpond.runtime.config.model import Config
+from millpond.runtime.kafka import clients
 
 
 class _Built(dict):

@@ -94,7 +94,7 @@ def running(directory: Path, shape: Shape, *, one_by_one: bool) -> Iterator[Any]
     worker = Parts(Kafka(), builder.build(), directory, TOPICS, production_exception_handler="continue")
     try:
         worker.own(TASK)
-        yield worker.manager.held[TASK].task
+        yield worker.executor.held[TASK].task
     finally:
         worker.close()
 

@@ -6,9 +6,9 @@ from confluent_kafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.runtime.claims import claimed
-from millpond.runtime.commit import portions, topic_partitions
-from millpond.runtime.ownership import CommittedOffset, OffsetMetadata, Partition
+from millpond.runtime.commit.pipeline import portions, topic_partitions
+from millpond.runtime.offsets.metadata import CommittedOffset, OffsetMetadata, Partition
+from millpond.runtime.ownership.takeover import claimed
 
 #: The group's coordinator writes a request as one batch, and refuses one that is bigger than this by default.
 MOST_BYTES = 1024 * 1024

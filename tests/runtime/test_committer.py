@@ -12,9 +12,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 import millpond as mp
 from millpond.protocol import Role, TaskState
-from millpond.runtime.collector import RecordCollector
-from millpond.runtime.commit import CommitFailed, OffsetCommitter, Phase
-from millpond.runtime.ownership import OffsetMetadata, Partition
+from millpond.runtime.commit.pipeline import CommitFailed, CommitPhase, OffsetCommitter
+from millpond.runtime.commit.record_collector import RecordCollector
+from millpond.runtime.offsets.metadata import OffsetMetadata, Partition
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Consumer, Kafka, Producer, error
 from tests.runtime.worker_parts import Parts
@@ -94,7 +94,7 @@ def test_transaction_is_committed_when_all_records_are_acknowledged(kafka: Kafka
     _await(lambda: "send_offsets w0" in kafka.journal)
     for _ in range(5):
         worker.committer.advance(time.monotonic())
-    assert worker.committer.phase is Phase.DELIVERING
+    assert worker.committer.phase is CommitPhase.DELIVERING
     assert "commit w0" not in kafka.journal
     assert worker.written == []
     worker.producer.delivers = True
@@ -112,7 +112,7 @@ def test_offsets_wait_until_all_records_are_acknowledged(kafka: Kafka, tmp_path:
     worker.commit(through=False)
     for _ in range(5):
         worker.committer.advance(time.monotonic())
-    assert worker.committer.phase is Phase.DELIVERING
+    assert worker.committer.phase is CommitPhase.DELIVERING
     assert "commit offsets" not in kafka.journal
     worker.producer.delivers = True
     worker.committer.advance(time.monotonic())
@@ -128,7 +128,7 @@ def test_refused_offsets_fail_the_commit_while_records_are_delivered(worker: Par
     worker.producer.acknowledge(1)
     with pytest.raises(CommitFailed):
         worker.finish()
-    assert worker.committer.phase is Phase.DELIVERING
+    assert worker.committer.phase is CommitPhase.DELIVERING
 
 
 def test_commit_given_up_during_delivery_commits_nothing(kafka: Kafka, worker: Parts) -> None:
@@ -207,7 +207,7 @@ def test_commit_that_fails_is_made_again_from_the_committed_offsets(kafka: Kafka
     with pytest.raises(CommitFailed):
         worker.commit()
     worker.new_producer()
-    worker.manager.go_back()
+    worker.executor.go_back()
     worker.settle()
     assert worker.process() == 3
     worker.commit()
@@ -231,7 +231,7 @@ def test_idle_tasks_are_committed_before_their_offsets_expire(kafka: Kafka, work
 def test_idle_task_is_handed_over(kafka: Kafka, worker: Parts) -> None:
     """There is nothing to commit for it but its next owner."""
     worker.commit()
-    worker.manager.release(B, "w1")
+    worker.executor.release(B, "w1")
     assert worker.committer.needed()
     worker.commit()
     metadata = kafka.committed(Partition("in", 1)).metadata
@@ -248,11 +248,11 @@ def test_task_is_handed_over_before_it_ran(kafka: Kafka, tmp_path: Path) -> None
     other.commit()
     other.close()
     worker = Parts(kafka, topology(), tmp_path / "empty", TOPICS)
-    worker.manager.hold([A], Role.ACTIVE)
-    for answer in worker.manager.registrar.answers():
-        worker.manager.looked_up(answer)
-    assert worker.manager.held[A].state is TaskState.RESTORING
-    worker.manager.release(A, "w1")
+    worker.executor.hold([A], Role.ACTIVE)
+    for answer in worker.executor.registrar.answers():
+        worker.executor.looked_up(answer)
+    assert worker.executor.held[A].state is TaskState.RESTORING
+    worker.executor.release(A, "w1")
     worker.commit()
     committed = kafka.committed(IN)
     assert (committed.offset, committed.metadata.owner, committed.metadata.epoch) == (3, "w1", 2)
@@ -262,9 +262,9 @@ def test_task_is_handed_over_before_it_ran(kafka: Kafka, tmp_path: Path) -> None
 
 def test_copy_left_by_a_hand_over_has_the_last_commit(kafka: Kafka, worker: Parts) -> None:
     """What the last commit wrote is on disk before the task becomes a copy, which follows from there."""
-    worker.manager.release(A, "w1")
+    worker.executor.release(A, "w1")
     worker.commit()
-    held = worker.manager.held[A]
+    held = worker.executor.held[A]
     assert held.role is Role.STANDBY
     (changelog,) = held.changelogs
     assert changelog.position == worker.offset_on_disk("counts") == len(kafka.logs[CHANGELOG])
@@ -273,7 +273,7 @@ def test_copy_left_by_a_hand_over_has_the_last_commit(kafka: Kafka, worker: Part
 
 def test_task_processes_nothing_more_while_it_is_handed_over(kafka: Kafka, worker: Parts) -> None:
     """What comes after the last commit is for the next owner."""
-    worker.manager.release(A, "w1")
+    worker.executor.release(A, "w1")
     worker.producer.delivers = False
     worker.commit(through=False)
     kafka.append("in", "a", "3")

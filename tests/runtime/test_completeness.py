@@ -8,9 +8,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from millpond.runtime.completeness import Completeness, Moment
-from millpond.runtime.ends import Ends
-from millpond.runtime.ownership import Partition
+from millpond.runtime.kafka.end_offsets import EndOffsets
+from millpond.runtime.offsets.completeness import Completeness, Moment
+from millpond.runtime.offsets.metadata import Partition
 
 LOG = Partition("log", 0)
 
@@ -62,7 +62,7 @@ class _Asker:
 def test_one_question_at_a_time_and_none_too_soon() -> None:
     """Without an answer nothing is renewed; after an error it is asked again."""
     asker, now, told = _Asker(), _at(1), []
-    ends = Ends(asker, 0.5, lambda: now)
+    ends = EndOffsets(asker, 0.5, lambda: now)
 
     def look() -> None:
         ends.look(lambda: {LOG: lambda asked, end: told.append((asked.monotonic, end))})

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from millpond.runtime import worker as worker_module
-from millpond.runtime.worker import Worker
+from millpond.runtime.worker import loop as worker_module
+from millpond.runtime.worker.loop import Worker
 
 #: What it takes to apply one changelog record.
 EACH_S = 0.000_01
@@ -24,7 +24,7 @@ class _Turn:
         monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.worker: Any = Worker.__new__(Worker)
         self.worker._assembly = SimpleNamespace(copier=SimpleNamespace(consume=self._consume))
-        self.worker._manager = SimpleNamespace(reader=SimpleNamespace(expired=[]))
+        self.worker._executor = SimpleNamespace(reader=SimpleNamespace(expired=[]))
         self.worker._intake = SimpleNamespace(copied=self._copied)
         self.worker._pace = SimpleNamespace(processing_s=processing_s)
 

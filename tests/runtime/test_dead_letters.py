@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.runtime.commit import OffsetCommitter, Phase
-from millpond.runtime.ownership import Partition
+from millpond.runtime.commit.pipeline import CommitPhase, OffsetCommitter
+from millpond.runtime.offsets.metadata import Partition
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka, Record
 from tests.runtime.worker_parts import Parts
@@ -57,7 +57,7 @@ def put(kafka: Kafka, partition: Partition, *values: bytes) -> None:
 def commit(worker: Parts) -> None:
     """Commit what has to be; the broker takes offsets that are committed by themselves."""
     worker.commit(through=False)
-    if isinstance(worker.sink, OffsetCommitter) and worker.committer.phase is not Phase.IDLE:
+    if isinstance(worker.sink, OffsetCommitter) and worker.committer.phase is not CommitPhase.IDLE:
         offsets = worker.consumer.commits[-1]
         for each in offsets:
             worker.kafka.offsets[Partition(each.topic, each.partition)] = (each.offset, each.metadata)
@@ -114,7 +114,7 @@ def test_letter_before_a_hand_over_is_not_sent_again(start: Any) -> None:
     worker = start(kafka, A)
     worker.process()
     worker.collector.drain()
-    worker.manager.release(A, "w1")
+    worker.executor.release(A, "w1")
     commit(worker)
     turn(start(kafka, A, worker="w1"))
     assert kafka.values("dead") == [("k", "bad")]
@@ -155,6 +155,6 @@ def test_bad_record_read_while_a_commit_is_in_flight_sends_nothing(start: Any) -
     put(kafka, LEFT, BAD)
     for partition, messages, _ in worker.consumer.read():
         if messages:
-            worker.manager.by_input[partition].add(partition.topic, messages)
-    assert worker.manager.outbox == []
-    assert worker.manager.by_input[LEFT].inputs["left"].position == 1
+            worker.executor.by_input[partition].add(partition.topic, messages)
+    assert worker.executor.outbox == []
+    assert worker.executor.by_input[LEFT].inputs["left"].position == 1

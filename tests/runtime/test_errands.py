@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 import pytest
 from confluent_kafka import Consumer
 
-from millpond.runtime.errands import Errands
+from millpond.runtime.kafka.consumer_threads import ConsumerThreads
 from tests.support.kafka import eventually
 
 MOST = 3
@@ -18,7 +18,7 @@ WAIT_S = 20
 @pytest.fixture
 def errands(request):
     """Errands under a name of their own, closed after the test."""
-    made = Errands(f"errands-of-{request.node.name}", MOST, lambda: Consumer({"group.id": "never-asked"}))
+    made = ConsumerThreads(f"errands-of-{request.node.name}", MOST, lambda: Consumer({"group.id": "never-asked"}))
     yield made
     made.close()
 

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError
 
 import millpond as mp
 from millpond.errors import BrokerError
-from millpond.runtime import commit
-from millpond.runtime.failures import CommitFailures
+from millpond.runtime.commit import pipeline as commit
+from millpond.runtime.worker.commit_failures import CommitFailures
 from tests.runtime.running import GUARANTEES, failure_of
 from tests.support import kafka
 

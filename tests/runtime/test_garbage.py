@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from millpond.runtime.garbage import GarbageCollector
+from millpond.runtime.worker.gc import GarbageCollector
 
 RECORDS = 50_000
 

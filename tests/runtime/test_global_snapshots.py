@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.runtime import bootstrap as bootstrap_module
-from millpond.runtime.assembly import _environment
-from millpond.runtime.bootstrap import Bootstrap
-from millpond.runtime.cluster import Cluster
-from millpond.runtime.commit import CommitFailed
-from millpond.runtime.config import Config
-from millpond.runtime.global_state import GlobalStores
-from millpond.runtime.ownership import Partition
-from millpond.runtime.snapshot_files import SnapshotFiles
+from millpond.runtime.commit.pipeline import CommitFailed
+from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.restoring import snapshot_restorer as bootstrap_module
+from millpond.runtime.restoring.global_stores import GlobalStores
+from millpond.runtime.restoring.snapshot_files import SnapshotFiles
+from millpond.runtime.restoring.snapshot_restorer import SnapshotRestorer
 from millpond.runtime.states import WorkerState
+from millpond.runtime.worker.assembly import _environment
 from millpond.snapshots import versions
-from millpond.snapshots.locations import Directory
+from millpond.snapshots.locations import LocalDirectory
 from millpond.snapshots.manifest import Manifest
 from millpond.snapshots.rows import StoreKind, StoreLayout
 from millpond.state import KeyValueStoreBuilder, MemoryBackend, StateFile
@@ -79,7 +79,7 @@ class Worker:
         if snapshots:
             fetchers: Any = Errands(place.kafka)
             files = SnapshotFiles(place.location, config.directory / "snapshots", fetchers)
-            self.bootstrap = Bootstrap(
+            self.bootstrap = SnapshotRestorer(
                 place.location, "app", lambda _: self.backend, self.tasks, files, self.environment.now_ms
             )
         self.stores = GlobalStores(
@@ -119,7 +119,7 @@ class Place:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.kafka = Kafka()
-        self.location: Any = Directory("snapshots", root / "snapshots")
+        self.location: Any = LocalDirectory("snapshots", root / "snapshots")
         self.ahead_ms = 0
         self.persistent = True
         self._open: list[Worker] = []
@@ -483,13 +483,13 @@ def test_tasks_join_with_rows_of_a_snapshot(
     source, rates, target = create_topic("in"), create_topic("rates", 2), create_topic("out")
     records = [(f"key-{number % 40}", f"{number}", 1_000, number % 2) for number in range(400)]
     kafka_support.produce(servers, rates, records)
-    cluster = Cluster({"bootstrap.servers": servers}, patience=timedelta(seconds=30), stopping=lambda: False)
+    cluster = KafkaAdmin({"bootstrap.servers": servers}, patience=timedelta(seconds=30), stopping=lambda: False)
     logs: Any = {
         each: ([(key.encode(), value.encode(), time, None) for key, value, time, at in records if at == each], 200)
         for each in range(2)
     }
     write_snapshot(
-        Directory("snapshots", tmp_path / "snapshots"), app_id, versions.new_version(1_790_000_000_000),
+        LocalDirectory("snapshots", tmp_path / "snapshots"), app_id, versions.new_version(1_790_000_000_000),
         {"rates": (LAYOUT, rates, cluster.facts([rates])[rates].id, logs)}, as_of_ms=int(time.time() * 1000),
     )  # fmt: skip
     kafka_support.produce(servers, rates, [("key-7", "newer", 1_000, 1)])
@@ -498,14 +498,14 @@ def test_tasks_join_with_rows_of_a_snapshot(
     monkeypatch.setattr(bootstrap_module, "_MANIFEST_TIMEOUT_S", 600.0)
     monkeypatch.setattr(bootstrap_module, "_FETCH_S", 600.0)
     answers, asked = threading.Event(), threading.Event()
-    folders = Directory.folders
+    folders = LocalDirectory.folders
 
-    def slow_folders(location: Directory, prefix: str) -> Any:
+    def slow_folders(location: LocalDirectory, prefix: str) -> Any:
         asked.set()
         assert answers.wait(60)
         return folders(location, prefix)
 
-    monkeypatch.setattr(Directory, "folders", slow_folders)
+    monkeypatch.setattr(LocalDirectory, "folders", slow_folders)
     topology = _joined(source, rates, target)
     with Running(topology, servers, app_id, tmp_path / "state", settings) as running:
         running.wait(asked.is_set, "the location is asked")

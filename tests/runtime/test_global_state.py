@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import TopicPartition
 
 import millpond as mp
-from millpond.runtime import completeness
-from millpond.runtime.assembly import _environment
-from millpond.runtime.commit import CommitFailed
-from millpond.runtime.config import Config
-from millpond.runtime.global_state import GlobalStores
-from millpond.runtime.ownership import Partition
+from millpond.runtime.commit.pipeline import CommitFailed
+from millpond.runtime.config.model import Config
+from millpond.runtime.offsets import completeness
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.restoring.global_stores import GlobalStores
+from millpond.runtime.worker.assembly import _environment
 from millpond.state import StateFile
 from tests.conftest import CreateTopic
 from tests.runtime.memory_kafka import Consumer, Kafka, Record

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millpond.runtime.worker import Worker
+from millpond.runtime.worker.loop import Worker
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def _worker(steps: list[str]) -> Any:
     worker._collector = SimpleNamespace(producer=SimpleNamespace(purge=noting("forget output")))
     worker._reports = SimpleNamespace(forget_fatal=noting("forget errors"))
     worker._stop = SimpleNamespace(wait=noting("wait for the rival"))
-    worker._manager = SimpleNamespace(go_back=noting("look tasks up"))
-    worker._follower = None
+    worker._executor = SimpleNamespace(go_back=noting("look tasks up"))
+    worker._coordination = None
     worker._new_plan = None
     worker._close_offset_sink = noting("end the commit")
     worker._start_producer = noting("take the transactional id")

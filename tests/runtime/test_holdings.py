@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millpond.protocol import Role
-from millpond.runtime import holdings
+from millpond.runtime.tasks import held_tasks as holdings
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka, Record
 from tests.runtime.test_local_rows import CHANGELOG, A, _count, _table, _topology
@@ -30,19 +30,19 @@ def kafka() -> Kafka:
 def copy(kafka: Kafka, tmp_path: Path) -> Iterator[Parts]:
     """A worker with a copy that is at the end."""
     made = Parts(kafka, _topology(), tmp_path, {"in": 1})
-    made.manager.hold([A], Role.STANDBY)
+    made.executor.hold([A], Role.STANDBY)
     made.settle()
     yield made
     made.close()
 
 
-def _look(copy: Parts) -> holdings.Holding:
+def _look(copy: Parts) -> holdings.TaskView:
     """Let the loop turn, and see what queries see."""
-    copy.manager._ends._next = 0.0
+    copy.executor._copies._ends._next = 0.0
     for _ in range(2):
-        copy.manager.look_at_ends()
-    copy.manager.look_at_copies()
-    return copy.manager.held[A].view()
+        copy.executor.look_at_ends()
+    copy.executor.look_at_copies()
+    return copy.executor.held[A].view()
 
 
 def test_copy_at_the_end_is_as_old_as_the_last_answer(copy: Parts) -> None:
@@ -80,7 +80,7 @@ def test_lag_without_an_answer_is_unknown(kafka: Kafka, copy: Parts, monkeypatch
     later = time.monotonic() + holdings.LAG_KNOWN_S + 1
     clock: Any = SimpleNamespace(monotonic=lambda: later)
     monkeypatch.setattr(holdings, "time", clock)
-    assert copy.manager.held[A].view().lag is None
+    assert copy.executor.held[A].view().lag is None
 
 
 def test_table_copied_from_its_input_is_as_old_as_its_look_up(kafka: Kafka, tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_table_copied_from_its_input_is_as_old_as_its_look_up(kafka: Kafka, tmp_
     made.own(TaskId(0, 0))
     made.process()
     made.commit()
-    made.manager.drop([A])
-    made.manager.hold([A], Role.STANDBY)
+    made.executor.drop([A])
+    made.executor.hold([A], Role.STANDBY)
     made.settle()
     opened = time.monotonic()
     seen = _look(made)

@@ -13,14 +13,16 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 import millpond as mp
-from millpond.runtime import assembly, claims, worker
-from millpond.runtime import cluster as cluster_module
-from millpond.runtime import lifelines as lifelines_module
-from millpond.runtime.claims import OffsetStore
-from millpond.runtime.cluster import Cluster
-from millpond.runtime.errands import Errands
-from millpond.runtime.lifelines import Lifelines, Line
-from millpond.runtime.ownership import Partition
+from millpond.runtime.kafka import admin as cluster_module
+from millpond.runtime.kafka import reconnect as lifelines_module
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.kafka.consumer_threads import ConsumerThreads
+from millpond.runtime.kafka.reconnect import Lifelines, Line
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.ownership import takeover as claims
+from millpond.runtime.ownership.takeover import OffsetStore
+from millpond.runtime.worker import assembly
+from millpond.runtime.worker import loop as worker
 from tests.runtime.running import Running
 from tests.support import kafka
 from tests.support.kafka import eventually
@@ -211,7 +213,7 @@ def test_a_question_about_offsets_goes_to_a_new_consumer(broker, create_topic, n
             {"bootstrap.servers": next(addresses, broker.bootstrap_servers), "group.id": "asking", "log_level": 0}
         )
 
-    errands = Errands("errands-of-lifelines", 1, make)
+    errands = ConsumerThreads("errands-of-lifelines", 1, make)
     store = OffsetStore(errands.consumer, errands.forget_consumer, make, threading.Event().is_set, 60.0)
     try:
         assert errands.run(lambda: store.read([asked])).result(60)[asked].offset is None
@@ -223,7 +225,7 @@ def test_questions_about_the_cluster_go_to_a_new_client(broker, create_topic, no
     """One that answered before and does not any more is replaced, whatever is asked."""
     there = Partition(create_topic("in"), 0)
     for ask in (lambda cluster: there.topic in cluster.topics(), lambda cluster: cluster.ranges([there])):
-        cluster = Cluster(
+        cluster = KafkaAdmin(
             {"bootstrap.servers": broker.bootstrap_servers}, patience=timedelta(minutes=1), stopping=lambda: False
         )
         assert cluster.topics()

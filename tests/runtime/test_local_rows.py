@@ -12,8 +12,8 @@ import pytest
 import millpond as mp
 from millpond.errors import TopicError
 from millpond.protocol import Role, TaskState
-from millpond.runtime.ownership import Partition
-from millpond.runtime.topic_facts import TopicFacts
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.topics.identity import TopicIdentity
 from millpond.state.formats import partition_prefix
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka, Record
@@ -118,9 +118,9 @@ def test_key_deleted_during_a_long_absence_stays_deleted(
     _processed(start)
     _delete_elsewhere(kafka)
     worker = start(ahead_ms=away_ms)
-    worker.manager.hold([A], Role.ACTIVE)
+    worker.executor.hold([A], Role.ACTIVE)
     worker.settle()
-    assert worker.manager.held[A].state is TaskState.RUNNING
+    assert worker.executor.held[A].state is TaskState.RUNNING
     assert (b"a" in _counts(worker)) is resurrected
     assert _counts(worker)[b"c"] == 1
 
@@ -131,7 +131,7 @@ def test_rows_before_the_beginning_of_the_changelog_are_rebuilt(kafka: Kafka, st
     _delete_elsewhere(kafka)
     kafka.starts[CHANGELOG] = len(kafka.logs[CHANGELOG]) - 1
     worker = start()
-    worker.manager.hold([A], Role.ACTIVE)
+    worker.executor.hold([A], Role.ACTIVE)
     worker.settle()
     assert _counts(worker) == {b"c": 1}
 
@@ -153,7 +153,7 @@ def test_rows_without_a_time_are_as_old_as_their_files(
     _delete_elsewhere(kafka)
     worker = start()
     assert worker.state_file.provenance("counts", 0) is None
-    worker.manager.hold([A], Role.ACTIVE)
+    worker.executor.hold([A], Role.ACTIVE)
     worker.settle()
     assert (b"a" in _counts(worker)) is kept
 
@@ -164,7 +164,7 @@ def test_idle_task_keeps_its_rows_young(kafka: Kafka, start: Start) -> None:
     before = worker.state_file.provenance("counts", 0)
     assert before is not None
     worker.ahead_ms = 2 * DAY_MS
-    worker.manager.running[0].commit_needed = True
+    worker.executor.running[0].commit_needed = True
     worker.commit()
     after = worker.state_file.provenance("counts", 0)
     assert after is not None
@@ -177,11 +177,11 @@ def test_short_delete_retention_renews_the_time_sooner(
     kafka: Kafka, start: Start, since_ms: int, renewed: bool
 ) -> None:
     """Rows would count as too old within a minute, though a commit has just passed them by."""
-    kafka.facts_of[CHANGELOG.topic] = TopicFacts("id", 80_000)
+    kafka.facts_of[CHANGELOG.topic] = TopicIdentity("id", 80_000)
     worker = _processed(start)
     before = worker.state_file.provenance("counts", 0)
     worker.ahead_ms = since_ms
-    worker.manager.running[0].commit_needed = True
+    worker.executor.running[0].commit_needed = True
     worker.commit()
     assert (worker.state_file.provenance("counts", 0) != before) is renewed
 
@@ -190,14 +190,14 @@ def test_copy_that_was_frozen_for_days_is_rebuilt(kafka: Kafka, start: Start) ->
     """It held the rows all the time, and read nothing."""
     _processed(start)
     copy = start()
-    copy.manager.hold([A], Role.STANDBY)
+    copy.executor.hold([A], Role.STANDBY)
     copy.settle()
     assert _counts(copy) == {b"a": 2, b"b": 1}
     _delete_elsewhere(kafka)
     copy.ahead_ms = 2 * DAY_MS
     copy.copy()
     assert b"c" not in _counts(copy)
-    copy.manager.reopen_expired()
+    copy.executor.reopen_expired()
     copy.settle()
     assert _counts(copy) == {b"b": 1, b"c": 1}
 
@@ -206,12 +206,12 @@ def test_copy_that_hears_from_brokers_never_expires(kafka: Kafka, start: Start) 
     """However long nothing is written: it is known to have everything."""
     _processed(start)
     copy = start()
-    copy.manager.hold([A], Role.STANDBY)
+    copy.executor.hold([A], Role.STANDBY)
     copy.settle()
-    restoration = copy.manager.held[A].changelogs[0]
+    restoration = copy.executor.held[A].changelogs[0]
     before = restoration.completeness.at
-    copy.manager.look_at_ends()
-    copy.manager.look_at_ends()
+    copy.executor.look_at_ends()
+    copy.executor.look_at_ends()
     assert restoration.completeness.at is not None
     assert before is not None
     assert restoration.completeness.at > before
@@ -224,7 +224,7 @@ def test_changelog_made_again_behind_the_back_is_refused(kafka: Kafka, start: St
     for rows in (0, 5):
         kafka.logs[CHANGELOG] = [Record(b"z", _count(9), 1_000, stable=True)] * rows
         worker = start()
-        worker.manager.hold([A], Role.ACTIVE)
+        worker.executor.hold([A], Role.ACTIVE)
         with pytest.raises(TopicError, match="deleted and made again") as raised:
             worker.settle()
         assert "millpond reset" in str(raised.value)
@@ -237,7 +237,7 @@ def test_copy_of_a_changelog_made_again_is_refused_too(kafka: Kafka, start: Star
     _processed(start)
     kafka.remake("app-counts-changelog", "other")
     worker = start()
-    worker.manager.hold([A], Role.STANDBY)
+    worker.executor.hold([A], Role.STANDBY)
     with pytest.raises(TopicError, match="deleted and made again"):
         for _ in range(2):
             worker.settle()
@@ -267,7 +267,7 @@ def test_empty_changelog_under_committed_offsets_is_refused(kafka: Kafka, start:
     _processed(start)
     kafka.remake("app-counts-changelog", "other")
     worker = start("elsewhere")
-    worker.manager.hold([A], Role.ACTIVE)
+    worker.executor.hold([A], Role.ACTIVE)
     with pytest.raises(TopicError, match="the state of store 'counts' is lost"):
         worker.settle()
 
@@ -276,16 +276,16 @@ def test_store_that_a_new_version_adds_begins_empty(kafka: Kafka, start: Start) 
     """Its changelog is new and empty by rights; from the first commit on, it is watched like the others."""
     _processed(start)
     worker = start(added=True)
-    manager = worker.manager
+    executor = worker.executor
     client: Any = worker.producer
-    manager.registrar.announce(client, manager.announcement(manager.registrar.looked_up([A])))
-    manager.hold([A], Role.ACTIVE)
+    executor.registrar.announce(client, executor.announcement(executor.registrar.looked_up([A])))
+    executor.hold([A], Role.ACTIVE)
     worker.settle()
-    assert manager.held[A].state is TaskState.RUNNING
+    assert executor.held[A].state is TaskState.RUNNING
     worker.commit()
     kafka.remake("app-added-changelog", "other")
     again = start("elsewhere", added=True)
-    again.manager.hold([A], Role.ACTIVE)
+    again.executor.hold([A], Role.ACTIVE)
     with pytest.raises(TopicError, match="the state of store 'added' is lost"):
         again.settle()
 
@@ -297,14 +297,14 @@ def test_changelog_restored_with_its_content_is_taken(kafka: Kafka, start: Start
     kafka.remake("app-counts-changelog", "other")
     kafka.logs[CHANGELOG] = content
     worker = start("elsewhere")
-    worker.manager.hold([A], Role.ACTIVE)
+    worker.executor.hold([A], Role.ACTIVE)
     worker.settle()
     kafka.append("in", "a", "x")
     worker.process()
     worker.commit()
     assert _counts(worker) == {b"a": 3, b"b": 1}
     again = start("elsewhere")
-    again.manager.hold([A], Role.ACTIVE)
+    again.executor.hold([A], Role.ACTIVE)
     again.settle()
     assert _counts(again) == {b"a": 3, b"b": 1}
 
@@ -320,10 +320,10 @@ def test_table_restored_from_its_input_goes_on_where_it_was(kafka: Kafka, start:
     assert worker.offset_on_disk("rows") == 5
     kafka.append("table", "l", "1")
     again = start(topology=_table())
-    again.manager.hold([A], Role.ACTIVE)
+    again.executor.hold([A], Role.ACTIVE)
     again.settle()
-    assert again.manager.held[A].changelogs[0].start == 5
-    assert again.manager.held[A].changelogs[0].restored == 0
+    assert again.executor.held[A].changelogs[0].start == 5
+    assert again.executor.held[A].changelogs[0].restored == 0
     assert again.process() == 1
     again.commit()
     assert again.offset_on_disk("rows") == 6
@@ -339,7 +339,7 @@ def test_table_ahead_of_its_committed_offset_is_rebuilt(kafka: Kafka, start: Sta
     worker.commit()
     kafka.commit(TABLE, 1, kafka.committed(TABLE).metadata)
     again = start(topology=_table())
-    again.manager.hold([A], Role.ACTIVE)
+    again.executor.hold([A], Role.ACTIVE)
     again.settle()
     assert set(again.rows("rows")) == {b"k0"}
     assert again.process() == 2

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.cli.resetting import Inputs, Resetter
+from millpond.cli.reset.plan import Inputs, Resetter
 from millpond.errors import TopicError
-from millpond.runtime.lost_changelogs import check_changelogs
-from millpond.runtime.ownership import CommittedOffset, OffsetMetadata, Partition
-from millpond.runtime.plan import make_plan, summary
+from millpond.runtime.offsets.metadata import CommittedOffset, OffsetMetadata, Partition
+from millpond.runtime.topics.lost_changelogs import check_changelogs
+from millpond.runtime.topics.plan import make_plan, summary
 from millpond.state import StateFile
 from tests.conftest import CreateTopic
 from tests.runtime.running import GUARANTEES, Running, config, failure_of
@@ -38,7 +38,7 @@ HASH = summary(PLAN).hash
 @pytest.fixture(autouse=True)
 def _known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is one broker: what it does not know is not on its way from another."""
-    monkeypatch.setattr("millpond.runtime.lost_changelogs._SPREAD_S", 0.0)
+    monkeypatch.setattr("millpond.runtime.topics.lost_changelogs._SPREAD_S", 0.0)
 
 
 def _check(metadata: OffsetMetadata, *, offset: int | None = None, later: Mapping[str, int] | None = None) -> Any:

@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from millpond.protocol import Mark
-from millpond.runtime.claims import OffsetStore, take_over
-from millpond.runtime.marks import Marks, mark_of
-from millpond.runtime.ownership import CommittedOffset, OffsetMetadata, Partition
+from millpond.runtime.offsets.marks import Marks, mark_of
+from millpond.runtime.offsets.metadata import CommittedOffset, OffsetMetadata, Partition
+from millpond.runtime.ownership.takeover import OffsetStore, take_over
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Consumer, Kafka, Producer
 

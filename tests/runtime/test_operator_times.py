@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import millpond as mp
 from millpond.errors import TopologyError
-from millpond.runtime.operator_times import check_names, pack, shortened, unpack, value_of
-from millpond.runtime.ownership import OffsetMetadata, check_metadata, decode_metadata, encode_metadata
+from millpond.runtime.offsets.metadata import OffsetMetadata, check_metadata, decode_metadata, encode_metadata
+from millpond.runtime.offsets.operator_times import check_names, pack, shortened, unpack, value_of
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
 from tests.runtime.worker_parts import Parts
@@ -87,7 +87,7 @@ def test_windows_of_many_operators_go_on_elsewhere(tmp_path: Path) -> None:
     second = Parts(kafka, topology, tmp_path / "w1", {"in": 1})
     try:
         second.own(TaskId(0, 0))
-        task = second.manager.tasks[TaskId(0, 0)]
+        task = second.executor.tasks[TaskId(0, 0)]
         assert {task._hooks.memories[name]() for name in task.remembered_names} == {TIME}
     finally:
         second.close()

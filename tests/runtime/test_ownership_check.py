@@ -11,12 +11,12 @@ import pytest
 
 import millpond as mp
 from millpond.protocol import clock
-from millpond.protocol.session import Session
-from millpond.runtime.following import Follower
-from millpond.runtime.ownership import OffsetMetadata, Partition
+from millpond.protocol.session import CoordinatorSession
+from millpond.runtime.offsets.metadata import OffsetMetadata, Partition
+from millpond.runtime.tasks.coordination import Coordination
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
-from tests.runtime.test_following import _Client
+from tests.runtime.test_assignment_follower import _Client
 from tests.runtime.worker_parts import Parts
 
 A = TaskId(0, 0)
@@ -45,12 +45,12 @@ class _Scene:
             kafka, builder.build(), directory, {"in": 1},
             coordinator_url="http://coordinator:1", processing_guarantee="at_least_once",
         )  # fmt: skip
-        self.session = Session(SESSION_S)
+        self.session = CoordinatorSession(SESSION_S)
         client: Any = _Client()
         client.session = self.session
         self.contact = SimpleNamespace(lost=False, silent_s=0.0)
         contact: Any = self.contact
-        self.follower = Follower(self.worker.manager, client, self.worker.config, frozenset({A}), contact)
+        self.coordination = Coordination(self.worker.executor, client, self.worker.config, frozenset({A}), contact)
         self.worker.own(A)
         self.worker.commit(through=False)
 
@@ -63,8 +63,8 @@ class _Scene:
 
     def settle(self) -> None:
         """Take in what Kafka answered."""
-        for answer in self.worker.manager.registrar.answers():
-            assert self.follower.looked_up(answer)  # type: ignore[arg-type]
+        for answer in self.worker.executor.registrar.answers():
+            assert self.coordination.looked_up(answer)  # type: ignore[arg-type]
 
     def taken_over(self, by: str) -> None:
         """Others thought this worker dead."""
@@ -98,7 +98,7 @@ def test_worker_writes_while_heartbeats_are_answered(scene: _Scene) -> None:
     for _ in range(10):
         scene.pass_time(SESSION_S / 2)
         scene.answered(sent_s_ago=2.0)
-    assert scene.follower.may_write()
+    assert scene.coordination.may_write()
     assert not scene.kafka.journal, "Kafka is not asked"
 
 
@@ -110,12 +110,12 @@ def test_worker_frozen_past_its_session_asks_before_writing(scene: _Scene, answe
     if answered:
         scene.answered(sent_s_ago=SESSION_S)
         scene.answered()
-    assert not scene.follower.may_write()
-    assert not scene.follower.may_write()
+    assert not scene.coordination.may_write()
+    assert not scene.coordination.may_write()
     scene.worker.errands.work()
     scene.settle()
-    assert scene.follower.may_write()
-    assert not scene.follower.fenced
+    assert scene.coordination.may_write()
+    assert not scene.coordination.fenced
 
 
 @pytest.mark.parametrize("owner", ["w1", "w0"])
@@ -123,72 +123,72 @@ def test_worker_whose_task_was_taken_over_goes_back(scene: _Scene, owner: str) -
     """Also where the task has come back since: what was processed in between is not this process's."""
     scene.pass_time(SESSION_S + 1)
     scene.taken_over(owner)
-    scene.follower.may_write()
+    scene.coordination.may_write()
     scene.settle()
-    assert scene.follower.fenced
-    assert not scene.follower.may_write()
+    assert scene.coordination.fenced
+    assert not scene.coordination.may_write()
 
 
 def test_worker_without_a_coordinator_keeps_asking(scene: _Scene) -> None:
     """It goes on with what it owns, but others may get its tasks at any time."""
     scene.pass_time(SESSION_S + 1)
-    scene.follower.may_write()
+    scene.coordination.may_write()
     scene.settle()
-    assert scene.follower.may_write()
+    assert scene.coordination.may_write()
     scene.taken_over("w1")
     scene.pass_time(2.0)
-    assert not scene.follower.may_write()
+    assert not scene.coordination.may_write()
     scene.settle()
-    assert scene.follower.fenced
+    assert scene.coordination.fenced
 
 
 def test_forgotten_offsets_are_not_taken_for_a_take_over(scene: _Scene) -> None:
     """Brokers drop offsets of applications that rested for long; nobody else owns the task then."""
     scene.kafka.offsets.clear()
     scene.pass_time(SESSION_S + 1)
-    scene.follower.may_write()
+    scene.coordination.may_write()
     scene.settle()
-    assert scene.follower.may_write()
+    assert scene.coordination.may_write()
 
 
 def test_look_up_that_began_before_the_lapse_is_checked_again(scene: _Scene) -> None:
     """Its answer may name this worker although others took over since, and would start the task."""
-    scene.worker.manager.go_back()
-    scene.follower.went_back(scene.worker.plan)
+    scene.worker.executor.go_back()
+    scene.coordination.went_back(scene.worker.plan)
     scene.pass_time(SESSION_S + 1)
     scene.answered()
-    assert scene.follower.may_write(), "nothing runs that could write"
+    assert scene.coordination.may_write(), "nothing runs that could write"
     scene.taken_over("w1")
-    for answer in scene.worker.manager.registrar.answers():
-        scene.worker.manager.looked_up(answer)  # type: ignore[arg-type]
+    for answer in scene.worker.executor.registrar.answers():
+        scene.worker.executor.looked_up(answer)  # type: ignore[arg-type]
     scene.pass_time(2.0)
     scene.answered()
-    assert not scene.follower.may_write()
+    assert not scene.coordination.may_write()
     scene.settle()
-    assert scene.follower.fenced
+    assert scene.coordination.fenced
 
 
 def test_worker_that_lost_its_brokers_asks_before_writing(scene: _Scene) -> None:
     """The coordinator hears of it all along, and yet has given its tasks to others."""
     scene.contact.lost, scene.contact.silent_s = True, 40.0
-    assert not scene.follower.may_write()
+    assert not scene.coordination.may_write()
     scene.contact.lost, scene.contact.silent_s = False, 0.0
     scene.taken_over("w1")
-    assert not scene.follower.may_write()
+    assert not scene.coordination.may_write()
     scene.settle()
-    assert scene.follower.fenced
+    assert scene.coordination.fenced
 
 
 def test_brokers_away_for_a_moment_are_no_doubt(scene: _Scene) -> None:
     """The coordinator gives away only the tasks of workers that lost them."""
     scene.contact.silent_s = 3.0
-    assert scene.follower.may_write()
+    assert scene.coordination.may_write()
 
 
 def test_output_of_tasks_given_away_is_dropped(scene: _Scene) -> None:
     """What the producer holds must not arrive beside that of the next owner; the broker fences nothing here."""
     scene.contact.lost, scene.contact.silent_s = True, 40.0
-    client: Any = scene.follower._client
+    client: Any = scene.coordination._client
     client.tell()
-    scene.follower.turn(clock.monotonic())
-    assert scene.follower.fenced
+    scene.coordination.turn(clock.monotonic())
+    assert scene.coordination.fenced

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.runtime.config import Config
-from millpond.runtime.pace import POLL_RECORDS, Pace
+from millpond.runtime.config.model import Config
+from millpond.runtime.worker.pacing import POLL_RECORDS, BatchPacing
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
 from tests.runtime.running import Running
@@ -26,8 +26,8 @@ TIMEOUT_S = 1.0
 SLOW_S = 2 * TIMEOUT_S + 0.2
 
 
-def _pace(guarantee: str = "exactly_once") -> Pace:
-    return Pace(
+def _pace(guarantee: str = "exactly_once") -> BatchPacing:
+    return BatchPacing(
         Config.of(
             {
                 "application.id": "app", "bootstrap.servers": "memory:1",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import millpond as mp
-from millpond.runtime.plan import make_plan
+from millpond.runtime.topics.plan import make_plan
 
 
 def _repartition_config(**settings: str) -> dict[str, str]:

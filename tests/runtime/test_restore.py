@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from millpond.runtime import restore
 from millpond.runtime.listeners import WorkerListener
-from millpond.runtime.ownership import Partition
-from millpond.runtime.restore import ChangelogReader, Restoration
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.restoring import changelog_reader as restore
+from millpond.runtime.restoring.changelog_reader import ChangelogReader, Restoration
 
 SOURCE = Partition("changelog", 0)
 

@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millpond as mp
-from millpond.runtime.global_tables import global_layout
-from millpond.runtime.rate_meter import RateMeter
-from millpond.runtime.snapshot_choice import (
+from millpond.runtime.restoring.global_tables import global_layout
+from millpond.runtime.restoring.rate_meter import RateMeter
+from millpond.runtime.restoring.reusable_state import ChangelogFacts
+from millpond.runtime.restoring.snapshot_choice import (
     OVERHEAD_S,
     Rates,
     Unusable,
-    Wanted,
+    WantedStore,
     Way,
     choose,
     choose_parts,
     estimate,
     usable_part,
 )
-from millpond.runtime.topic_facts import TopicFacts
-from millpond.runtime.trust import Log
+from millpond.runtime.topics.identity import TopicIdentity
 from millpond.snapshots.manifest import Manifest, Part, StoreSnapshot
 from millpond.snapshots.rows import StoreKind, StoreLayout, check_metadata, metadata
 
@@ -58,7 +58,7 @@ def manifest(
 
 def wanted(*, first=0, end=1000, offset=None, partition=1, id="id", retention=DAY_MS):
     """A store partition without local rows."""
-    return Wanted("s", LAYOUT, "t", partition, 2, Log(first, end, TopicFacts(id, retention)), offset)
+    return WantedStore("s", LAYOUT, "t", partition, 2, ChangelogFacts(first, end, TopicIdentity(id, retention)), offset)
 
 
 def two_partitions(offsets=(9_000_000, 9_000_000)):

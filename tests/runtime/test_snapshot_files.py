@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from millpond.errors import SnapshotError
-from millpond.runtime.errands import Errands
-from millpond.runtime.snapshot_files import Cancelled, Progress, SnapshotFiles
-from millpond.snapshots.locations import Directory
+from millpond.runtime.kafka.consumer_threads import ConsumerThreads
+from millpond.runtime.restoring.snapshot_files import Cancelled, FetchProgress, SnapshotFiles
+from millpond.snapshots.locations import LocalDirectory
 from millpond.snapshots.manifest import File
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ def no_consumer():
     raise AssertionError
 
 
-class Counting(Directory):
+class Counting(LocalDirectory):
     """Counts what is fetched, and may wait at each megabyte."""
 
     def __init__(self, root):
@@ -63,7 +63,7 @@ def files(location):
 
 @pytest.fixture
 def fetchers():
-    made = Errands("test-fetch", 4, no_consumer)
+    made = ConsumerThreads("test-fetch", 4, no_consumer)
     yield made
     made.close()
 
@@ -79,11 +79,11 @@ def contents(location, files):
 
 def test_files_come_in_their_order_and_whole(location, files, fetching):
     """Bytes are counted."""
-    progress = Progress()
+    progress = FetchProgress()
     paths = fetching.fetch("v", files, progress)
     assert [path.read_bytes() for path in paths] == contents(location, files)
     assert progress.done == 4 * SIZE
-    assert fetching.fetch("v", files, Progress()) == paths
+    assert fetching.fetch("v", files, FetchProgress()) == paths
     assert location.bytes == 4 * SIZE
 
 
@@ -98,7 +98,7 @@ def test_files_are_fetched_at_the_same_time(location, files, fetching):
             together.wait(WAIT_S)
 
     location.at_chunk = meet
-    assert len(fetching.fetch("v", files, Progress())) == 4
+    assert len(fetching.fetch("v", files, FetchProgress())) == 4
 
 
 def test_damaged_file_is_not_kept(location, files, fetching, tmp_path):
@@ -106,14 +106,14 @@ def test_damaged_file_is_not_kept(location, files, fetching, tmp_path):
     right = location.get("v/2")
     location.put("v/2", right[:-1] + bytes([right[-1] ^ 1]))
     with pytest.raises(SnapshotError, match="its file '2' is damaged: it has another SHA-256"):
-        fetching.fetch("v", files, Progress())
+        fetching.fetch("v", files, FetchProgress())
     location.put("v/2", right)
-    assert [path.read_bytes() for path in fetching.fetch("v", files, Progress())] == contents(location, files)
+    assert [path.read_bytes() for path in fetching.fetch("v", files, FetchProgress())] == contents(location, files)
 
 
 def test_fetching_ends_soon_after_it_is_cancelled(location, files, fetching):
     """At the next megabyte; a later one goes on from there."""
-    progress = Progress()
+    progress = FetchProgress()
 
     def cancel():
         progress.cancelled = True
@@ -123,7 +123,7 @@ def test_fetching_ends_soon_after_it_is_cancelled(location, files, fetching):
         fetching.fetch("v", files, progress)
     assert progress.done < 4 * SIZE
     location.at_chunk = lambda: None
-    paths = fetching.fetch("v", files, Progress())
+    paths = fetching.fetch("v", files, FetchProgress())
     assert [path.read_bytes() for path in paths] == contents(location, files)
 
 
@@ -132,7 +132,7 @@ def test_two_that_want_the_same_file_do_not_mix_it_up(location, files, fetching)
     location.at_chunk = lambda: time.sleep(0.005)
     answers = []
     threads = [
-        threading.Thread(target=lambda: answers.append(fetching.fetch("v", files, Progress()))) for _ in range(2)
+        threading.Thread(target=lambda: answers.append(fetching.fetch("v", files, FetchProgress()))) for _ in range(2)
     ]
     for each in threads:
         each.start()
@@ -148,8 +148,8 @@ KILLED = """
 import os, sys, time
 from pathlib import Path
 import msgspec
-from millpond.runtime.errands import Errands
-from millpond.runtime.snapshot_files import Progress, SnapshotFiles
+from millpond.runtime.kafka.consumer_threads import Errands
+from millpond.runtime.restoring.snapshot_files import Progress, SnapshotFiles
 from millpond.snapshots.manifest import File
 from tests.runtime.test_snapshot_files import Counting, no_consumer
 
@@ -182,7 +182,7 @@ def test_killed_process_leaves_what_the_next_one_continues(location, files, fetc
     assert first == b"fetching\n"
     left = sum(each.stat().st_size for each in folder.iterdir())
     assert left >= 1 << 20
-    found = fetching.fetch("v", files, Progress())
+    found = fetching.fetch("v", files, FetchProgress())
     assert [path.read_bytes() for path in found] == contents(location, files)
     assert location.bytes == 4 * SIZE - left
 
@@ -191,15 +191,15 @@ def test_missing_folder_that_cannot_be_made_is_one_sentence(location, files, fet
     """A file is in its place."""
     (tmp_path / "state").write_text("")
     with pytest.raises(SnapshotError, match="cannot be made"):
-        SnapshotFiles(location, tmp_path / "state" / "snapshots", fetchers).fetch("v", files, Progress())
+        SnapshotFiles(location, tmp_path / "state" / "snapshots", fetchers).fetch("v", files, FetchProgress())
 
 
 def test_leftovers_are_put_aside_at_once_and_deleted_later(files, fetching, tmp_path):
     """So that deleting never meets fetching."""
     assert not fetching.set_aside()
-    fetching.fetch("v", files[:1], Progress())
+    fetching.fetch("v", files[:1], FetchProgress())
     assert fetching.set_aside()
-    fetching.fetch("v", files[1:2], Progress())
+    fetching.fetch("v", files[1:2], FetchProgress())
     fetching.delete_aside()
     assert [each.name for each in (tmp_path / "state").iterdir()] == ["snapshots"]
     assert [each.stem for each in (tmp_path / "state" / "snapshots").iterdir()] == [files[1].sha256]

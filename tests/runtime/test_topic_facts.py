@@ -8,26 +8,26 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from millpond.errors import BrokerError
-from millpond.runtime.cluster import Cluster
-from millpond.runtime.ownership import Partition
-from millpond.runtime.topic_facts import TopicFacts
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.topics.identity import TopicIdentity
 from tests.conftest import CreateTopic
 from tests.support import kafka
 from tests.support.broker import Broker
 
 
 @pytest.fixture
-def cluster(broker: Broker) -> Cluster:
+def cluster(broker: Broker) -> KafkaAdmin:
     """The admin side of the broker."""
     settings = {"bootstrap.servers": broker.bootstrap_servers}
-    return Cluster(settings, patience=timedelta(seconds=30), stopping=lambda: False)
+    return KafkaAdmin(settings, patience=timedelta(seconds=30), stopping=lambda: False)
 
 
-def test_topic_made_again_has_another_id(broker: Broker, create_topic: CreateTopic, cluster: Cluster) -> None:
+def test_topic_made_again_has_another_id(broker: Broker, create_topic: CreateTopic, cluster: KafkaAdmin) -> None:
     """And the same name."""
     topic = create_topic("log", cleanup_policy="compact", delete_retention_ms="5000", max_message_bytes="7000")
     before = cluster.facts([topic])[topic]
-    assert before == TopicFacts(before.id, 5_000, only_compacted=True)
+    assert before == TopicIdentity(before.id, 5_000, only_compacted=True)
     assert cluster.facts([topic])[topic] == before
     assert cluster.max_message_bytes(topic) == 7_000
     kafka.delete_topics(broker.bootstrap_servers, [topic])
@@ -40,7 +40,7 @@ def test_topic_made_again_has_another_id(broker: Broker, create_topic: CreateTop
 
 
 def test_asked_ends_leave_out_open_transactions(
-    broker: Broker, create_topic: CreateTopic, cluster: Cluster, app_id: str
+    broker: Broker, create_topic: CreateTopic, cluster: KafkaAdmin, app_id: str
 ) -> None:
     """What is not committed is nothing that a copy could lack."""
     topic = create_topic("log")
@@ -62,8 +62,8 @@ def test_asked_ends_leave_out_open_transactions(
 
 def test_unanswered_question_fails_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for it; the next one is asked of a new client."""
-    monkeypatch.setattr("millpond.runtime.cluster._TRY_S", 0.2)
-    silent = Cluster({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(), stopping=lambda: False)
+    monkeypatch.setattr("millpond.runtime.kafka.admin._TRY_S", 0.2)
+    silent = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(), stopping=lambda: False)
     answer = silent.ask_ends([Partition("log", 0)])[Partition("log", 0)]
     with pytest.raises(KafkaException):
         answer.result(20)
@@ -73,7 +73,7 @@ def test_unanswered_question_fails_by_itself(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_ends_that_a_new_leader_does_not_know_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a moment after it was elected (KIP-207)."""
-    cluster = Cluster({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(seconds=30), stopping=lambda: False)
+    cluster = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(seconds=30), stopping=lambda: False)
     answers = [KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE)), {Partition("log", 0): 0}]
 
     def listed(*_: object) -> object:
@@ -83,5 +83,5 @@ def test_ends_that_a_new_leader_does_not_know_are_awaited(monkeypatch: pytest.Mo
         return answer
 
     monkeypatch.setattr(cluster, "_list_offsets", listed)
-    monkeypatch.setattr("millpond.runtime.cluster.answers", lambda *_: True)
+    monkeypatch.setattr("millpond.runtime.kafka.admin.answers", lambda *_: True)
     assert cluster.ranges([Partition("log", 0)]) == {Partition("log", 0): (0, 0)}

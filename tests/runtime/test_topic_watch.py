@@ -14,12 +14,12 @@ import pytest
 
 import millpond as mp
 from millpond.protocol import Role
-from millpond.runtime.commit import Phase
-from millpond.runtime.ownership import Partition
-from millpond.runtime.plan import Plan, make_plan, summary
-from millpond.runtime.topic_watch import TopicWatch
-from millpond.runtime.waiting import Waiting
-from millpond.runtime.worker import Worker
+from millpond.runtime.blockers import Blockers
+from millpond.runtime.commit.pipeline import CommitPhase
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.topics.plan import Plan, make_plan, summary
+from millpond.runtime.topics.watch import TopicWatch
+from millpond.runtime.worker.loop import Worker
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
 from tests.runtime.worker_parts import Parts
@@ -65,7 +65,7 @@ class Watched:
     def __init__(self, topology: Any, topics: dict[str, int], *, more_tasks: bool = False) -> None:
         self._topology = topology
         self.topics = topics
-        self.waiting = Waiting()
+        self.waiting = Blockers()
         self.asked = 0
         self.plan = self.make(topics)
         self.watch = TopicWatch(self.plan, self.make, self.look, 300.0, self.waiting, more_tasks=more_tasks)
@@ -258,10 +258,10 @@ def test_running_task_reads_a_new_topic_from_its_beginning(worker: Parts) -> Non
     """It goes back to its last commit and on from there; its counts go on too."""
     kafka = worker.kafka
     kafka.append("in-b", "k", "second")
-    worker.manager.adopt(make_plan(matched(), {"in-a": 1, "in-b": 1, "app-counts-changelog": 1}, "app"))
-    worker.manager.go_back()
+    worker.executor.adopt(make_plan(matched(), {"in-a": 1, "in-b": 1, "app-counts-changelog": 1}, "app"))
+    worker.executor.go_back()
     worker.new_producer()
-    worker.manager.hold([A], Role.ACTIVE)
+    worker.executor.hold([A], Role.ACTIVE)
     worker.settle()
     assert worker.consumer.positions == {Partition("in-a", 0): 1, Partition("in-b", 0): 0}
     assert worker.process() == 1
@@ -285,12 +285,12 @@ class _Loop:
         self.adopted: list[Plan] = []
         self.needed = True
         self.committer = SimpleNamespace(
-            phase=Phase.DELIVERING, next_commit=9.0, needed=lambda: self.needed, advance=lambda _: None
+            phase=CommitPhase.DELIVERING, next_commit=9.0, needed=lambda: self.needed, advance=lambda _: None
         )
         worker: Any = Worker.__new__(Worker)
         worker._new_plan = self.new
         worker._assembly = _Parted(before)
-        worker._manager = SimpleNamespace(adopt=self.adopted.append)
+        worker._executor = SimpleNamespace(adopt=self.adopted.append)
         worker._committer = self.committer
         worker._pace = SimpleNamespace(slow=False, flushed=lambda _: None)
         worker._go_back = lambda: Worker._adopt(worker)
@@ -303,7 +303,7 @@ def test_new_inputs_are_adopted_once_all_is_committed() -> None:
     assert loop.worker._awaits_commit()
     assert loop.committer.next_commit == 0.0
     loop.worker._advance()
-    loop.committer.phase = Phase.IDLE
+    loop.committer.phase = CommitPhase.IDLE
     loop.worker._advance()
     assert loop.adopted == []
     loop.needed = False

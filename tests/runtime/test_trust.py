@@ -4,64 +4,69 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.runtime.topic_facts import TopicFacts, delete_retention_ms
-from millpond.runtime.trust import LocalRows, Log, Trust, digest_of, judge
+from millpond.runtime.restoring.reusable_state import ChangelogFacts, LocalRows, LocalRowsVerdict, digest_of, judge
+from millpond.runtime.topics.identity import TopicIdentity, delete_retention_ms
 from millpond.state.provenance import Provenance
 
 DAY, HOUR = 86_400_000, 3_600_000
 NOW = 1_800_000_000_000
-COMPACTED, DELETED = TopicFacts("id", DAY), TopicFacts("id", None)
+COMPACTED, DELETED = TopicIdentity("id", DAY), TopicIdentity("id", None)
 
 
 def _trust(
-    offset: int = 5, age_ms: int = 0, *, id: str = "id", first: int = 0, end: int = 9, facts: TopicFacts = COMPACTED
-) -> Trust:
-    return judge(LocalRows(offset, Provenance(id, NOW - age_ms)), Log(first, end, facts), NOW).trust
+    offset: int = 5, age_ms: int = 0, *, id: str = "id", first: int = 0, end: int = 9, facts: TopicIdentity = COMPACTED
+) -> LocalRowsVerdict:
+    return judge(LocalRows(offset, Provenance(id, NOW - age_ms)), ChangelogFacts(first, end, facts), NOW).trust
 
 
 @pytest.mark.parametrize(
     ("age_ms", "trust"),
-    [(0, Trust.KEEP), (DAY - HOUR - 1, Trust.KEEP), (DAY - HOUR, Trust.REBUILD), (3 * DAY, Trust.REBUILD)],
+    [
+        (0, LocalRowsVerdict.KEEP),
+        (DAY - HOUR - 1, LocalRowsVerdict.KEEP),
+        (DAY - HOUR, LocalRowsVerdict.REBUILD),
+        (3 * DAY, LocalRowsVerdict.REBUILD),
+    ],
 )
-def test_rows_older_than_delete_retention_are_rebuilt(age_ms: int, trust: Trust) -> None:
+def test_rows_older_than_delete_retention_are_rebuilt(age_ms: int, trust: LocalRowsVerdict) -> None:
     """With an hour in hand: reading takes its time, and clocks differ."""
     assert _trust(age_ms=age_ms) is trust
 
 
 def test_old_rows_that_miss_nothing_are_kept() -> None:
     """Nothing was written since, so nothing was deleted since."""
-    assert _trust(offset=9, age_ms=3 * DAY) is Trust.KEEP
+    assert _trust(offset=9, age_ms=3 * DAY) is LocalRowsVerdict.KEEP
 
 
 def test_old_rows_of_an_uncompacted_topic_are_kept() -> None:
     """It never forgets a deletion before the records around it."""
-    assert _trust(age_ms=3 * DAY, facts=DELETED) is Trust.KEEP
+    assert _trust(age_ms=3 * DAY, facts=DELETED) is LocalRowsVerdict.KEEP
 
 
 def test_rows_before_the_beginning_of_the_log_are_rebuilt() -> None:
     """What was between may have been deletions."""
-    assert _trust(offset=5, first=6) is Trust.REBUILD
-    assert _trust(offset=5, first=5) is Trust.KEEP
+    assert _trust(offset=5, first=6) is LocalRowsVerdict.REBUILD
+    assert _trust(offset=5, first=5) is LocalRowsVerdict.KEEP
 
 
 def test_rows_from_the_future_are_rebuilt() -> None:
     """Some clock was wrong, so their age is unknown; a minute is nothing."""
-    assert _trust(age_ms=-30 * HOUR) is Trust.REBUILD
-    assert _trust(age_ms=-30_000) is Trust.KEEP
+    assert _trust(age_ms=-30 * HOUR) is LocalRowsVerdict.REBUILD
+    assert _trust(age_ms=-30_000) is LocalRowsVerdict.KEEP
 
 
 def test_rows_of_another_topic_are_told_apart() -> None:
     """By its id where both are known, and else by an end that is before them."""
-    assert _trust(id="other") is Trust.OTHER_TOPIC
-    assert _trust(id="") is Trust.KEEP
-    assert _trust(offset=10) is Trust.OTHER_TOPIC
+    assert _trust(id="other") is LocalRowsVerdict.OTHER_TOPIC
+    assert _trust(id="") is LocalRowsVerdict.KEEP
+    assert _trust(offset=10) is LocalRowsVerdict.OTHER_TOPIC
 
 
 def test_short_retention_has_a_short_margin() -> None:
     """A tenth of it."""
-    facts = TopicFacts("id", 10_000)
-    assert _trust(age_ms=8_999, facts=facts) is Trust.KEEP
-    assert _trust(age_ms=9_000, facts=facts) is Trust.REBUILD
+    facts = TopicIdentity("id", 10_000)
+    assert _trust(age_ms=8_999, facts=facts) is LocalRowsVerdict.KEEP
+    assert _trust(age_ms=9_000, facts=facts) is LocalRowsVerdict.REBUILD
 
 
 def test_retention_of_deletions_follows_the_topics_configuration() -> None:

@@ -15,24 +15,24 @@ import pytest
 import millpond as mp
 from millpond.errors import BrokerError
 from millpond.protocol import Trouble
-from millpond.runtime import waiting
-from millpond.runtime.waiting import Waiting
-from millpond_operator.coordinator import Coordinator, EngineOptions
+from millpond.runtime import blockers as waiting
+from millpond.runtime.blockers import Blockers
+from millpond_operator.coordinator import CoordinatorServer, EngineOptions
 from tests.runtime.running import Running
 
 
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trouble is trouble at once and told at once, and brokers are given up sooner."""
-    monkeypatch.setattr(Waiting.trouble, "__defaults__", (0.0,))
-    monkeypatch.setattr("millpond.runtime.introduction._TELL_S", 0.05)
-    monkeypatch.setattr("millpond.runtime.cluster._TRY_S", 0.3)
+    monkeypatch.setattr(Blockers.trouble, "__defaults__", (0.0,))
+    monkeypatch.setattr("millpond.runtime.worker.admission._TELL_S", 0.05)
+    monkeypatch.setattr("millpond.runtime.kafka.admin._TRY_S", 0.3)
 
 
 @contextlib.contextmanager
-def coordinator(application: str) -> Iterator[Coordinator]:
+def coordinator(application: str) -> Iterator[CoordinatorServer]:
     """A coordinator in a thread of its own."""
-    service = Coordinator()
+    service = CoordinatorServer()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -151,7 +151,7 @@ def test_longest_wait_is_reported_as_the_trouble(monkeypatch):
     """And nothing is one before its usual time."""
     clock = [100.0]
     monkeypatch.setattr(waiting.time, "monotonic", lambda: clock[0])
-    things = Waiting()
+    things = Blockers()
     things.begins("a", BrokerError("first."))
     clock[0] += 5
     things.begins("b", BrokerError("second."))

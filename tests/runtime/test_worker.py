@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 import millpond as mp
-import millpond.runtime.committer as committer_module
-from millpond.runtime.claims import OffsetStore
-from millpond.runtime.ownership import Partition
+import millpond.runtime.worker.commit_scheduler as committer_module
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.ownership.takeover import OffsetStore
 from tests.runtime.running import GUARANTEES, Running, config, run_until
 from tests.support import kafka
 

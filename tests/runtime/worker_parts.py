@@ -10,19 +10,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from millpond.runtime.assembly import _environment
-from millpond.runtime.claims import OffsetStore
-from millpond.runtime.collector import RecordCollector
-from millpond.runtime.commit import CommitPipeline, OffsetCommitter, Phase, TransactionCommitter
-from millpond.runtime.committer import Committer
-from millpond.runtime.config import Config
-from millpond.runtime.global_state import GlobalStores
+from millpond.runtime.commit.pipeline import CommitPhase, CommitPipeline, OffsetCommitter, TransactionCommitter
+from millpond.runtime.commit.record_collector import RecordCollector
+from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
 from millpond.runtime.listeners import WorkerListener
-from millpond.runtime.plan import make_plan
-from millpond.runtime.renewable import RenewableConsumer
-from millpond.runtime.restore import ChangelogReader
-from millpond.runtime.task_manager import TaskManager
-from millpond.runtime.task_stores import TaskStores
+from millpond.runtime.ownership.takeover import OffsetStore
+from millpond.runtime.restoring.changelog_reader import ChangelogReader
+from millpond.runtime.restoring.global_stores import GlobalStores
+from millpond.runtime.tasks.executor import TaskExecutor
+from millpond.runtime.tasks.task_stores import TaskStores
+from millpond.runtime.topics.plan import make_plan
+from millpond.runtime.worker.assembly import _environment
+from millpond.runtime.worker.commit_scheduler import CommitScheduler
 from millpond.state import StateFile, StateFileOptions
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Consumer, Kafka, Producer
@@ -77,7 +77,7 @@ class Parts:
     """One worker.
 
     Attributes:
-        manager: its tasks.
+        executor: its tasks.
         committer: its commits.
         collector: its output.
         producer: the client below it.
@@ -112,8 +112,8 @@ class Parts:
         self._note_writes()
         stores = TaskStores(plan, environment, self.state_file, cluster.ranges)
         self.consumer, self.copier = (
-            RenewableConsumer(lambda: Consumer(kafka)),
-            RenewableConsumer(lambda: Consumer(kafka)),
+            ReplaceableConsumer(lambda: Consumer(kafka)),
+            ReplaceableConsumer(lambda: Consumer(kafka)),
         )
         self.errands = Errands(kafka)
         errands: Any = self.errands
@@ -121,12 +121,12 @@ class Parts:
             errands.consumer, errands.forget_consumer, lambda: Consumer(kafka, stable=False), lambda: False, 1.0
         )
         self.reader = ChangelogReader(lambda _: None, WorkerListener(), environment.now_ms)
-        self.manager = TaskManager(
+        self.executor = TaskExecutor(
             plan, self.config, environment, stores, GlobalStores((), {}, environment, stores.of_builder, self.consumer, cluster),
             self.consumer, self.copier, cluster, offsets, errands, self.reader, self.producer_of,
         )  # fmt: skip
         self._assembly: Any = SimpleNamespace(
-            cluster=cluster, plan=plan, manager=self.manager, consumer=self.consumer, environment=environment
+            cluster=cluster, plan=plan, executor=self.executor, consumer=self.consumer, environment=environment
         )
         self.new_producer()
 
@@ -155,7 +155,7 @@ class Parts:
         self.producer = self.producer_of(self.config.worker_id) if transactional else Producer(self.kafka)
         client: Any = self.producer
         self.collector = RecordCollector(client, transactional=transactional)
-        self.manager.outbox = self.collector.outbox
+        self.executor.outbox = self.collector.outbox
         sink: Any = (
             TransactionCommitter(client, self.consumer, lambda: None)
             if transactional
@@ -164,7 +164,7 @@ class Parts:
         self.sink = sink
         metrics: Any = SimpleNamespace(committed=lambda *_: None, records_processed=0)
         garbage: Any = SimpleNamespace(committed=lambda: None)
-        self.committer = Committer(
+        self.committer = CommitScheduler(
             self._assembly,
             self.config,
             self.collector,
@@ -176,9 +176,9 @@ class Parts:
 
     def own(self, *tasks: TaskId, start: bool = True) -> None:
         """Make tasks this worker's and, with `start`, run them."""
-        self.manager.registrar.taken_over(None, dict.fromkeys(tasks, self.config.worker_id))
+        self.executor.registrar.taken_over(None, dict.fromkeys(tasks, self.config.worker_id))
         if start:
-            self.manager.hold(tasks, self._active())
+            self.executor.hold(tasks, self._active())
             self.settle()
 
     @staticmethod
@@ -189,10 +189,10 @@ class Parts:
 
     def settle(self) -> None:
         """Take in answers, restore, and let complete tasks run."""
-        for answer in self.manager.registrar.answers():
-            self.manager.looked_up(answer)  # type: ignore[arg-type]
+        for answer in self.executor.registrar.answers():
+            self.executor.looked_up(answer)  # type: ignore[arg-type]
         self.copy()
-        self.manager.advance()
+        self.executor.start_restored()
 
     def copy(self) -> None:
         """Read what is new in changelogs."""
@@ -208,12 +208,12 @@ class Parts:
     def process(self) -> int:
         """Read and process what is new. Output waits for the commit."""
         for partition, messages, end in self.consumer.read():
-            task = self.manager.by_input.get(partition)
+            task = self.executor.by_input.get(partition)
             if task is not None:
                 if messages:
                     task.add(partition.topic, messages)
                 task.inputs[partition.topic].reached_end(end)
-        return sum(task.process(1_000, 0) for task in self.manager.running)
+        return sum(task.process(1_000, 0) for task in self.executor.running)
 
     def commit(self, *, through: bool = True) -> None:
         """Begin a commit, and with `through` wait for its end."""
@@ -225,7 +225,7 @@ class Parts:
     def finish(self) -> None:
         """Wait for the commit in flight."""
         deadline = time.monotonic() + 10
-        while self.committer.phase is not Phase.IDLE:
+        while self.committer.phase is not CommitPhase.IDLE:
             assert time.monotonic() < deadline, "the commit does not end"
             self.committer.advance(time.monotonic())
 
@@ -236,5 +236,5 @@ class Parts:
     def close(self) -> None:
         """Let go of everything."""
         self.sink.close()
-        self.manager.close()
+        self.executor.close()
         self.state_file.close()

@@ -11,8 +11,8 @@ import aiohttp
 
 from millpond.errors import MillpondError
 from millpond.protocol import clock
-from millpond_operator.controllers.beside import same_loop
-from millpond_operator.controllers.program import operate
+from millpond_operator.controllers.process.lease_thread import same_loop
+from millpond_operator.controllers.process.operator import operate
 from millpond_operator.controllers.settings import Settings
 from millpond_operator.kubernetes import LeadershipLost
 from tests.cluster.waiting import PATIENCE_S, wait_for

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from millpond.protocol import clock
-from millpond_operator.controllers.certificates import issued, load
+from millpond_operator.controllers.coordinator_host.tls.certificates import issued, load
 from tests.simulation.background import VirtualBackground
 from tests.simulation.loop import Deadlock, Livelock
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
 
-from millpond.runtime.config import Config
+from millpond.runtime.config.model import Config
 from millpond.state import StoreBuilder
 from millpond.state.formats import BUFFER_HEADERS, BufferValue, RecordContext, encode_buffer_value, window_key
 from millpond.topology import Topology

@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 import millpond as mp
 from millpond import serdes
 from millpond.errors import BrokerError, SnapshotError, TopicError
-from millpond.runtime.cluster import Cluster
-from millpond.runtime.config import Config
-from millpond.runtime.ownership import Partition
+from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.offsets.metadata import Partition
 from millpond.snapshots.rows import StoreKind, StoreLayout, layout_of
 from millpond.state import KeyValueStoreBuilder, StoreBuilder, WindowStoreBuilder
 from millpond.topology import Topology
@@ -163,15 +163,15 @@ def test_an_application_without_state_is_refused() -> None:
 
 
 @pytest.fixture
-def cluster(broker: Broker) -> Iterator[Cluster]:
+def cluster(broker: Broker) -> Iterator[KafkaAdmin]:
     """The broker's admin side."""
-    yield Cluster(
+    yield KafkaAdmin(
         {"bootstrap.servers": broker.bootstrap_servers}, patience=timedelta(seconds=30), stopping=lambda: False
     )
 
 
 def test_boundaries_are_what_is_committed(
-    broker: Broker, cluster: Cluster, app_id: str, create_topic: CreateTopic, caplog: pytest.LogCaptureFixture
+    broker: Broker, cluster: KafkaAdmin, app_id: str, create_topic: CreateTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An open transaction is not in; of an input that doubles as changelog, only what the application has processed is."""
     servers = broker.bootstrap_servers
@@ -206,7 +206,7 @@ def test_boundaries_are_what_is_committed(
 
 
 def test_global_tables_end_where_no_transaction_is_open_and_hold_nobody_up(
-    broker: Broker, cluster: Cluster, app_id: str, create_topic: CreateTopic, caplog: pytest.LogCaptureFixture
+    broker: Broker, cluster: KafkaAdmin, app_id: str, create_topic: CreateTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Others write their topics at any time, so no moment without a transaction is waited for."""
     pytest.importorskip("pyspark")
@@ -230,7 +230,7 @@ def test_global_tables_end_where_no_transaction_is_open_and_hold_nobody_up(
 
 
 def test_a_changelog_that_is_made_again_meanwhile_spoils_the_snapshot(
-    broker: Broker, cluster: Cluster, app_id: str, create_topic: CreateTopic
+    broker: Broker, cluster: KafkaAdmin, app_id: str, create_topic: CreateTopic
 ) -> None:
     """So does reading for longer than the changelog keeps deletions."""
     servers, changelog = broker.bootstrap_servers, f"{app_id}-a-changelog"
@@ -256,6 +256,6 @@ def test_a_changelog_that_is_made_again_meanwhile_spoils_the_snapshot(
 
 def test_brokers_that_do_not_answer_are_an_error() -> None:
     """Within the patience."""
-    nobody = Cluster({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(seconds=0.1), stopping=lambda: False)
+    nobody = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(seconds=0.1), stopping=lambda: False)
     with pytest.raises(BrokerError, match=r"no answer from Kafka at '127\.0\.0\.1:1'"):
         nobody.topics()

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from millpond.runtime.ownership import Partition
+from millpond.runtime.offsets.metadata import Partition
 from millpond_spark.cut import find_cut
 
 STORES = 3

@@ -12,7 +12,8 @@ import pytest
 
 import millpond as mp
 from millpond.errors import SnapshotError
-from millpond.runtime import bootstrap, snapshot_choice
+from millpond.runtime.restoring import snapshot_choice
+from millpond.runtime.restoring import snapshot_restorer as bootstrap
 from millpond.state import KeyValueStoreBuilder
 from tests.conftest import CreateTopic
 from tests.runtime.running import Running, config
@@ -70,7 +71,7 @@ def _names(rng: random.Random, count: int) -> list[Any]:
 
 def _state(running: Running) -> dict[str, Any]:
     """All rows of the stores as they are committed, and where they end."""
-    stores = running.worker._manager.stores
+    stores = running.worker._executor.stores
 
     def found() -> dict[str, Any]:
         return {

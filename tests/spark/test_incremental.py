@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from millpond.errors import SnapshotError
-from millpond.runtime.ownership import Partition
-from millpond.runtime.topic_facts import TopicFacts
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.topics.identity import TopicIdentity
 from millpond.snapshots.manifest import Manifest, Part, StoreSnapshot
 from millpond.snapshots.rows import StoreKind, StoreLayout
 from millpond_spark.boundaries import Boundaries, Range
 from millpond_spark.incremental import Base
-from millpond_spark.stores import LoggedStore
+from millpond_spark.stores import ChangelogStore
 
 LAYOUT = StoreLayout(StoreKind.WINDOW, 200_000)
-STORE = LoggedStore("s", LAYOUT, "app-s-changelog", 2, False)
+STORE = ChangelogStore("s", LAYOUT, "app-s-changelog", 2, False)
 DAY_MS = 86_400_000
 NOW_MS = 100 * DAY_MS
 PARTS = (
@@ -33,13 +33,13 @@ PREVIOUS = Manifest(
 def boundaries(first: int = 0, end: int = 200, id: str = "id", delete_retention_ms: int | None = DAY_MS) -> Boundaries:
     """A changelog as it is now; partition 1 is always the same."""
     ranges = {Partition(STORE.topic, 0): Range(first, end), Partition(STORE.topic, 1): Range(0, 200)}
-    return Boundaries(NOW_MS, ranges, {STORE.topic: TopicFacts(id, delete_retention_ms)})
+    return Boundaries(NOW_MS, ranges, {STORE.topic: TopicIdentity(id, delete_retention_ms)})
 
 
 def test_changelog_that_lost_its_beginning_is_refused_unless_the_previous_version_has_it() -> None:
     """The snapshot would lack keys, and workers would take it for whole."""
     lost = boundaries(first=90)
-    lost = Boundaries(NOW_MS, lost.ranges, {STORE.topic: TopicFacts("id", DAY_MS, only_compacted=True)})
+    lost = Boundaries(NOW_MS, lost.ranges, {STORE.topic: TopicIdentity("id", DAY_MS, only_compacted=True)})
     assert Base.of(PREVIOUS, [STORE], lost, NOW_MS).parts.keys() == {("s", 0), ("s", 1)}
     with pytest.raises(SnapshotError, match="begins at offset 90 in partition 0: records were deleted"):
         Base.of(None, [STORE], lost, NOW_MS)
@@ -105,7 +105,7 @@ def test_global_tables_build_upon_nothing_that_retention_may_have_deleted_since(
     """A replay would not have these rows any more. What compaction removes is replaced by newer records."""
     layout = StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE, is_global=True)
     now = boundaries(first=first)
-    now = Boundaries(NOW_MS, now.ranges, {STORE.topic: TopicFacts("id", DAY_MS, only_compacted)})
+    now = Boundaries(NOW_MS, now.ranges, {STORE.topic: TopicIdentity("id", DAY_MS, only_compacted)})
     base = Base.of(changed(layout=layout), [STORE._replace(layout=layout)], now, NOW_MS)
     assert base.parts.keys() == ({("s", 0), ("s", 1)} if kept else {("s", 1)})
 
@@ -113,7 +113,9 @@ def test_global_tables_build_upon_nothing_that_retention_may_have_deleted_since(
 def test_topic_of_a_global_table_needs_no_beginning() -> None:
     """It is an input: what it has is all there is."""
     layout = StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE, is_global=True)
-    lost = Boundaries(NOW_MS, boundaries(first=90).ranges, {STORE.topic: TopicFacts("id", DAY_MS, only_compacted=True)})
+    lost = Boundaries(
+        NOW_MS, boundaries(first=90).ranges, {STORE.topic: TopicIdentity("id", DAY_MS, only_compacted=True)}
+    )
     assert Base.of(None, [STORE._replace(layout=layout)], lost, NOW_MS).parts == {}
 
 

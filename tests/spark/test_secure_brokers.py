@@ -13,7 +13,7 @@ import pytest
 from millpond import serdes
 from millpond.broker import EmbeddedBroker
 from millpond.cli import main
-from millpond.runtime.config import Config
+from millpond.runtime.config.model import Config
 from millpond.state import KeyValueStoreBuilder
 from tests.spark.changelogs import PARTITIONS, Application
 from tests.support import kafka

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from millpond.dsl import until_time_limit as until_time_limit
     from millpond.dsl import until_window_closes as until_window_closes
     from millpond.errors import MillpondError as MillpondError
-    from millpond.runtime.config import Config as Config
+    from millpond.runtime.config.model import Config as Config
     from millpond.runtime.listeners import WorkerListener as WorkerListener
-    from millpond.runtime.worker import Worker as Worker
+    from millpond.runtime.worker.loop import Worker as Worker
     from millpond.serdes import UUID as UUID
     from millpond.serdes import Boolean as Boolean
     from millpond.serdes import Bytes as Bytes
@@ -96,9 +96,9 @@ _MODULES = {
         "until_window_closes",
     ),
     "millpond.errors": ("MillpondError",),
-    "millpond.runtime.config": ("Config",),
+    "millpond.runtime.config.model": ("Config",),
     "millpond.runtime.listeners": ("WorkerListener",),
-    "millpond.runtime.worker": ("Worker",),
+    "millpond.runtime.worker.loop": ("Worker",),
     "millpond.serdes": (
         "UUID",
         "Boolean",

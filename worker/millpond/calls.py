@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from millpond.checks import kind_of, nearest
-from millpond.errors import TopologyError
-from millpond.names import absent
 from millpond.serdes.checking import check_serde
+
+from .checks import kind_of, nearest
+from .errors import TopologyError
+from .names import absent
 
 __all__ = ("checked", "checked_call", "checked_class")
 

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
-from millpond.errors import TopologyError
+from .errors import TopologyError
 
 __all__ = ("check_function", "kind_of", "nearest")
 

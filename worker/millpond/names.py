@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from millpond.checks import nearest
+from .checks import nearest
 
 __all__ = ("NOT_YET", "PAGE", "absent")
 

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.flights.stage import data
 from examples.flights.stage.player import _known, _Sender
-from millpond.cli.fleet.children import Leash
+from millpond.cli.dev.children import Leash
 from millpond.queries import Client
 
 __all__ = ("APPLICATION_ID", "TOPIC", "Board", "BoardEnded", "Committed", "Player", "create_topic", "updates")

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.flights.stage.truth import AirportDifference, Comparison
-from millpond.cli.fleet.status import Status
-from millpond.cli.fleet.view import table as workers
+from millpond.cli.dev.status import SessionStatus
+from millpond.cli.dev.view import table as workers
 
 __all__ = ("Display", "Progress")
 
@@ -39,7 +39,7 @@ class Progress:
     killed: bool = False
     """Whether tasks of a killed worker wait for others."""
     day: str = ""
-    session: Status | None = None
+    session: SessionStatus | None = None
     """Of the workers, for the table of what each of them does."""
 
     @property
@@ -100,7 +100,7 @@ class Display:
         if not now.total:
             return Text(f"{self.seconds:6.1f} s  starting …", style="dim")
         state = Text(now.workers, style="bold red" if now.killed else "green")
-        head = Text.assemble(" flights", (" · exactly_once · ", "dim"), state, (f" · {self.seconds:.0f} s", "dim"))
+        head = Text.assemble(" flights", (" . exactly_once . ", "dim"), state, (f" . {self.seconds:.0f} s", "dim"))
         table = Table.grid(padding=(0, 2))
         table.add_row(" records in", ProgressBar(now.total, now.played, width=32), f"{now.played:>9,}", now.day)
         table.add_row(

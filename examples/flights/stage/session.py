@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from millpond.cli.fleet.children import Leash
-from millpond.cli.fleet.remote import NoSession, Remote
-from millpond.cli.fleet.status import Status
+from millpond.cli.dev.children import Leash
+from millpond.cli.dev.remote import NoSession, Remote
+from millpond.cli.dev.status import SessionStatus
 
 __all__ = ("APPLICATION_ID", "DevSession", "SessionEnded")
 
@@ -60,7 +60,7 @@ class DevSession:
         self._leash.hold(self._process.pid)
         self._remote: Remote | None = None
 
-    def status(self) -> Status | None:
+    def status(self) -> SessionStatus | None:
         """What its workers do, None while it is starting.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from examples.flights.stage.session import DevSession
-from millpond.cli.fleet.status import Kind, Phase, Status
+from millpond.cli.dev.status import SessionEventKind, SessionStatus, WorkerPhase
 
 __all__ = ("Workers", "WorkersStuck")
 
@@ -37,7 +37,7 @@ class Workers:
         self.words = "starting"
         self._killed_pid = 0
         self._seen = 0
-        self.status: Status | None = None
+        self.status: SessionStatus | None = None
 
     def await_all(self) -> str:
         """Wait until every task is processed, and every worker has one if there are enough; returns who processes which.
@@ -86,32 +86,32 @@ class Workers:
             self._seen = max((event.number for event in status.events), default=0)
             return []
         for event in status.events:
-            if event.number > self._seen and event.kind is Kind.REGAINED and event.worker == self.away:
+            if event.number > self._seen and event.kind is SessionEventKind.REGAINED and event.worker == self.away:
                 self._seen = event.number
                 self.lost.clear()
                 told.append(event.text)
         back = next((each for each in status.workers if each.worker == self.away), None)
-        if not self.lost and back is not None and back.phase is Phase.RUNNING and back.pid != self._killed_pid:
+        if not self.lost and back is not None and back.phase is WorkerPhase.RUNNING and back.pid != self._killed_pid:
             told.append(f"{self.away} is back, pid {back.pid}")
             self.away = None
         return told
 
-    def _take_in(self, status: Status) -> None:
+    def _take_in(self, status: SessionStatus) -> None:
         self.status = status
         here = [each.worker for each in status.workers if each.pid]
         self.words = " ".join(here)
         if self.away is not None and self.away not in here:
-            self.words += f" · {self.away} killed"
+            self.words += f" . {self.away} killed"
 
 
-def _all_busy(status: Status) -> bool:
+def _all_busy(status: SessionStatus) -> bool:
     """Whether all workers run and process something, as far as there are tasks: one may come after they were shared."""
     busy = len(set(status.running.values()))
     return busy == min(len(status.workers), status.tasks) and all(
-        each.phase is Phase.RUNNING for each in status.workers
+        each.phase is WorkerPhase.RUNNING for each in status.workers
     )
 
 
-def _of(status: Status, worker: str) -> list[str]:
+def _of(status: SessionStatus, worker: str) -> list[str]:
     """Tasks that it processes."""
     return sorted(task for task, by in status.running.items() if by == worker)

@@ -10,19 +10,19 @@ told. None of them has a clock, does I/O or keeps anything: equal arguments give
 
 from __future__ import annotations
 
-from millpond_operator.assignment.grant import grant
-from millpond_operator.assignment.model import Copy, Instructions, Options, Placement, Situation, Task, Worker
-from millpond_operator.assignment.refine import refine
-from millpond_operator.assignment.target import target
+from .grant import grant
+from .model import AssignableWorker, AssignmentOptions, Copy, Instructions, Placement, Situation, Task
+from .refine import refine
+from .target import target
 
 __all__ = (
+    "AssignableWorker",
+    "AssignmentOptions",
     "Copy",
     "Instructions",
-    "Options",
     "Placement",
     "Situation",
     "Task",
-    "Worker",
     "grant",
     "refine",
     "target",

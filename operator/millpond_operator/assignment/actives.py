@@ -11,9 +11,10 @@ from typing import Final
 
 from millpond.protocol import Role
 from millpond.topology import TaskId
-from millpond_operator.assignment.model import Placement, Situation, Task
-from millpond_operator.assignment.quotas import Demand, balanced, quotas
-from millpond_operator.assignment.standing import Standing
+
+from .candidates import Standing
+from .model import Placement, Situation, Task
+from .quotas import Demand, balanced, quotas
 
 __all__ = ("place_actives",)
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from millpond.protocol import Role, TakeOver
 from millpond.topology import TaskId
-from millpond_operator.assignment.model import Instructions, Placement, Situation
+
+from .model import Instructions, Placement, Situation
 
 __all__ = ("grant",)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from millpond.protocol import Role, TakeOver, TaskState
 from millpond.topology import TaskId
 
-__all__ = ("Copy", "Instructions", "Options", "Placement", "Situation", "Task", "Worker")
+__all__ = ("AssignableWorker", "AssignmentOptions", "Copy", "Instructions", "Placement", "Situation", "Task")
 
 
 @dataclass(frozen=True)
-class Worker:
+class AssignableWorker:
     """A live worker."""
 
     id: str
@@ -50,7 +50,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Options:
+class AssignmentOptions:
     """The application's settings of the same names in Kafka Streams."""
 
     standby_replicas: int = 0
@@ -71,7 +71,7 @@ class Situation:
 
     tasks: Mapping[TaskId, Task]
     """Every task of the topology."""
-    workers: Mapping[str, Worker]
+    workers: Mapping[str, AssignableWorker]
     """The live ones."""
     copies: Mapping[str, Mapping[TaskId, Copy]]
     """What each live worker says it holds. A worker that is missing here has not reported yet, and may hold anything."""

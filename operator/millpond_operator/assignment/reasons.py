@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millpond.topology import TaskId
-from millpond_operator.assignment.model import Options, Placement, Situation
-from millpond_operator.assignment.standing import Standing
+
+from .candidates import Standing
+from .model import AssignmentOptions, Placement, Situation
 
 __all__ = ("reasons",)
 
@@ -15,7 +16,7 @@ def reasons(
     target: Placement,
     situation: Situation,
     standing: Standing,
-    options: Options,
+    options: AssignmentOptions,
     refined: Placement,
     previous: Placement,
 ) -> dict[TaskId, str]:
@@ -27,7 +28,7 @@ def _reasons(
     target: Placement,
     situation: Situation,
     standing: Standing,
-    options: Options,
+    options: AssignmentOptions,
     refined: Placement,
     previous: Placement,
 ) -> Iterator[tuple[TaskId, str]]:
@@ -59,7 +60,7 @@ def _as_soon_as(task: TaskId, runner: str | None, situation: Situation) -> str:
     return f"as soon as it is taken over from {owner}, which is gone" if owner else "as soon as it is claimed in Kafka"
 
 
-def _until(task: TaskId, goal: str, standing: Standing, options: Options, refined: Placement) -> str:
+def _until(task: TaskId, goal: str, standing: Standing, options: AssignmentOptions, refined: Placement) -> str:
     """What has to happen on the target."""
     if goal not in standing.placeable:
         return f"there is a new target: {goal} may not get tasks"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from millpond.topology import TaskId
-from millpond_operator.assignment.model import Options, Placement, Situation
-from millpond_operator.assignment.reasons import reasons
-from millpond_operator.assignment.replicas import place_copies
-from millpond_operator.assignment.standing import ANY_LAG, Standing
-from millpond_operator.assignment.succession import Succession
+
+from .candidates import ANY_LAG, Standing
+from .model import AssignmentOptions, Placement, Situation
+from .reasons import reasons
+from .replicas import place_copies
+from .succession import Succession
 
 __all__ = ("refine",)
 
 
-def refine(target: Placement, situation: Situation, options: Options, previous: Placement) -> Placement:
+def refine(target: Placement, situation: Situation, options: AssignmentOptions, previous: Placement) -> Placement:
     """The placement that may hold now: the target, less what would interrupt a task for longer than it has to be.
 
     A task goes to its target when that has a copy within the acceptable lag. Until then it stays where it is, and the

@@ -10,8 +10,9 @@ from enum import IntEnum
 
 from millpond.protocol import Role, TaskState
 from millpond.topology import TaskId
-from millpond_operator.assignment.model import Options, Placement, Situation
-from millpond_operator.assignment.standing import Standing
+
+from .candidates import Standing
+from .model import AssignmentOptions, Placement, Situation
 
 __all__ = ("place_copies",)
 
@@ -46,7 +47,7 @@ def place_copies(
     target: Placement,
     situation: Situation,
     standing: Standing,
-    options: Options,
+    options: AssignmentOptions,
     active: Mapping[TaskId, str],
     previous: Placement,
 ) -> tuple[Copies, Copies]:

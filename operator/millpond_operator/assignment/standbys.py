@@ -9,9 +9,10 @@ from typing import Final
 
 from millpond.protocol import Role
 from millpond.topology import TaskId
-from millpond_operator.assignment.model import Options, Placement, Situation
-from millpond_operator.assignment.standing import Standing
-from millpond_operator.assignment.tags import Tags
+
+from .candidates import Standing
+from .model import AssignmentOptions, Placement, Situation
+from .tags import Tags
 
 __all__ = ("place_standbys",)
 
@@ -21,7 +22,7 @@ _ROUNDING: Final = 1e-9
 def place_standbys(
     situation: Situation,
     standing: Standing,
-    options: Options,
+    options: AssignmentOptions,
     active: Mapping[TaskId, str],
     previous: Placement,
 ) -> dict[TaskId, tuple[str, ...]]:

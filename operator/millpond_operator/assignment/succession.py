@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from millpond.topology import TaskId
-from millpond_operator.assignment.model import Placement, Task
-from millpond_operator.assignment.standing import Standing
+
+from .candidates import Standing
+from .model import Placement, Task
 
 __all__ = ("Succession",)
 

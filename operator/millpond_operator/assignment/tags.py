@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from millpond_operator.assignment.model import Worker
+from .model import AssignableWorker
 
 __all__ = ("Score", "Tags")
 
@@ -15,7 +15,7 @@ Score = tuple[int, ...]
 class Tags:
     """The tags of some workers, which are grouped by them: those of a group are the same as far as spreading goes."""
 
-    def __init__(self, workers: Mapping[str, Worker], keys: Sequence[str]) -> None:
+    def __init__(self, workers: Mapping[str, AssignableWorker], keys: Sequence[str]) -> None:
         """Take the tags `keys` of `workers`; the racks where no keys are given.
 
         A worker without a tag is in no place of that kind: it neither shares one with others nor adds one.
@@ -71,5 +71,5 @@ class Tags:
         return [each for each in self.groups if self.score(key | {each}) >= least]
 
 
-def _values(worker: Worker, keys: Sequence[str]) -> tuple[str | None, ...]:
+def _values(worker: AssignableWorker, keys: Sequence[str]) -> tuple[str | None, ...]:
     return tuple(worker.tags.get(key) for key in keys) if keys else (worker.rack,)

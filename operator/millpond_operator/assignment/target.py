@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from millpond_operator.assignment.actives import place_actives
-from millpond_operator.assignment.model import Options, Placement, Situation
-from millpond_operator.assignment.standbys import place_standbys
-from millpond_operator.assignment.standing import Standing
+from .actives import place_actives
+from .candidates import Standing
+from .model import AssignmentOptions, Placement, Situation
+from .standbys import place_standbys
 
 __all__ = ("target",)
 
 
-def target(situation: Situation, options: Options, previous: Placement) -> Placement:
+def target(situation: Situation, options: AssignmentOptions, previous: Placement) -> Placement:
     """The placement to aim at: balanced, with standbys spread over racks and tags, and otherwise as it was.
 
     Active tasks of any two workers differ by one at most, in each sub-topology, over the stateful tasks, over the

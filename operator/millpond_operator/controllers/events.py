@@ -7,10 +7,9 @@ import logging
 from collections import OrderedDict
 
 from millpond.protocol import clock
+from millpond_operator.controllers.rollout.status import timestamp
 from millpond_operator.kubernetes import AlreadyExists, ApiError, Client, Kind, NotFound, Object, kinds
 from millpond_operator.resources import StateBootstrap, StreamApp
-
-from .status import timestamp
 
 __all__ = ("EventRecorder",)
 

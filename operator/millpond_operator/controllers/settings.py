@@ -18,13 +18,12 @@ from typing import Any
 
 import click
 
+from millpond.durations import Duration
 from millpond.errors import ConfigError
 
 __all__ = ("PREFIX", "Settings", "settings_options")
 
 PREFIX = "MILLPOND_OPERATOR_"
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 #: What Kubernetes puts into the environment about services whose names begin like the prefix.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT_\d+_(TCP|UDP)\w*$|^MILLPOND_OPERATOR_PORT$")
@@ -164,9 +163,10 @@ def _parsed(field_: dataclasses.Field[Any], text: str, source: str) -> Any:
     text = text.strip()
     default = field_.default
     if isinstance(default, timedelta):
-        if (match := _DURATION.fullmatch(text)) is None:
-            raise ConfigError(f"{source} is '{text}', which is no duration: write 500ms, 15s, 5m or 1h.")
-        return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+        try:
+            return Duration.parse(text)
+        except ValueError:
+            raise ConfigError(f"{source} is '{text}', which is no duration: write 500ms, 15s, 5m or 1h.") from None
     if isinstance(default, int):
         try:
             return int(text)
@@ -183,8 +183,5 @@ def _flag(name: str) -> str:
 
 def _written(value: Any) -> str:
     if isinstance(value, timedelta):
-        seconds = value.total_seconds()
-        for unit, size in reversed(_UNITS.items()):
-            if seconds >= size and seconds % size == 0:
-                return f"{seconds / size:g}{unit}"
+        return str(Duration.of(value))
     return str(value or "")

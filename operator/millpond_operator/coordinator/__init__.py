@@ -7,27 +7,27 @@ Within one event loop:
     await coordinator.start(port=7070)
 """
 
-from .admission import Refused, Starting
+from .admission import RejectedMember, Starting
 from .application import Application
 from .auth import Authenticator, Identity, TokenFile
 from .engine import Engine
 from .limits import Limits
 from .options import EngineOptions, KafkaClaim
-from .server import Coordinator
+from .server import CoordinatorServer
 from .store import AssignmentStore, FileStore, StoreError
 
 __all__ = (
     "Application",
     "AssignmentStore",
     "Authenticator",
-    "Coordinator",
+    "CoordinatorServer",
     "Engine",
     "EngineOptions",
     "FileStore",
     "Identity",
     "KafkaClaim",
     "Limits",
-    "Refused",
+    "RejectedMember",
     "Starting",
     "StoreError",
     "TokenFile",

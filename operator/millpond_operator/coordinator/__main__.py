@@ -15,12 +15,13 @@ from pathlib import Path
 
 import click
 
+from millpond.durations import Duration
 from millpond.errors import ConfigError, MillpondError
-from millpond_operator.assignment import Options
+from millpond_operator.assignment import AssignmentOptions
 
 from .auth import TokenFile
 from .options import EngineOptions
-from .server import Coordinator
+from .server import CoordinatorServer
 from .store import FileStore
 
 __all__ = ("main",)
@@ -29,13 +30,11 @@ log = logging.getLogger("millpond_operator.coordinator")
 
 
 def _duration(ctx: click.Context, param: click.Parameter, value: str) -> timedelta:
-    """Seconds, or with a unit: `6`, `6s`, `800ms`."""
-    number, unit = (value[:-2], 1) if value.endswith("ms") else (value.removesuffix("s"), 1000)
     try:
-        duration = timedelta(milliseconds=float(number) * unit)
-    except (ValueError, OverflowError) as error:
-        raise click.BadParameter(f"'{value}' is no duration: write 6s or 800ms.") from error
-    if duration < timedelta(milliseconds=1):
+        duration = Duration.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from error
+    if not duration:
         raise click.BadParameter(f"'{value}' must be 1ms or more.")
     return duration
 
@@ -90,7 +89,7 @@ def main(
     """
     logging.basicConfig(level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     options = EngineOptions(
-        assignment=Options(
+        assignment=AssignmentOptions(
             standby_replicas,
             max_warmup_replicas,
             acceptable_recovery_lag,
@@ -135,7 +134,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, stopped.set)
-    coordinator = Coordinator(authenticator=authenticator, on_superseded=on_superseded)
+    coordinator = CoordinatorServer(authenticator=authenticator, on_superseded=on_superseded)
     try:
         for application, store in stores.items():
             await coordinator.add(application, options, store, term)

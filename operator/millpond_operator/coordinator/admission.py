@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from millpond.protocol import Heartbeat, Refusal, RefusalCode, TopologySummary, Trouble
 
-from . import refusals
+from . import rejections
 from .members import Membership
 from .options import MOST_TASKS, KafkaClaim
 from .topologies import differences, united
 
-__all__ = ("Admission", "Refused", "Starting")
+__all__ = ("Admission", "RejectedMember", "Starting")
 
 #: Who stands outside repeats itself every second; not to be heard of for so long is to be gone.
 _FORGOTTEN_MS = 5_000
@@ -21,7 +21,7 @@ _LASTING = frozenset({RefusalCode.TOPOLOGY_MISMATCH, RefusalCode.UNSUPPORTED_VER
 
 
 @dataclass(frozen=True)
-class Refused:
+class RejectedMember:
     """A worker that is not taken in, and why."""
 
     incarnation: str
@@ -71,7 +71,7 @@ class Admission:
         self.claim = claim
         self.reached: dict[str, str] = {}
         self.most_tasks = most_tasks
-        self.refused: dict[str, Refused] = {}
+        self.refused: dict[str, RejectedMember] = {}
         self.starting: dict[str, Starting] = {}
         self.changes = 0
         self._heard_ms: dict[str, int] = {}
@@ -87,7 +87,7 @@ class Admission:
         Returns:
             Why it is refused, or has to wait; None when it is the application's, or is not known yet.
         """
-        claim, reached, worker = self.claim, heartbeat.kafka_cluster[: refusals.LONGEST_NAME], heartbeat.worker
+        claim, reached, worker = self.claim, heartbeat.kafka_cluster[: rejections.LONGEST_NAME], heartbeat.worker
         if claim is None or heartbeat.ended or (not reached and not heartbeat.topology_hash):
             return None
         if reached and reached == claim.cluster and not claim.refusal:
@@ -99,8 +99,8 @@ class Admission:
             self.changes += 1
         if reached and not claim.cluster and not claim.refusal:
             self.changes += self.refused.pop(worker, None) is not None
-            return refusals.claim_pending(worker, heartbeat.application, reached)
-        return refusals.claim_refused(heartbeat, claim)
+            return rejections.claim_pending(worker, heartbeat.application, reached)
+        return rejections.claim_refused(heartbeat, claim)
 
     def topology_refusal(
         self, heartbeat: Heartbeat, ours: TopologySummary | None, members: Mapping[str, Membership]
@@ -112,22 +112,22 @@ class Admission:
         """
         theirs = heartbeat.topology
         if theirs is not None and theirs.hash != heartbeat.topology_hash:
-            return refusals.two_topologies(heartbeat, theirs)
+            return rejections.two_topologies(heartbeat, theirs)
         if self.pinned and heartbeat.topology_hash != self.pinned:
-            return refusals.not_the_pinned(heartbeat, self.pinned, ours)
+            return rejections.not_the_pinned(heartbeat, self.pinned, ours)
         if ours is not None and heartbeat.topology_hash == ours.hash and (theirs is None or theirs == ours):
             return None
         both = united(ours, theirs) if ours is not None and theirs is not None else None
         if both is not None:
             too_many = self._too_many(both)
-            return refusals.too_many_tasks(heartbeat.worker, _tasks(both), self.most_tasks) if too_many else None
+            return rejections.too_many_tasks(heartbeat.worker, _tasks(both), self.most_tasks) if too_many else None
         if ours is None and theirs is None:
             return None  # the answer asks for it
         others = [each.id for each in members.values() if each.alive and each.id != heartbeat.worker]
         if ours is not None and (others or theirs is None):
-            return refusals.other_topology(heartbeat, ours, others)
+            return rejections.other_topology(heartbeat, ours, others)
         if self._too_many(theirs):
-            return refusals.too_many_tasks(heartbeat.worker, _tasks(theirs), self.most_tasks)
+            return rejections.too_many_tasks(heartbeat.worker, _tasks(theirs), self.most_tasks)
         return None
 
     def agreed(
@@ -150,12 +150,12 @@ class Admission:
             what = ""
             if ours is not None and theirs is not None and ours != theirs and not self._too_many(theirs):
                 what = differences(ours, theirs)
-            refused = Refused(
+            refused = RejectedMember(
                 heartbeat.incarnation, heartbeat.revision, refusal.code, refusal.message, now_ms, differences=what
             )
             self.note(heartbeat.worker, refused)
 
-    def note(self, worker: str, refused: Refused) -> None:
+    def note(self, worker: str, refused: RejectedMember) -> None:
         """Remember a refusal that stands."""
         before = self.refused.get(worker)
         self._heard_ms[worker] = refused.at_ms

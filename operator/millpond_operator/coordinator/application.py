@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from millpond.protocol import Answer, Heartbeat, Member, Refusal, View, clock
 
-from .admission import Refused
+from .admission import RejectedMember
 from .engine import Engine
 from .options import EngineOptions, KafkaClaim
 from .store import AssignmentStore, StoreError
@@ -125,7 +125,7 @@ class Application:
 
     def refused(self, worker: str, incarnation: str, revision: str, refusal: Refusal) -> None:
         """A worker was refused before its heartbeat could be read."""
-        self.engine.refuse(worker, Refused(incarnation, revision, refusal.code, refusal.message, _now_ms()))
+        self.engine.refuse(worker, RejectedMember(incarnation, revision, refusal.code, refusal.message, _now_ms()))
         self._after_change()
 
     def pin(self, pinned: str) -> None:

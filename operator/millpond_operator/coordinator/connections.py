@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from millpond.protocol import clock
 
-from .allowance import Allowance
 from .limits import Limits
+from .token_bucket import Allowance
 
 __all__ = ("Connections",)
 

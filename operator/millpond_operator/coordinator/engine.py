@@ -32,16 +32,16 @@ from millpond.protocol import (
 from millpond.topology import TaskId
 from millpond_operator.assignment import Instructions, Placement, Situation, Task, grant
 
-from . import refusals
-from .admission import Admission, Refused, Starting
-from .gathering import Gathering
-from .marks import Marks
+from . import rejections
+from .admission import Admission, RejectedMember, Starting
+from .marks import CommittedMarks
 from .members import Membership, News, Orders, usable_members, without_brokers
 from .options import EngineOptions, KafkaClaim
-from .ownership import Ownership
-from .planning import Job, Leaving, Plan, only
-from .record import members_of, placement_of, view_of
+from .ownership import KnownOwners
+from .planning import AssignmentJob, AssignmentPlan, Leaving, only
+from .saved_state import members_of, placement_of, view_of
 from .sessions import TICK_MS, Sessions
+from .startup_barrier import StartupBarrier
 from .topologies import change, only_known, tasks_of, united
 
 __all__ = ("TICK_MS", "Engine")
@@ -93,10 +93,10 @@ class Engine:
         self._ids: dict[str, TaskId] = {}
         self._names: dict[TaskId, str] = {}
         self._unknown: set[tuple[str, str]] = set()
-        self._ownership = Ownership(self.members)
+        self._ownership = KnownOwners(self.members)
 
-        self._marks = Marks()
-        self._gathering = Gathering(options.gathering // timedelta(milliseconds=1))
+        self._marks = CommittedMarks()
+        self._gathering = StartupBarrier(options.gathering // timedelta(milliseconds=1))
         self._changes = 0
         self._generation = 0  # of the membership: who lives, and who may have tasks
         self._goal_due = False
@@ -106,7 +106,7 @@ class Engine:
         self._goal = Placement()
         self._placement = Placement()
         self._placed_generation = -1  # of the membership that `_placement` reckons with
-        self._staged: Plan | None = None
+        self._staged: AssignmentPlan | None = None
         self._written: tuple[object, ...] | None = None
 
     @property
@@ -115,7 +115,7 @@ class Engine:
         return self._ownership.owners
 
     @property
-    def refused(self) -> Mapping[str, Refused]:
+    def refused(self) -> Mapping[str, RejectedMember]:
         """Workers that are not taken in because of what they run."""
         return self._admission.refused
 
@@ -212,7 +212,7 @@ class Engine:
         self._ended(member, "is gone")
         return True
 
-    def refuse(self, worker: str, refused: Refused) -> None:
+    def refuse(self, worker: str, refused: RejectedMember) -> None:
         """A worker was refused before its heartbeat could be read."""
         self._admission.note(worker, refused)
 
@@ -297,13 +297,13 @@ class Engine:
         """Whether `job` has something to compute."""
         return not self._gathering.waiting and bool(self._tasks) and (self._plan_due or self._goal_due)
 
-    def job(self, now_ms: int) -> Job | None:
+    def job(self, now_ms: int) -> AssignmentJob | None:
         """The computation that is due; None when nothing relevant has changed since the last one."""
         self._gathered(now_ms)
         if self.superseded_by is not None or not self.plan_due:
             return None
         situation = self._situation()
-        job = Job(
+        job = AssignmentJob(
             self._generation,
             situation,
             self._options,
@@ -314,7 +314,7 @@ class Engine:
         self._plan_due = self._goal_due = False
         return job
 
-    def adopt(self, plan: Plan) -> View | None:
+    def adopt(self, plan: AssignmentPlan) -> View | None:
         """Make a plan the next one to publish, unless workers came or went since its job was cut out.
 
         Returns:
@@ -326,7 +326,7 @@ class Engine:
                 self._goal_due = self._plan_due = True
                 return None
             usable = usable_members(self.members).keys()
-            plan = Plan(self._generation, only(plan.goal, usable), only(plan.refined, usable))
+            plan = AssignmentPlan(self._generation, only(plan.goal, usable), only(plan.refined, usable))
             self._goal_due = self._plan_due = True
         self._discards = 0
         self._staged = plan
@@ -400,12 +400,12 @@ class Engine:
     def refusal_for(self, worker: str, incarnation: str, *, joining: bool = False) -> Refusal | None:
         """Why a process gets no answer any more, unless it is just joining as one that was not seen before."""
         if self.superseded_by is not None:
-            return refusals.not_leading(self.application, self.coordinator, self.epoch, self.superseded_by)
+            return rejections.not_leading(self.application, self.coordinator, self.epoch, self.superseded_by)
         member = self.members.get(worker)
         if member is None or member.incarnation == incarnation:
             return None
         if incarnation in member.replaced or not joining:
-            return refusals.replaced(self.application, worker, incarnation)
+            return rejections.replaced(self.application, worker, incarnation)
         return None
 
     def answer_for(self, worker: str) -> Answer:
@@ -491,16 +491,16 @@ class Engine:
     def _refusal(self, heartbeat: Heartbeat) -> Refusal | None:
         """Why this heartbeat cannot be taken in, its topology aside."""
         if heartbeat.application != self.application:
-            return refusals.other_application(heartbeat, self.application)
+            return rejections.other_application(heartbeat, self.application)
         if heartbeat.version != PROTOCOL_VERSION:
-            return refusals.unsupported(heartbeat.worker, heartbeat.version)
+            return rejections.unsupported(heartbeat.worker, heartbeat.version)
         name = heartbeat.worker
-        if not name.isprintable() or not 0 < len(name) <= refusals.LONGEST_NAME or name == "unowned":
-            return refusals.bad_name(name)
+        if not name.isprintable() or not 0 < len(name) <= rejections.LONGEST_NAME or name == "unowned":
+            return rejections.bad_name(name)
         leader = (heartbeat.epoch.term, heartbeat.coordinator)
         if self.superseded_by is None and leader > (self.epoch.term, self.coordinator):
             if self._latest_term is not None and leader[0] >= self._latest_term:
-                return refusals.unbelievable(name, leader[0], self.epoch.term)
+                return rejections.unbelievable(name, leader[0], self.epoch.term)
             self.superseded_by = leader
             self.events.append(f"Worker {heartbeat.worker} knows a later coordinator: this one stands down.")
         return self.refusal_for(heartbeat.worker, heartbeat.incarnation, joining=True)
@@ -560,7 +560,7 @@ class Engine:
         if ids and unknown and len(self._unknown) < _MOST_UNKNOWN:
             self._unknown.update((worker, text) for text in unknown[:_MOST_UNKNOWN])
             self.events.append(
-                f"Worker {worker} holds {refusals.some(unknown)}, which the topology does not have; it is told to drop them."
+                f"Worker {worker} holds {rejections.some(unknown)}, which the topology does not have; it is told to drop them."
             )
         return only_known(heartbeat, ids) if ids else heartbeat
 

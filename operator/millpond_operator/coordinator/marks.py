@@ -11,10 +11,10 @@ from millpond.protocol import Mark
 
 from .members import Membership
 
-__all__ = ("Marks",)
+__all__ = ("CommittedMarks",)
 
 
-class Marks:
+class CommittedMarks:
     """The last marks of tasks that nobody tells any more."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from millpond.protocol import Brokers, Heartbeat, Mark, Member, Role, TakeOver, TaskReport, TaskState, Trouble
 from millpond.topology import TaskId
-from millpond_operator.assignment import Copy, Instructions, Worker
+from millpond_operator.assignment import AssignableWorker, Copy, Instructions
 
 __all__ = ("Membership", "News", "Orders", "usable_members", "without_brokers")
 
@@ -190,9 +190,9 @@ class Membership:
         self._found = {}
         self.instructions = None
 
-    def worker(self) -> Worker:
+    def worker(self) -> AssignableWorker:
         """As the assignment sees it."""
-        return Worker(
+        return AssignableWorker(
             self.id,
             tags=self.tags,
             rack=self.rack,

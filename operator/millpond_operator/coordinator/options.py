@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from millpond_operator.assignment import Options
+from millpond_operator.assignment import AssignmentOptions
 
 __all__ = ("MOST_TASKS", "EngineOptions", "KafkaClaim")
 
@@ -31,7 +31,7 @@ class KafkaClaim:
 class EngineOptions:
     """What the application's settings say about its coordination."""
 
-    assignment: Options = Options()
+    assignment: AssignmentOptions = AssignmentOptions()
     session_timeout: timedelta = timedelta(seconds=6)
     """A worker that is silent for longer counts as gone."""
     reconnect_timeout: timedelta = timedelta(seconds=1)

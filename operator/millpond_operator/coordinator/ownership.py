@@ -15,10 +15,10 @@ from millpond.topology import TaskId
 
 from .members import Membership, News
 
-__all__ = ("Ownership",)
+__all__ = ("KnownOwners",)
 
 
-class Ownership:
+class KnownOwners:
     """Owners of tasks, as workers report them.
 
     Args:

@@ -1,6 +1,6 @@
 """One computation of the assignment: what it starts from, and what comes of it.
 
-A `Job` is cut out of the engine at one moment and shares nothing with it that changes, so it may run in any thread
+A `AssignmentJob` is cut out of the engine at one moment and shares nothing with it that changes, so it may run in any thread
 while heartbeats come in.
 """
 
@@ -10,15 +10,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from millpond.topology import TaskId
-from millpond_operator.assignment import Instructions, Options, Placement, Situation, refine, target
+from millpond_operator.assignment import AssignmentOptions, Instructions, Placement, Situation, refine, target
 
 from .members import Membership
 
-__all__ = ("Job", "Leaving", "Plan", "only")
+__all__ = ("AssignmentJob", "AssignmentPlan", "Leaving", "only")
 
 
 @dataclass(frozen=True)
-class Plan:
+class AssignmentPlan:
     """Where tasks should be in the end, and where they should be now."""
 
     generation: int
@@ -28,25 +28,25 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Job:
+class AssignmentJob:
     """The computation of one plan."""
 
     generation: int
     situation: Situation
-    options: Options
+    options: AssignmentOptions
     goal: Placement | None
     """The goal, when it can stay as it is."""
     last_goal: Placement
     last: Placement
 
-    def run(self) -> Plan:
+    def run(self) -> AssignmentPlan:
         """Compute it. Takes up to a second of CPU time for ten thousand tasks."""
         if not self.situation.workers:  # who comes next should find things where they were
-            return Plan(self.generation, self.last_goal, self.last)
+            return AssignmentPlan(self.generation, self.last_goal, self.last)
         goal = self.goal
         if goal is None:
             goal = target(self.situation, self.options, self.last_goal)
-        return Plan(self.generation, goal, refine(goal, self.situation, self.options, self.last))
+        return AssignmentPlan(self.generation, goal, refine(goal, self.situation, self.options, self.last))
 
 
 def only(placement: Placement, workers: Collection[str]) -> Placement:

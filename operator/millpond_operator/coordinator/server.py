@@ -28,21 +28,21 @@ from aiohttp import web
 from millpond.errors import MillpondError
 from millpond.protocol import PROTOCOL_VERSION, Refusal, RefusalCode, clock, decode_heartbeat, encode
 
-from .allowance import Allowance
 from .application import Application
 from .auth import Authenticator, Identity
 from .connections import Connections
 from .engine import Engine
-from .intake import Slow, TooLarge, read_body
 from .limits import MOST_BYTES, Limits, excess, most_bytes
 from .metrics import CoordinatorMetrics
 from .options import EngineOptions
-from .refusals import unsupported
+from .rejections import unsupported
+from .request_body import Slow, TooLarge, read_body
 from .sessions import TICK_MS
 from .store import AssignmentStore
+from .token_bucket import Allowance
 from .views import assignment_table, members_table
 
-__all__ = ("Coordinator",)
+__all__ = ("CoordinatorServer",)
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class _Refused(Exception):
         self.status = _STATUS[code] if status is None else status
 
 
-class Coordinator:
+class CoordinatorServer:
     """Serves any number of applications on one port.
 
     Use it within one event loop: `add` applications, `start`, and `stop`.

@@ -15,7 +15,7 @@ def assignment_table(view: View) -> str:
     term, number = view.epoch
     alive = {member.worker: member for member in view.members if member.alive}
     heading = (
-        f"{view.application} · epoch {term}.{number} · {_count(len(alive), 'worker')} · "
+        f"{view.application} . epoch {term}.{number} . {_count(len(alive), 'worker')} . "
         f"{_count(_tasks_of(view), 'task')}\n\n"
     )
     tasks = sorted({*view.active, *view.owners, *view.standby, *view.warm_up}, key=_order)

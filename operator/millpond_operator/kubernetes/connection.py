@@ -31,7 +31,7 @@ _USER_AGENT = "millpond-operator"
 _KEPT_ALIVE_S = 60.0
 
 
-class TokenFile:
+class ServiceAccountToken:
     """A bearer token in a file that is replaced now and then."""
 
     def __init__(self, path: Path) -> None:
@@ -74,7 +74,7 @@ class Connection:
     """Its private key, PEM."""
     token: str | None = None
     """A bearer token that never changes."""
-    token_file: TokenFile | None = None
+    token_file: ServiceAccountToken | None = None
     """One that does; wins over `token`."""
     namespace: str = "default"
     """The namespace of the pod, or of the kubeconfig's context."""
@@ -107,7 +107,7 @@ class Connection:
             ConfigError: they are not there.
         """
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
-        token = TokenFile(directory / "token")
+        token = ServiceAccountToken(directory / "token")
         token()
         try:
             ca = (directory / "ca.crt").read_bytes()
@@ -157,7 +157,7 @@ class Connection:
             certificate=_content(path, user, "client-certificate"),
             key=_content(path, user, "client-key"),
             token=user.get("token"),
-            token_file=TokenFile(path.parent / user["tokenFile"]) if user.get("tokenFile") else None,
+            token_file=ServiceAccountToken(path.parent / user["tokenFile"]) if user.get("tokenFile") else None,
             namespace=current.get("namespace") or "default",
         )
 

@@ -19,9 +19,9 @@ import msgspec
 from millpond.protocol import clock
 
 from .cache import Cache, Key
+from .cache_updates import CacheUpdates
 from .client import Client, decoded
 from .errors import ApiError, Expired
-from .intake import Intake
 from .kinds import (
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -110,7 +110,7 @@ class Watching:
         options: WatchOptions | None = None,
     ) -> None:
         self._client = client
-        self._intake = Intake(cache, on_change)
+        self._intake = CacheUpdates(cache, on_change)
         self._namespaces = tuple(namespaces)
         self._watched = tuple(watched)
         self._options = options or WatchOptions()

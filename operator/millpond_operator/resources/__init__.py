@@ -10,7 +10,8 @@ What is wanted of one application, and what of it is to be applied:
             await client.apply(kind, finish(manifest, surroundings.leader_epoch))
 """
 
-from .additions import Additions, additions, strangers
+from millpond.durations import Duration
+
 from .assignments import InvalidStreamAssignment, stream_assignment, view_of
 from .children import (
     children,
@@ -20,9 +21,9 @@ from .children import (
     service,
     service_account,
 )
-from .comparing import content, digest, finish, same, was_applied, within
-from .durations import Duration
+from .diff import content, digest, finish, same, was_applied, within
 from .environment import check_environment
+from .foreign_fields import Additions, additions, strangers
 from .metadata import cleanup_name, coordinator_config_name, labels, made_for, owned_by, revision_name, selector
 from .names import (
     APP,

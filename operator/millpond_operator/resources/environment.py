@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
-from .durations import Duration
+from millpond.durations import Duration
+
 from .names import REVISION, Object, Surroundings
 from .spec import EnvSource, EnvVariable, KeyReference
 from .streamapp import InvalidStreamApp, StreamApp

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from .comparing import digest
+from .diff import digest
 from .environment import (
     BOOTSTRAP_DIRECTORY,
     COORDINATOR_DIRECTORY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 
-from .comparing import amount
+from .diff import amount
 from .environment import BOOTSTRAP_DIRECTORY
 from .metadata import labels
 from .names import API_VERSION, BOOTSTRAP, Object

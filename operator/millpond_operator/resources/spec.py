@@ -12,9 +12,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from millpond.durations import Duration
 from millpond.errors import MillpondError
-
-from .durations import Duration
 
 __all__ = (
     "Bootstrap",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .comparing import amount, within
+from .diff import amount, within
 from .metadata import cleanup_name, labels, metadata, revision_name, selector
 from .names import REVISION, Object
 from .pods import cleanup_template, with_revision

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from millpond.broker.embedded import EmbeddedBroker
-from millpond.broker.jars import JarError
-from millpond.broker.java import JavaNotFound
+from .embedded import EmbeddedBroker
+from .jars import JarError
+from .java import JavaNotFound
 
 __all__ = ("EmbeddedBroker", "JarError", "JavaNotFound")

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 
-from millpond.broker import EmbeddedBroker, jars, java, start_cache
 from millpond.errors import MillpondError
+
+from . import EmbeddedBroker, jars, java, start_cache
 
 
 def main(sets: list[str]) -> None:

@@ -21,8 +21,9 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from millpond.broker import jars, java, settings, start_cache, watchdog
 from millpond.errors import BrokerError
+
+from . import jars, java, settings, start_cache, watchdog
 
 __all__ = ("EmbeddedBroker",)
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from millpond.broker import jars
+from . import jars
 
 __all__ = ("ROOTS", "main")
 

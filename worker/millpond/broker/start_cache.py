@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from millpond.broker import jars
+from . import jars
 
 __all__ = ("class_archive", "keep_formatted", "new_class_archive", "restore_formatted")
 

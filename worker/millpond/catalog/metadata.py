@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from millpond.catalog.versions import CatalogVersion, StoreTable
+from .versions import CatalogVersion, StoreTable
 
 __all__ = ("APPLICATION", "AS_OF", "CHANGELOG", "OFFSETS", "UNDECODED_KEYS", "UNDECODED_VALUES", "VERSION", "completed")
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from millpond.catalog.versions import CatalogVersion
 from millpond.errors import SnapshotError
 from millpond.snapshots.versions import created_ms
+
+from .versions import CatalogVersion
 
 __all__ = ("choose", "parse_offsets", "parse_time")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millpond.catalog.storage import file_properties
-from millpond.catalog.versions import table_uri
 from millpond.errors import SnapshotError
 from millpond.snapshots import libraries
 from millpond.snapshots.locations import Location
+
+from .storage import file_properties
+from .versions import table_uri
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,9 +11,10 @@ from importlib import metadata
 
 import click
 
-from millpond.cli.last_words import last_words, unforeseen
-from millpond.cli.session import Session
 from millpond.errors import ConfigError, MillpondError
+
+from .session import Session
+from .termination_message import last_words, unforeseen
 
 __all__ = ("main",)
 
@@ -34,6 +35,9 @@ _COMMANDS = {
     "settings": "List the settings, with their defaults.",
 }
 
+#: Commands with a folder of their own.
+_PACKAGES = {"dev": "dev.command", "reset": "reset.command"}
+
 _EPILOG = """\b
 Exit status:
     0  done; for run and dev: stopped by a signal, after a last commit
@@ -53,7 +57,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"millpond.cli.{cmd_name}").command
+        module = _PACKAGES.get(cmd_name, cmd_name)
+        command: click.Command = importlib.import_module(f"millpond.cli.{module}").command
         return command
 
     def resolve_command(

@@ -13,7 +13,7 @@ from typing import Any
 
 from millpond.dsl import StreamsBuilder
 from millpond.errors import ConfigError, MillpondError
-from millpond.runtime.config_values import nearest
+from millpond.runtime.config.parsers import nearest
 from millpond.topology import Topology
 
 __all__ = ("ApplicationError", "attribute_name", "load_topology")

@@ -17,10 +17,11 @@ from rich.table import Table
 from millpond.catalog import versions
 from millpond.catalog.moments import choose
 from millpond.catalog.versions import CatalogVersion
-from millpond.cli.options import configuration_options, load_config, verbose_option
-from millpond.cli.session import Session
 from millpond.errors import ConfigError, SnapshotError
 from millpond.snapshots.locations import Location, open_location
+
+from .options import configuration_options, load_config, verbose_option
+from .session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa

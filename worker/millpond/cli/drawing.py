@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from millpond.cli.layered import Edge, Item, Layout, arrange
 from millpond.topology import Node, ProcessorNode, SinkNode, SourceNode, Subtopology, Topology
+
+from .layered import Edge, Item, Layout, arrange
 
 __all__ = ("svg",)
 
@@ -147,7 +148,7 @@ class _Picture:
             nodes = {table.source.name: table.source, table.processor.name: table.processor}
             stores = {table.store.name: table.processor.name}
             edge = Edge(table.source.name, table.processor.name)
-            self._boxes[key] = _Box("Global store · every worker has all of it", nodes, stores, [edge])
+            self._boxes[key] = _Box("Global store . every worker has all of it", nodes, stores, [edge])
             self._reads += [(topic, key, table.source.name) for topic in _topics(table.source)]
         for box in self._boxes.values():
             box.arrange()

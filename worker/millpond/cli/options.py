@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
-from millpond.cli.session import Session
 from millpond.errors import ConfigError
-from millpond.runtime.config import Config
+from millpond.runtime.config.model import Config
+
+from .session import Session
 
 __all__ = ("DEFAULT_FILE", "configuration_options", "load_config", "target_argument", "verbose_option")
 

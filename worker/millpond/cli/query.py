@@ -17,14 +17,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millpond.cli.options import verbose_option
-from millpond.cli.session import Session
 from millpond.errors import MillpondError
 from millpond.protocol import View
 from millpond.queries import FailureReason, QueryFailed
 from millpond.queries.failures import Failure
 from millpond.queries.parameters import duration_ms
 from millpond.queries.transport import Transport
+
+from .options import verbose_option
+from .session import Session
 
 __all__ = ("command",)
 
@@ -264,7 +265,7 @@ class _Tables:
         if answer["staleness_ms"] is not None:
             notes.append(f"a copy, {answer['staleness_ms']} ms old")
         notes += [f"{name} up to {offset}" for name, offset in sorted(answer["position"].items())]
-        self._console.print(Text(" · ".join(notes), style="dim"))
+        self._console.print(Text(" . ".join(notes), style="dim"))
 
     def rows(self, rows: Iterator[dict[str, Any]], limit: int | None) -> None:
         found = list(rows)

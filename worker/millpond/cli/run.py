@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from millpond.cli.application import attribute_name, load_topology
-from millpond.cli.options import configuration_options, load_config, target_argument, verbose_option
-from millpond.cli.session import Session
 from millpond.errors import ConfigError
+
+from .application import attribute_name, load_topology
+from .options import configuration_options, load_config, target_argument, verbose_option
+from .session import Session
 
 __all__ = ("command",)
 
@@ -34,7 +35,7 @@ def command(session: Session, target: str, take_over: bool, file: Path | None, f
     Without a coordinator one worker runs every task, and refuses to start while tasks are another one's. With --take-over
     it becomes their owner, and restores their state from the changelogs. It is for one start, and so no setting.
     """
-    from millpond.cli.running import run_worker
+    from .worker_process import run_worker
 
     session.log_to_stderr()
     topology = load_topology(target)

@@ -6,9 +6,10 @@ import click
 from rich.padding import Padding
 from rich.text import Text
 
-from millpond.cli.session import Session
-from millpond.runtime.config import Setting, settings
-from millpond.runtime.config_sources import variable_for
+from millpond.runtime.config.model import Setting, settings
+from millpond.runtime.config.sources import variable_for
+
+from .session import Session
 
 __all__ = ("command", "markdown")
 
@@ -33,7 +34,7 @@ def command(session: Session, word: str, *, as_markdown: bool) -> None:
 
 _HEAD = """# Configuration
 
-<!-- Written by `millpond settings --markdown`; edit the descriptions in worker/millpond/runtime/config.py. -->
+<!-- Written by `millpond settings --markdown`; edit the descriptions in worker/millpond/runtime/config/model.py. -->
 
 A setting has the name it has in Kafka Streams, wherever Kafka Streams has it. It can be given in several places, and
 the later one wins:

@@ -15,15 +15,16 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from millpond.cli.application import load_topology
-from millpond.cli.options import configuration_options, load_config, target_argument, verbose_option
-from millpond.cli.session import Session
-from millpond.cli.snapshot_reports import reporting, write_result
 from millpond.errors import ConfigError, SnapshotError
-from millpond.runtime.config import Config
+from millpond.runtime.config.model import Config
 from millpond.snapshots import versions
 from millpond.snapshots.locations import Location, open_location
 from millpond.snapshots.manifest import Manifest
+
+from .application import load_topology
+from .options import configuration_options, load_config, target_argument, verbose_option
+from .session import Session
+from .snapshot_reports import reporting, write_result
 
 if TYPE_CHECKING:
     from millpond_spark.job import Snapshot

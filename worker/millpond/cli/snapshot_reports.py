@@ -17,7 +17,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millpond.cli.last_words import VARIABLE
+from .termination_message import VARIABLE
 
 if TYPE_CHECKING:
     from millpond_spark.job import Snapshot

@@ -14,27 +14,28 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from millpond.cli.application import load_topology
-from millpond.cli.checked import conclude, show_checked
-from millpond.cli.options import configuration_options, load_config, verbose_option
-from millpond.cli.query import _Json, _Tables, _urls
-from millpond.cli.session import Session
-from millpond.cli.snapshot import _chosen, _location_options, _place
 from millpond.errors import StateError
-from millpond.inspection.decoding import Decoder, LoggedStore, find_store, stores_of
+from millpond.inspection.decoding import LoggedStore, RowDecoder, find_store, stores_of
 from millpond.inspection.directory import open_directories
 from millpond.inspection.exporting import export_parquet, require_pyarrow
 from millpond.inspection.reading import all_rows, places
 from millpond.inspection.snapshot import SnapshotSource
-from millpond.inspection.sources import Source
+from millpond.inspection.sources import RowSource
 from millpond.inspection.tails import Changelogs
 from millpond.inspection.verifying import Checked, verify
 from millpond.inspection.workers import RunningWorker, find_workers
-from millpond.runtime.config import Config
+from millpond.runtime.config.model import Config
 from millpond.snapshots import versions
 from millpond.snapshots.columns import StoreColumns, columns_of
 from millpond.snapshots.locations import open_location
 from millpond.snapshots.rows import StoreLayout
+
+from .application import load_topology
+from .options import configuration_options, load_config, verbose_option
+from .query import _Json, _Tables, _urls
+from .session import Session
+from .snapshot import _chosen, _location_options, _place
+from .verify_report import conclude, show_checked
 
 __all__ = ("command",)
 
@@ -113,7 +114,7 @@ class _Given(NamedTuple):
             stack.callback(each.close)
         return found
 
-    def directories(self, stack: ExitStack) -> list[Source]:
+    def directories(self, stack: ExitStack) -> list[RowSource]:
         """The directories of stopped workers."""
         assert self.directory is not None
         found = open_directories(self.directory, self.config.application_id)
@@ -172,7 +173,7 @@ def verify_(
             there = ", ".join(f"'{each}'" for each in sorted(known))
             raise StateError(f"snapshot {snapshot.name} has no store '{name}'; it has {there}.")
     with ExitStack() as stack:
-        sources: list[Source] = (
+        sources: list[RowSource] = (
             list(options.workers(stack)) if options.directory is None else options.directories(stack)
         )
         changelogs = Changelogs(options.config)
@@ -277,7 +278,7 @@ def show(
     options = _Given.of(file, flags, target, **given)
     with ExitStack() as stack:
         opened = _opened(stack, options, store, version)
-        decode = Decoder(opened.layout, opened.logged).row
+        decode = RowDecoder(opened.layout, opened.logged).row
         rows = (decode(*row) for row in all_rows(opened.places, store))
         if output == "json":
             _Json(session.out).rows(rows, limit)
@@ -291,7 +292,7 @@ class _Opened(NamedTuple):
 
     layout: StoreLayout
     logged: LoggedStore | None
-    places: dict[int, Source]
+    places: dict[int, RowSource]
     total: int
     """Rows, where that is known; else 0."""
     where: str

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from millpond.cli.application import attribute_name, load_topology
-from millpond.cli.options import target_argument, verbose_option
 from millpond.topology import Topology
+
+from .application import attribute_name, load_topology
+from .options import target_argument, verbose_option
 
 __all__ = ("command",)
 
@@ -44,7 +45,7 @@ def _render(topology: Topology, kind: str, title: str) -> str:
     if kind == "mermaid":
         return topology.mermaid()
     if kind == "svg":
-        from millpond.cli.drawing import svg
+        from .drawing import svg
 
         return svg(topology, title)
     return str(topology.describe())

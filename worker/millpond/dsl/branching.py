@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from millpond.calls import checked
 from millpond.checks import check_function
-from millpond.dsl.graph import OperatorNode
 from millpond.dsl.operators.branching import Branch
 from millpond.dsl.operators.conversion import PassThrough
 from millpond.errors import TopologyError
 from millpond.topology.naming import validate_name
 
+from .graph import OperatorNode
+
 if TYPE_CHECKING:
-    from millpond.dsl.kstream import KStream
+    from .kstream import KStream
 
 __all__ = ("BranchedKStream",)
 

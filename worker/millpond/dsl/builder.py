@@ -6,19 +6,20 @@ import re
 from typing import Any, TypeVar, Unpack
 
 from millpond.calls import checked
-from millpond.dsl.functions import check_builder, check_source_topics
-from millpond.dsl.global_table import GlobalKTable, GlobalStoreGraphNode, GlobalTableGraphNode
-from millpond.dsl.graph import Graph, GraphNode, SourceGraphNode, StoreGraphNode
-from millpond.dsl.kstream import KStream
-from millpond.dsl.ktable import KTable
-from millpond.dsl.materialized import Materialized, Storage
-from millpond.dsl.tables import SourceTable
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology import ProcessorSupplier, StoreBuilder, TimestampOf, Topology
 from millpond.topology.suppliers import check_supplier
 from millpond.topology.timestamps import timestamp_extractor
 from millpond.topology.topology import check_reset
+
+from .functions import check_builder, check_source_topics
+from .global_table import GlobalKTable, GlobalStoreGraphNode, GlobalTableGraphNode
+from .graph import Graph, GraphNode, SourceGraphNode, StoreGraphNode
+from .kstream import KStream
+from .ktable import KTable
+from .materialized import Materialized, Storage
+from .tables import SourceTable
 
 __all__ = ("StreamsBuilder",)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from millpond import durations
 from millpond.errors import TopologyError
 
 __all__ = ("milliseconds",)
-
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def milliseconds(duration: timedelta, what: str) -> int:
@@ -24,9 +23,11 @@ def milliseconds(duration: timedelta, what: str) -> int:
         raise TopologyError(
             f"{what}={duration!r} is no duration; use a datetime.timedelta, such as timedelta(hours=1)."
         )
-    whole, rest = divmod(duration, _MILLISECOND)
-    if whole < 0:
+    if duration < timedelta(0):
         raise TopologyError(f"{what}={duration} is negative; durations start at timedelta(0).")
-    if rest:
-        raise TopologyError(f"{what}={duration} is finer than a millisecond, which is as fine as Kafka's timestamps.")
-    return whole
+    try:
+        return durations.milliseconds(duration)
+    except ValueError:
+        raise TopologyError(
+            f"{what}={duration} is finer than a millisecond, which is as fine as Kafka's timestamps."
+        ) from None

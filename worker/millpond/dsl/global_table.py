@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from millpond.calls import checked
-from millpond.dsl.graph import Graph, GraphNode
-from millpond.dsl.materialized import Storage
 from millpond.dsl.operators.lookup import Lookup, StoreLookup
 from millpond.dsl.operators.table_source import MaterializedSource
 from millpond.serdes import Serde
 from millpond.topology import StoreBuilder, TimestampOf, Topology
 from millpond.topology.processor_body import ProcessorBody
+
+from .graph import Graph, GraphNode
+from .materialized import Storage
 
 __all__ = ("GlobalKTable", "GlobalStoreGraphNode", "GlobalTableGraphNode")
 

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
-from millpond.dsl.functions import check_initializer
-from millpond.dsl.graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode
-from millpond.dsl.materialized import Materialized, MaterializedWindows, Storage
 from millpond.dsl.operators.lookup import Lookup, StoreLookup, WindowLookup
 from millpond.dsl.operators.stream_aggregation import AggregateStream, CountStream, ReduceStream
 from millpond.dsl.operators.window_aggregation import AggregateWindows, CountWindows, ReduceWindows
-from millpond.dsl.tables import Aggregated
-from millpond.dsl.windows import TimeWindows
 from millpond.errors import TopologyError
 from millpond.serdes import Long, Serde, TimeWindowedSerde, Windowed
 from millpond.topology import Body, StoreBuilder
 
+from .functions import check_initializer
+from .graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode
+from .materialized import Materialized, MaterializedWindows, Storage
+from .tables import Aggregated
+from .windows import TimeWindows
+
 if TYPE_CHECKING:
-    from millpond.dsl.ktable import KTable
+    from .ktable import KTable
 
 __all__ = ("KGroupedStream", "TimeWindowedKStream")
 
@@ -55,7 +56,7 @@ class _Grouping:
         grace_ms: int | None = None,
     ) -> KTable[Any, Any]:
         """Add an aggregation, below a repartition topic if keys may have changed."""
-        from millpond.dsl.ktable import KTable
+        from .ktable import KTable
 
         parent, sources = self.node, self.sources
         if self.repartition:

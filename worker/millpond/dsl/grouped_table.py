@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
 from millpond.calls import checked
 from millpond.checks import check_function
-from millpond.dsl.functions import check_initializer
-from millpond.dsl.graph import Graph, GraphNode, OperatorNode, TableRepartitionGraphNode
-from millpond.dsl.materialized import Materialized, Storage
 from millpond.dsl.operators.lookup import StoreLookup
 from millpond.dsl.operators.table_aggregation import AggregateTable, ReduceTable
-from millpond.dsl.tables import Aggregated
 from millpond.serdes import Long, Serde
 from millpond.topology import Body
 
+from .functions import check_initializer
+from .graph import Graph, GraphNode, OperatorNode, TableRepartitionGraphNode
+from .materialized import Materialized, Storage
+from .tables import Aggregated
+
 if TYPE_CHECKING:
-    from millpond.dsl.ktable import KTable
+    from .ktable import KTable
 
 __all__ = ("KGroupedTable",)
 
@@ -115,7 +116,7 @@ class KGroupedTable(Generic[K, V]):
     def _aggregate(
         self, name: str | None, prefix: str, storage: Storage, make: Callable[[bool], Body]
     ) -> KTable[K, Any]:
-        from millpond.dsl.ktable import KTable
+        from .ktable import KTable
 
         graph = self._graph
         sink = graph.name_or(name, "KSTREAM-SINK-", "-sink")

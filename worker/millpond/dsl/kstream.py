@@ -7,24 +7,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TextIO, TypeVar, Unpack
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
-from millpond.dsl.branching import BranchedKStream
-from millpond.dsl.functions import (
-    check_partitioner,
-    check_same_builder,
-    check_stores,
-    check_target,
-    check_value_function,
-)
-from millpond.dsl.graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode, SinkGraphNode
-from millpond.dsl.grouped_stream import KGroupedStream
-from millpond.dsl.materialized import Materialized, Storage
 from millpond.dsl.operators.conversion import PassThrough
 from millpond.dsl.operators.effects import Peek, Print
 from millpond.dsl.operators.filtering import FilterStream
 from millpond.dsl.operators.flattening import FlatMapRecords, FlatMapValues
 from millpond.dsl.operators.mapping import MapRecords, MapValues, SelectKey
-from millpond.dsl.stream_joins import TableJoins
-from millpond.dsl.tables import SourceTable
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology import (
@@ -39,8 +26,22 @@ from millpond.topology.naming import validate_name
 from millpond.topology.processor_body import ProcessorBody
 from millpond.topology.suppliers import check_supplier, check_supply
 
+from .branching import BranchedKStream
+from .functions import (
+    check_partitioner,
+    check_same_builder,
+    check_stores,
+    check_target,
+    check_value_function,
+)
+from .graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode, SinkGraphNode
+from .grouped_stream import KGroupedStream
+from .materialized import Materialized, Storage
+from .stream_joins import TableJoins
+from .tables import SourceTable
+
 if TYPE_CHECKING:
-    from millpond.dsl.ktable import KTable
+    from .ktable import KTable
 
 __all__ = ("KStream",)
 
@@ -343,7 +344,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
 
     def to_table(self, *, name: str | None = None, **materialized: Unpack[Materialized[K, V]]) -> KTable[K, V]:
         """Take each record as the new row of its key, a record without a value as a deletion."""
-        from millpond.dsl.ktable import KTable
+        from .ktable import KTable
 
         graph = self._graph
         name = graph.name_or(name, "KSTREAM-TOTABLE-")

@@ -7,18 +7,19 @@ from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
-from millpond.dsl.functions import check_value_function
-from millpond.dsl.graph import Graph, GraphNode, OperatorNode
-from millpond.dsl.grouped_table import KGroupedTable
-from millpond.dsl.kstream import KStream
-from millpond.dsl.materialized import Materialized, Storage
 from millpond.dsl.operators.conversion import ToStream
 from millpond.dsl.operators.table_grouping import RegroupTable
-from millpond.dsl.suppressed import Suppressed, SuppressedTable, windows_grace_ms
-from millpond.dsl.tables import FilteredTable, MappedTable, TableLogic, View
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology.naming import validate_name
+
+from .functions import check_value_function
+from .graph import Graph, GraphNode, OperatorNode
+from .grouped_table import KGroupedTable
+from .kstream import KStream
+from .materialized import Materialized, Storage
+from .suppressed import Suppressed, SuppressedTable, windows_grace_ms
+from .tables import FilteredTable, MappedTable, TableLogic, View
 
 __all__ = ("KTable",)
 

@@ -8,13 +8,14 @@ from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar
 
 from millpond.checks import kind_of
-from millpond.dsl.durations import milliseconds
-from millpond.dsl.graph import Graph
-from millpond.dsl.windows import TimeWindows
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.state import KeyValueStoreBuilder, WindowStoreBuilder
 from millpond.topology.naming import validate_name
+
+from .durations import milliseconds
+from .graph import Graph
+from .windows import TimeWindows
 
 __all__ = ("Materialized", "MaterializedWindows", "Storage")
 

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
-from millpond.dsl.functions import check_same_builder, check_value_function
-from millpond.dsl.graph import OperatorNode
 from millpond.dsl.operators.table_join import JoinGlobalTable, JoinTable
 from millpond.errors import TopologyError
 from millpond.names import PAGE
 from millpond.serdes import Serde
 
+from .functions import check_same_builder, check_value_function
+from .graph import OperatorNode
+
 if TYPE_CHECKING:
-    from millpond.dsl.global_table import GlobalKTable
-    from millpond.dsl.kstream import KStream
-    from millpond.dsl.ktable import KTable
+    from .global_table import GlobalKTable
+    from .kstream import KStream
+    from .ktable import KTable
 
 __all__ = ("TableJoins",)
 
@@ -170,8 +171,8 @@ class TableJoins(Generic[K, V]):
         *,
         left: bool,
     ) -> KStream[K, Any]:
-        from millpond.dsl.global_table import GlobalKTable
-        from millpond.dsl.ktable import KTable
+        from .global_table import GlobalKTable
+        from .ktable import KTable
 
         what = "left_join()" if left else "join()"
         stream = cast("KStream[K, V]", self)
@@ -193,7 +194,7 @@ class TableJoins(Generic[K, V]):
 
 
 def _no_table(what: str, given: object) -> str:
-    from millpond.dsl.kstream import KStream
+    from .kstream import KStream
 
     if isinstance(given, KStream):
         return (
@@ -216,7 +217,7 @@ def _join_table(
     left: bool,
 ) -> KStream[Any, Any]:
     """Add a join by the stream's own key; both inputs have to be partitioned alike."""
-    from millpond.dsl.kstream import KStream
+    from .kstream import KStream
 
     graph = stream._graph
     check_same_builder("The stream and the table", stream, table)

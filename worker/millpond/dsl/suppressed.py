@@ -7,14 +7,15 @@ from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from millpond.calls import checked_call
-from millpond.dsl.durations import milliseconds
-from millpond.dsl.graph import GraphNode
 from millpond.dsl.operators.suppression import SuppressedLookup, SuppressTable
-from millpond.dsl.tables import Parent, View
 from millpond.errors import TopologyError
 from millpond.serdes import Serde, Windowed
 from millpond.state import TimeOrderedBufferBuilder
 from millpond.topology import Body, StoreBuilder
+
+from .durations import milliseconds
+from .graph import GraphNode
+from .tables import Parent, View
 
 __all__ = ("Suppressed", "SuppressedTable", "until_time_limit", "until_window_closes", "windows_grace_ms")
 

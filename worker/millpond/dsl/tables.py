@@ -10,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from millpond.dsl.materialized import Storage
 from millpond.dsl.operators.lookup import FilteredLookup, Lookup, MappedLookup, StoreLookup
 from millpond.dsl.operators.table_filter import FilterTable
 from millpond.dsl.operators.table_mapping import MapTableValues
 from millpond.dsl.operators.table_source import MaterializedSource, PassingSource
 from millpond.state import KeyValueStoreBuilder
 from millpond.topology import Body
+
+from .materialized import Storage
 
 __all__ = ("Aggregated", "FilteredTable", "MappedTable", "SourceTable", "TableLogic", "View")
 

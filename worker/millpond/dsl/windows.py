@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from millpond.calls import checked_class
-from millpond.dsl.durations import milliseconds
 from millpond.errors import TopologyError
+
+from .durations import milliseconds
 
 __all__ = ("TimeWindows",)
 

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import msgspec
 
 from millpond.errors import StateError
-from millpond.runtime.config import Config
-from millpond.runtime.environment import Environment
-from millpond.runtime.global_tables import global_layout, reason_not_plain
-from millpond.runtime.handlers import Handlers
-from millpond.runtime.plan import changelog_topic
+from millpond.runtime.config.model import Config
+from millpond.runtime.processing.environment import Environment
+from millpond.runtime.processing.handlers import Handlers
+from millpond.runtime.restoring.global_tables import global_layout, reason_not_plain
+from millpond.runtime.topics.plan import changelog_topic
 from millpond.serdes import Serde, Windowed
 from millpond.serdes.plain import plain_json
 from millpond.snapshots.columns import split_function
 from millpond.snapshots.rows import StoreLayout, layout_of
 from millpond.topology import Topology
 
-__all__ = ("Decoder", "LoggedStore", "find_store", "stores_of")
+__all__ = ("LoggedStore", "RowDecoder", "find_store", "stores_of")
 
 _LONGEST = 200
 
@@ -79,7 +79,7 @@ def find_store(stores: dict[str, LoggedStore], name: str) -> LoggedStore:
     return stores[name]
 
 
-class Decoder:
+class RowDecoder:
     """Shows the rows of one store."""
 
     def __init__(self, layout: StoreLayout, store: LoggedStore | None = None) -> None:

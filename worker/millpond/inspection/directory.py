@@ -13,10 +13,11 @@ from pathlib import Path
 from rocksdict import AccessType, Rdict, ReadOptions
 
 from millpond.errors import MillpondError, StateDirectoryLocked, StateError
-from millpond.inspection.sources import Held, NotReadable, Row, Rows
 from millpond.state.formats import partition_prefix
 from millpond.state.rocksdb import FORMAT, STORE, read_beside
 from millpond.state.tuning import StateFileOptions, Tuning
+
+from .sources import HeldStore, NotReadable, Row, StoreRows
 
 __all__ = ("StateDirectory", "open_directories")
 
@@ -81,15 +82,15 @@ class StateDirectory:
             )
         self._closing.callback(_release, _lock(self.path))
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldStore]:
         """See `Source`."""
         return [
-            Held(store, partition, "", None if (store, partition) in self._beside.unfinished else offset)
+            HeldStore(store, partition, "", None if (store, partition) in self._beside.unfinished else offset)
             for (store, partition), (offset, _) in sorted(self._beside.written.items())
         ]
 
     @contextmanager
-    def open(self, store: str, partition: int) -> Iterator[Rows]:
+    def open(self, store: str, partition: int) -> Iterator[StoreRows]:
         """See `Source`."""
         key = (store, partition)
         offset, metadata = self._beside.written.get(key, (None, b""))
@@ -98,7 +99,7 @@ class StateDirectory:
         topic_id, as_of_ms, _ = self._beside.provenances.get(key) or ("", None, False)
         rows = self._rows(store, partition)
         try:
-            yield Rows(offset, metadata, topic_id, as_of_ms, rows)
+            yield StoreRows(offset, metadata, topic_id, as_of_ms, rows)
         finally:
             del rows
 

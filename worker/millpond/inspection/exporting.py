@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from millpond.errors import StateError
-from millpond.inspection.sources import Row
 from millpond.snapshots.columns import StoreColumns
+
+from .sources import Row
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

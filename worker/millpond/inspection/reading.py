@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from millpond.errors import StateError
-from millpond.inspection.sources import Row, Source
+
+from .sources import Row, RowSource
 
 __all__ = ("all_rows", "places")
 
 _ACTIVE = "active"
 
 
-def places(sources: Sequence[Source], store: str, partitions: int | None = None) -> dict[int, Source]:
+def places(sources: Sequence[RowSource], store: str, partitions: int | None = None) -> dict[int, RowSource]:
     """Return where each partition of a store is read: at the active task, else at the copy that is furthest.
 
     Args:
@@ -23,7 +24,7 @@ def places(sources: Sequence[Source], store: str, partitions: int | None = None)
     Raises:
         StateError: nobody has the store, or one of its partitions.
     """
-    best: dict[int, tuple[tuple[bool, int], Source]] = {}
+    best: dict[int, tuple[tuple[bool, int], RowSource]] = {}
     known: set[str] = set()
     for source in sources:
         for held in source.held():
@@ -43,7 +44,7 @@ def places(sources: Sequence[Source], store: str, partitions: int | None = None)
     return {number: source for number, (_, source) in sorted(best.items())}
 
 
-def all_rows(found: Mapping[int, Source], store: str) -> Iterator[Row]:
+def all_rows(found: Mapping[int, RowSource], store: str) -> Iterator[Row]:
     """Return all rows of a store, by partition, then by key.
 
     Raises:
@@ -54,6 +55,6 @@ def all_rows(found: Mapping[int, Source], store: str) -> Iterator[Row]:
             yield from rows.rows
 
 
-def _names(sources: Sequence[Source]) -> str:
+def _names(sources: Sequence[RowSource]) -> str:
     names = [each.name for each in sources]
     return f"'{names[0]}'" if len(names) == 1 else f"{len(names)} sources ({', '.join(names[:5])})"

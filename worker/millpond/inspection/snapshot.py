@@ -10,11 +10,12 @@ from pathlib import Path
 from rocksdict import Options, Rdict
 
 from millpond.errors import SnapshotError
-from millpond.inspection.sources import Held, NotReadable, Row, Rows
 from millpond.snapshots.locations import Location
 from millpond.snapshots.manifest import File, Manifest, Part
 from millpond.snapshots.sst import file_sha256
 from millpond.snapshots.versions import file_path
+
+from .sources import HeldStore, NotReadable, Row, StoreRows
 
 __all__ = ("SnapshotSource",)
 
@@ -31,14 +32,16 @@ class SnapshotSource:
         """Of the version."""
         return self.manifest.version
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldStore]:
         """See `Source`."""
         return [
-            Held(store.store, part.partition, "", part.offset) for store in self.manifest.stores for part in store.parts
+            HeldStore(store.store, part.partition, "", part.offset)
+            for store in self.manifest.stores
+            for part in store.parts
         ]
 
     @contextmanager
-    def open(self, store: str, partition: int) -> Iterator[Rows]:
+    def open(self, store: str, partition: int) -> Iterator[StoreRows]:
         """See `Source`."""
         found = self.manifest.store(store)
         part = None if found is None else found.part(partition)
@@ -47,7 +50,7 @@ class SnapshotSource:
         with tempfile.TemporaryDirectory(prefix="millpond-state-") as scratch:
             rows = self._rows(part, Path(scratch))
             try:
-                yield Rows(part.offset, part.metadata, found.topic_id, part.as_of_ms, rows)
+                yield StoreRows(part.offset, part.metadata, found.topic_id, part.as_of_ms, rows)
             finally:
                 rows.close()
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from millpond.errors import StateError
 
-__all__ = ("Held", "NotReadable", "Row", "Rows", "Source")
+__all__ = ("HeldStore", "NotReadable", "Row", "RowSource", "StoreRows")
 
 Row = tuple[bytes, bytes]
 """A full key, which begins with the partition, and a value."""
@@ -18,7 +18,7 @@ class NotReadable(StateError):
     """A store partition cannot be read; the message says why."""
 
 
-class Held(NamedTuple):
+class HeldStore(NamedTuple):
     """A store partition that a source has."""
 
     store: str
@@ -29,7 +29,7 @@ class Held(NamedTuple):
     """Where the rows stand in the changelog; None while there are none that count."""
 
 
-class Rows(NamedTuple):
+class StoreRows(NamedTuple):
     """All rows of a store partition, of one moment."""
 
     offset: int
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
     """Ascending by key."""
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Something that has store partitions.
 
     Attributes:
@@ -54,14 +54,14 @@ class Source(Protocol):
     @property
     def name(self) -> str: ...
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldStore]:
         """Return what it has, by store and partition.
 
         Raises:
             MillpondError: it cannot be read at all.
         """
 
-    def open(self, store: str, partition: int) -> AbstractContextManager[Rows]:
+    def open(self, store: str, partition: int) -> AbstractContextManager[StoreRows]:
         """Return the rows of a store partition, for the block.
 
         Raises:

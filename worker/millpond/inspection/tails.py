@@ -11,15 +11,16 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from millpond.errors import BrokerError
-from millpond.inspection.comparing import Change
-from millpond.inspection.sources import NotReadable
-from millpond.runtime.clients import log, quick_retries
-from millpond.runtime.cluster import Cluster
-from millpond.runtime.config import Config
-from millpond.runtime.ownership import Partition
-from millpond.runtime.topic_facts import TopicFacts
-from millpond.runtime.trust import Log
+from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.kafka.clients import log, quick_retries
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.restoring.reusable_state import ChangelogFacts
+from millpond.runtime.topics.identity import TopicIdentity
 from millpond.snapshots.rows import StoreLayout, row_function
+
+from .comparing import Change
+from .sources import NotReadable
 
 __all__ = ("Changelogs", "Tail")
 
@@ -37,7 +38,7 @@ class Changelogs:
 
     def __init__(self, config: Config) -> None:
         self.on_records: Callable[[int], object] = lambda _count: None
-        self._cluster = Cluster(
+        self._cluster = KafkaAdmin(
             config.admin_settings(), patience=timedelta(seconds=_PATIENCE_S), stopping=lambda: False
         )
         fixed: dict[str, Any] = {
@@ -53,16 +54,16 @@ class Changelogs:
         defaults: dict[str, Any] = {**quick_retries, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}
         self._consumer = Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
 
-    def logs(self, topics: Collection[str], partitions: Collection[Partition]) -> dict[Partition, Log]:
+    def logs(self, topics: Collection[str], partitions: Collection[Partition]) -> dict[Partition, ChangelogFacts]:
         """Return where changelog partitions begin and end, and what their topics are. Topics that are gone are left out.
 
         Raises:
             BrokerError: the brokers do not answer.
         """
         existing = self._cluster.topics()
-        facts: dict[str, TopicFacts] = self._cluster.facts([each for each in topics if each in existing])
+        facts: dict[str, TopicIdentity] = self._cluster.facts([each for each in topics if each in existing])
         wanted = [each for each in partitions if each.partition < existing.get(each.topic, 0)]
-        return {each: Log(*found, facts[each.topic]) for each, found in self._cluster.ranges(wanted).items()}
+        return {each: ChangelogFacts(*found, facts[each.topic]) for each, found in self._cluster.ranges(wanted).items()}
 
     def tail(self, partition: Partition, layout: StoreLayout, first: int) -> Tail:
         """Return what a changelog partition has from an offset on; nothing is read yet."""

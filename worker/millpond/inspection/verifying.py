@@ -11,15 +11,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from millpond.inspection.comparing import Comparison, apply, compare, split_changes
-from millpond.inspection.snapshot import SnapshotSource
-from millpond.inspection.sources import Held, NotReadable, Row, Rows, Source
-from millpond.inspection.tails import Changelogs, Tail
-from millpond.runtime.ownership import Partition
-from millpond.runtime.trust import LocalRows, Log, Trust, judge
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.restoring.reusable_state import ChangelogFacts, LocalRows, LocalRowsVerdict, judge
 from millpond.snapshots.manifest import StoreSnapshot
 from millpond.snapshots.rows import StoreLayout, expired_before, start_of
 from millpond.state.provenance import Provenance
+
+from .comparing import Comparison, apply, compare, split_changes
+from .snapshot import SnapshotSource
+from .sources import HeldStore, NotReadable, Row, RowSource, StoreRows
+from .tails import Changelogs, Tail
 
 __all__ = ("Checked", "verify")
 
@@ -30,7 +31,7 @@ class Checked:
 
     source: str
     """Its name; empty for what no source has."""
-    held: Held
+    held: HeldStore
     comparison: Comparison | None = None
     """None when it was not compared."""
     reason: str = ""
@@ -39,7 +40,7 @@ class Checked:
 
 def verify(
     snapshot: SnapshotSource,
-    sources: Sequence[Source],
+    sources: Sequence[RowSource],
     changelogs: Changelogs,
     *,
     stores: Iterable[str] | None = None,
@@ -64,7 +65,7 @@ def verify(
         MillpondError: a source cannot be read at all.
     """
     chosen = None if stores is None else frozenset(stores)
-    found: dict[tuple[str, int], list[tuple[Source, Held]]] = {
+    found: dict[tuple[str, int], list[tuple[RowSource, HeldStore]]] = {
         (each.store, each.partition): [] for each in snapshot.held()
     }
     for source in sources:
@@ -78,14 +79,14 @@ def verify(
             continue
         store = manifest.store(name)
         if store is not None and store.layout.is_global:
-            where = [(source.name, held) for source, held in holders] or [("", Held(name, number, "", None))]
+            where = [(source.name, held) for source, held in holders] or [("", HeldStore(name, number, "", None))]
             for source_name, held in where:
                 yield Checked(source_name, held, reason="it is a global store, whose rows are not compared")
         elif store is None or store.part(number) is None:
             for source, held in holders:
                 yield Checked(source.name, held, reason="the snapshot does not have it")
         elif not holders:
-            yield Checked("", Held(name, number, "", None), reason="no worker that was asked has it on disk")
+            yield Checked("", HeldStore(name, number, "", None), reason="no worker that was asked has it on disk")
         else:
             log = logs.get(Partition(store.topic, number))
             yield from _of_partition(snapshot, store, number, holders, changelogs, log, examples, now_ms)
@@ -95,9 +96,9 @@ def _of_partition(
     snapshot: SnapshotSource,
     store: StoreSnapshot,
     number: int,
-    holders: list[tuple[Source, Held]],
+    holders: list[tuple[RowSource, HeldStore]],
     changelogs: Changelogs,
-    log: Log | None,
+    log: ChangelogFacts | None,
     examples: int,
     now_ms: Callable[[], int],
 ) -> Iterator[Checked]:
@@ -123,7 +124,7 @@ def _of_partition(
             yield Checked(source.name, held, reason=str(error))
 
 
-def _incomparable(reference: Rows, rows: Rows, log: Log, now_ms: int) -> str:
+def _incomparable(reference: StoreRows, rows: StoreRows, log: ChangelogFacts, now_ms: int) -> str:
     """Why rows cannot be compared with those of the snapshot; empty when they can be."""
     if rows.topic_id and reference.topic_id and rows.topic_id != reference.topic_id:
         return "the rows were written from another topic of the same name: make a new snapshot"
@@ -133,12 +134,14 @@ def _incomparable(reference: Rows, rows: Rows, log: Log, now_ms: int) -> str:
         as_of_ms = now_ms if each.as_of_ms is None else each.as_of_ms
         verdict = judge(LocalRows(each.offset, Provenance(each.topic_id, as_of_ms)), log._replace(end=end), now_ms)
         # Only the older rows are continued from the changelog.
-        if verdict.trust is Trust.OTHER_TOPIC or (verdict.trust is Trust.REBUILD and each.offset < newest):
+        if verdict.trust is LocalRowsVerdict.OTHER_TOPIC or (
+            verdict.trust is LocalRowsVerdict.REBUILD and each.offset < newest
+        ):
             return f"{whose} rows {verdict.reason}"
     return ""
 
 
-def _compared(layout: StoreLayout, reference: Rows, rows: Rows, tail: Tail, examples: int) -> Comparison:
+def _compared(layout: StoreLayout, reference: StoreRows, rows: StoreRows, tail: Tail, examples: int) -> Comparison:
     lower, higher = sorted((reference.offset, rows.offset))
     if lower < tail.first:
         raise NotReadable("the worker began to restore it anew meanwhile: try again")

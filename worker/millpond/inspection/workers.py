@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 
 from millpond.errors import MillpondError
-from millpond.inspection.sources import Held, NotReadable, Row, Rows
 from millpond.queries.failures import FailureReason, QueryFailed
-from millpond.queries.messages import End
+from millpond.queries.messages import RowsEnd
 from millpond.queries.raw_rows import RawStores, RowsHead, decode_frame
 from millpond.queries.transport import Transport
+
+from .sources import HeldStore, NotReadable, Row, StoreRows
 
 __all__ = ("RunningWorker", "find_workers")
 
@@ -33,13 +34,13 @@ class RunningWorker:
         """Of the worker."""
         return self.stores.worker
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldStore]:
         """See `Source`."""
-        found = [Held(each.store, each.partition, each.role.value, each.offset) for each in self.stores.held]
+        found = [HeldStore(each.store, each.partition, each.role.value, each.offset) for each in self.stores.held]
         return sorted(found, key=lambda each: (each.store, each.partition))
 
     @contextmanager
-    def open(self, store: str, partition: int) -> Iterator[Rows]:
+    def open(self, store: str, partition: int) -> Iterator[StoreRows]:
         """See `Source`."""
         frames = self._transport.frames(("raw", store, str(partition)), {}, _TIMEOUT_S)
         with closing(frames):
@@ -49,12 +50,12 @@ class RunningWorker:
                 raise NotReadable(_sentence(error)) from error
             if not isinstance(head, RowsHead):
                 raise NotReadable(f"worker '{self.name}' answers in a way that this version of millpond does not know")
-            yield Rows(head.offset, head.metadata, head.topic_id, head.as_of_ms, self._rows(frames))
+            yield StoreRows(head.offset, head.metadata, head.topic_id, head.as_of_ms, self._rows(frames))
 
     def _rows(self, frames: Iterator[bytes]) -> Iterator[Row]:
         for body in frames:
             frame = decode_frame(body)
-            if isinstance(frame, End):
+            if isinstance(frame, RowsEnd):
                 if frame.failure is not None:
                     raise NotReadable(frame.failure.message)
                 return

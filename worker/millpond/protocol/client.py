@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import random
 import ssl
 import threading
 from collections.abc import Callable, Mapping
@@ -26,6 +25,25 @@ import msgspec
 from millpond.errors import ConfigError
 
 from . import clock
+from .heartbeats import (
+    FIRST_SESSION_S,
+    Answered,
+    Failed,
+    HeartbeatEvent,
+    HeartbeatInstruction,
+    HeartbeatSession,
+    InFlight,
+    Post,
+    Publish,
+    Rejected,
+    Rest,
+    RestOver,
+    SessionRenewed,
+    Started,
+    TellRecovery,
+    TellTrouble,
+    UrgentReport,
+)
 from .messages import (
     PROTOCOL_VERSION,
     Answer,
@@ -34,7 +52,6 @@ from .messages import (
     Heartbeat,
     Mark,
     Refusal,
-    RefusalCode,
     TaskReport,
     TopologySummary,
     Trouble,
@@ -43,24 +60,19 @@ from .messages import (
     encode,
     without_lags,
 )
-from .session import Session
+from .session import CoordinatorSession
 
 __all__ = ("CoordinatorClient",)
 
 log = logging.getLogger(__name__)
 
-#: A session until the first answer tells, and what is believed of an answer.
-_SESSION_MS, _SHORTEST_SESSION_MS, _LONGEST_SESSION_MS = 6_000, 300, 600_000
 #: What an answer may weigh: far more than one that names 100,000 tasks does.
 _MOST_BYTES = 32 * 1024 * 1024
 _LARGE_BYTES = 512 * 1024
 _CONNECT_S = 1.0
+_ONCE_S = 3.0
 #: The worker reports twice a second.
 _LAGS_LAST_S = 2.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
-_FOR_WHAT_IT_RUNS = frozenset(
-    {RefusalCode.TOPOLOGY_MISMATCH, RefusalCode.UNSUPPORTED_VERSION, RefusalCode.CLAIM_REFUSED}
-)
 
 
 class _Failure(Exception):
@@ -90,13 +102,8 @@ class CoordinatorClient:
         credentials_changed: whether the files with its credentials are other ones by now; called there, too.
 
     Attributes:
-        refusal: why the last heartbeat was refused; None when it was answered.
-        shut_out: the last heartbeat was refused for what the worker runs, though it told all of that.
-        heard: set once a heartbeat was answered, refused, or had no usable answer.
-        connected_at: monotonic time, in seconds, of the last good answer; None before the first.
+        heard: set once a heartbeat was answered, rejected, or had no usable answer.
         session: whether the coordinator may take this worker for dead.
-        refused_answers: answers of coordinators that do not lead any more. They were ignored.
-        failures: heartbeats without a usable answer, refusals aside.
 
     Raises:
         ConfigError: the URL is none, or the certificates cannot be read.
@@ -131,13 +138,9 @@ class CoordinatorClient:
         self._kafka_cluster = kafka_cluster
         self._credentials_changed = credentials_changed
 
-        self.refusal: Refusal | None = None
-        self.shut_out = False
         self.heard = threading.Event()
-        self.connected_at: float | None = None
-        self.session = Session(_SESSION_MS / 1000)
-        self.refused_answers = 0
-        self.failures = 0
+        self.session = CoordinatorSession(FIRST_SESSION_S)
+        self._state = HeartbeatSession(topology)
 
         # Shared between threads, under the lock.
         self._lock = threading.Lock()
@@ -151,15 +154,33 @@ class CoordinatorClient:
         self._unread: Answer | None = None
 
         # Of the event loop alone.
-        self._sequence = 0
-        self._answer: Answer | None = None
-        self._leader: tuple[int, str] = (0, "")  # term and start of the coordinator: the greatest seen leads
-        self._session_ms = _SESSION_MS
-        self._send_topology = True
-        self._told: TopologySummary | None = None
-        self._troubles: set[str] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._urgent: asyncio.Event | None = None
+        self._events: asyncio.Queue[HeartbeatEvent] | None = None
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the last heartbeat was rejected; None when it was answered."""
+        return self._state.refusal
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the last heartbeat was rejected for what the worker runs, though it told all of that."""
+        return self._state.rejected
+
+    @property
+    def connected_at(self) -> float | None:
+        """Monotonic time, in seconds, of the last good answer; None before the first."""
+        return self._state.connected_at
+
+    @property
+    def outdated_answers(self) -> int:
+        """How many answers of coordinators that do not lead any more were ignored."""
+        return self._state.outdated_answers
+
+    @property
+    def failures(self) -> int:
+        """How many heartbeats had no usable answer, rejections aside."""
+        return self._state.failures
 
     # For the worker, from any thread.
 
@@ -194,17 +215,16 @@ class CoordinatorClient:
             self._reported_at = clock.monotonic()
             for task, owner in taken_over.items():
                 self._taken_over[task] = (owner, 0)
-            loop, event = self._loop, self._urgent
-        if urgent and loop is not None and event is not None:
+            loop, events = self._loop, self._events
+        if urgent and loop is not None and events is not None:
             try:
-                loop.call_soon_threadsafe(event.set)
+                loop.call_soon_threadsafe(events.put_nowait, UrgentReport(clock.monotonic()))
             except RuntimeError:  # its loop was closed a moment ago: the worker ends
                 log.debug("an urgent report came after the client's end")
 
     def adopt(self, topology: TopologySummary) -> None:
         """The worker's topology has more tasks now; heartbeats carry it until one of them is answered."""
-        with self._lock:
-            self._topology = topology
+        self._state.topology = topology
 
     def news(self) -> Answer | None:
         """The newest answer, once; None until the next one comes.
@@ -219,121 +239,126 @@ class CoordinatorClient:
     @property
     def latest(self) -> Answer | None:
         """The newest answer, as often as it is asked for."""
-        return self._answer
+        return self._state.answer
 
     # In the client's event loop.
 
     async def run(self) -> None:
         """Heartbeat until cancelled. Nothing that a coordinator does, or does not do, ends it."""
-        urgent = asyncio.Event()
+        events: asyncio.Queue[HeartbeatEvent] = asyncio.Queue()
+        posts: set[asyncio.Task[None]] = set()
         with self._lock:
-            self._loop, self._urgent = asyncio.get_running_loop(), urgent
+            self._loop, self._events = asyncio.get_running_loop(), events
         connector = aiohttp.TCPConnector(limit=4, keepalive_timeout=60)
-        waiting: set[asyncio.Task[float]] = set()
         try:
             async with aiohttp.ClientSession(connector=connector) as session:
                 try:
-                    await self._turns(session, urgent, waiting)
+                    events.put_nowait(Started(clock.monotonic()))
+                    while True:
+                        event = await events.get()
+                        for each in self._state.handle(event):
+                            self._do(each, session, posts)
+                        if isinstance(event, Rejected | Failed):
+                            self.heard.set()
                 finally:
-                    for each in waiting:
-                        each.cancel()
-                    await asyncio.gather(*waiting, return_exceptions=True)
+                    for post in posts:
+                        post.cancel()
+                    await asyncio.gather(*posts, return_exceptions=True)
         finally:
             with self._lock:
-                self._loop = self._urgent = None
+                self._loop = self._events = None
+
+    def _do(
+        self, instruction: HeartbeatInstruction, session: aiohttp.ClientSession, posts: set[asyncio.Task[None]]
+    ) -> None:
+        loop, events = self._loop, self._events
+        assert loop is not None
+        assert events is not None
+        match instruction:
+            case Post(number, _, timeout_s):
+                post = loop.create_task(self._post_and_tell(session, events, number, timeout_s))
+                posts.add(post)
+                post.add_done_callback(posts.discard)
+            case Rest(number, seconds):
+                loop.call_later(seconds, lambda: events.put_nowait(RestOver(clock.monotonic(), number)))
+            case _:
+                self._take_in(instruction)
+
+    def _take_in(self, instruction: HeartbeatInstruction) -> None:
+        match instruction:
+            case Publish(answer):
+                with self._lock:
+                    self._unread = answer
+                    self._taken_over = {
+                        task: (owner, sequence)
+                        for task, (owner, sequence) in self._taken_over.items()
+                        if not sequence or sequence > answer.sequence
+                    }
+                self.heard.set()
+            case SessionRenewed(sent_at, timeout_s):
+                self.session.timeout_s = timeout_s
+                self.session.answered(sent_at)
+            case TellTrouble(message):
+                log.warning("coordinator at %s: %s", self._shown_url, message)
+            case TellRecovery():
+                log.info("coordinator at %s: answers again", self._shown_url)
+
+    async def _post_and_tell(
+        self, session: aiohttp.ClientSession, events: asyncio.Queue[HeartbeatEvent], number: int, timeout_s: float
+    ) -> None:
+        events.put_nowait(await self._outcome(session, self._state.in_flight[number], timeout_s))
+
+    async def _outcome(self, session: aiohttp.ClientSession, record: InFlight, timeout_s: float) -> HeartbeatEvent:
+        """Post one heartbeat; return what came of it."""
+        number = record.number
+        record.sent_at = clock.boottime()
+        try:
+            outcome = await self._post(session, self._heartbeat(record), timeout_s=timeout_s)
+        except _Failure as failure:
+            return Failed(clock.monotonic(), number, failure.kind, str(failure))
+        if isinstance(outcome, Refusal):
+            return Rejected(clock.monotonic(), number, outcome)
+        return Answered(clock.monotonic(), number, outcome)
 
     async def goodbye(self) -> None:
         """Tell the coordinator that the process ends now, so that it need not wait for the session to time out.
 
         For use after `run` was cancelled. Takes a second at most; whether it arrives is not certain.
         """
+        record = self._state.next_heartbeat(clock.monotonic(), 0)
         try:
             async with aiohttp.ClientSession() as session:
-                heartbeat = msgspec.structs.replace(self._heartbeat(wait_ms=0), ended=True)
+                heartbeat = msgspec.structs.replace(self._heartbeat(record), ended=True)
                 await self._post(session, heartbeat, timeout_s=_CONNECT_S)
         except _Failure as failure:
-            log.info("The coordinator was not told of this worker's end: %s", failure)
+            log.info("coordinator at %s: not told of this worker's end: %s", self._shown_url, failure)
 
     async def once(self) -> bool:
-        """Post one heartbeat and wait for no news. For use instead of `run`; `refusal` tells whether it was refused.
+        """Post one heartbeat and wait for no news. For use instead of `run`; `refusal` tells whether it was rejected.
 
         Returns:
-            Whether the coordinator answered or refused it.
+            Whether the coordinator answered or rejected it.
         """
-        try:
-            async with aiohttp.ClientSession() as session:
-                heartbeat = self._heartbeat(wait_ms=0)
-                outcome = await self._post(session, heartbeat, timeout_s=_SESSION_MS / 2000)
-        except _Failure as failure:
-            self._failed(failure)
-            return False
-        if isinstance(outcome, Refusal):
-            self._refused(outcome, heartbeat)
-        else:
-            self.refusal, self.shut_out = None, False
-        return True
+        record = self._state.next_heartbeat(clock.monotonic(), 0)
+        async with aiohttp.ClientSession() as session:
+            event = await self._outcome(session, record, _ONCE_S)
+        for each in self._state.handle(event):
+            self._take_in(each)
+        self.heard.set()
+        return not isinstance(event, Failed)
 
-    async def _turns(
-        self, session: aiohttp.ClientSession, urgent: asyncio.Event, waiting: set[asyncio.Task[float]]
-    ) -> None:
-        """Post heartbeats, one after the other, with a second one beside the first when there is urgent news."""
-        pauses = _Pauses()
-        while True:
-            while len(waiting) >= 2:  # news that comes meanwhile goes with the next one
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                waiting.difference_update([each for each in waiting if each.done()])
-            urgent.clear()
-            newest = asyncio.create_task(self._turn(session, pauses))
-            waiting.add(newest)
-            await _either(newest, urgent)
-            waiting.difference_update([each for each in waiting if each.done()])
-            if newest.done():
-                await _rest(newest.result(), urgent)
-
-    async def _turn(self, session: aiohttp.ClientSession, pauses: _Pauses) -> float:
-        """One heartbeat and its answer.
-
-        Returns:
-            Seconds to let pass before the next one.
-        """
-        began, sent_at = clock.monotonic(), clock.boottime()
-        # Never twice the same: workers that were answered together do not come back together for ever.
-        wait_ms = int(self._session_ms / 3 * random.uniform(0.8, 0.95))
-        heartbeat = self._heartbeat(wait_ms)
-        try:
-            outcome = await self._post(session, heartbeat, timeout_s=max(self._session_ms / 2, wait_ms + 500) / 1000)
-            if isinstance(outcome, Refusal):
-                self._refused(outcome, heartbeat)
-                return pauses.after_trouble()
-            if not self._take(outcome):
-                return pauses.after_trouble()
-            self.session.answered(sent_at)
-            self._told = heartbeat.topology or self._told
-        except _Failure as failure:
-            self._failed(failure)
-            return pauses.after_trouble()
-        self._well()
-        return pauses.after_answer(
-            early=clock.monotonic() - began < wait_ms / 1000 * 0.9,
-            # An answer that is older than another one says nothing, however often it comes.
-            news=outcome is self._answer
-            and (outcome.revision, outcome.coordinator) != (heartbeat.known_revision, heartbeat.coordinator),
-            interval_s=self._session_ms / 3000,
-        )
-
-    def _heartbeat(self, wait_ms: int) -> Heartbeat:
-        self._sequence += 1
-        known = self._answer
+    def _heartbeat(self, record: InFlight) -> Heartbeat:
+        known = record.known
         with self._lock:
             for task, (owner, sequence) in self._taken_over.items():
                 if not sequence:
-                    self._taken_over[task] = (owner, self._sequence)
+                    self._taken_over[task] = (owner, record.number)
             return msgspec.structs.replace(
                 self._base,
-                sequence=self._sequence,
-                topology=self._topology if self._send_topology or self._told is not self._topology else None,
+                sequence=record.number,
+                topology=record.topology,
                 # The term that leads, even if nothing of it has been carried out: an earlier coordinator must learn of it.
-                epoch=max(self._epoch, Epoch(self._leader[0], 0)),
+                epoch=max(self._epoch, Epoch(self._state.leader[0], 0)),
                 known_revision=known.revision if known else 0,
                 coordinator=known.coordinator if known else "",
                 acknowledged=known.sequence if known else 0,
@@ -347,7 +372,7 @@ class CoordinatorClient:
                 kafka_cluster=self._kafka_cluster(),
                 credentials_changed=self._credentials_changed(),
                 clock_ms=int(clock.unix_time() * 1000),
-                wait_ms=wait_ms,
+                wait_ms=record.wait_ms,
             )
 
     def _tasks_now(self) -> dict[str, TaskReport]:
@@ -402,112 +427,6 @@ class CoordinatorClient:
             log.debug("%s", error)
             return None
 
-    # What came of it.
-
-    def _take(self, answer: Answer) -> bool:
-        """Take an answer in, unless its coordinator does not lead any more; whether that is so."""
-        leader = (answer.epoch.term, answer.coordinator)
-        if leader < self._leader:
-            self.refused_answers += 1
-            self._trouble(
-                "older",
-                f"Coordinator {answer.coordinator} (term {answer.epoch.term}) at {self._shown_url} does not lead any "
-                f"more: its answers are ignored, since {self._leader[1]} (term {self._leader[0]}) answered later.",
-            )
-            return False
-        self.connected_at = clock.monotonic()
-        self.refusal, self.shut_out = None, False
-        known = self._answer
-        overtaken = known is not None and (answer.epoch, answer.sequence) < (known.epoch, known.sequence)
-        if leader == self._leader and overtaken:
-            return True  # Two answers overtook each other, and the other one is the newer.
-        self._leader, self._answer = leader, answer
-        self._send_topology = answer.send_topology
-        self._session_ms = min(max(answer.session_timeout_ms, _SHORTEST_SESSION_MS), _LONGEST_SESSION_MS)
-        self.session.timeout_s = self._session_ms / 1000
-        with self._lock:
-            self._unread = answer
-            if self._taken_over:
-                self._taken_over = {
-                    task: (owner, sequence)
-                    for task, (owner, sequence) in self._taken_over.items()
-                    if not sequence or sequence > answer.sequence
-                }
-        self.heard.set()
-        return True
-
-    def _refused(self, refusal: Refusal, heartbeat: Heartbeat) -> None:
-        self.refusal = refusal
-        # Who did not tell its topology may be refused for just that; it tells with the next heartbeat.
-        told = heartbeat.topology is not None or refusal.code is not RefusalCode.TOPOLOGY_MISMATCH
-        self.shut_out = told and refusal.code in _FOR_WHAT_IT_RUNS
-        self.heard.set()
-        self._send_topology = True  # what is not known is perhaps what is missing
-        if refusal.code is not RefusalCode.CLAIM_PENDING:  # every first start begins with that
-            self._trouble(
-                f"refused: {refusal.code}", f"The coordinator at {self._shown_url} refuses: {refusal.message}"
-            )
-
-    def _failed(self, failure: _Failure) -> None:
-        self.failures += 1
-        self.heard.set()
-        self._trouble(failure.kind, f"The coordinator at {self._shown_url} gave no usable answer: {failure}")
-
-    def _trouble(self, kind: str, message: str) -> None:
-        if kind not in self._troubles:
-            self._troubles.add(kind)
-            log.warning("%s", message)
-
-    def _well(self) -> None:
-        if self._troubles:
-            # Not "older": while two coordinators answer in turns, each good answer would make the next one news.
-            self._troubles &= {"older"}
-            log.info("The coordinator at %s answers again.", self._shown_url)
-
-
-class _Pauses:
-    """How long to wait between heartbeats."""
-
-    def __init__(self) -> None:
-        self._trouble_s = 0.0
-        self._idle_s = 0.0
-
-    def after_trouble(self) -> float:
-        """The last heartbeat failed: wait longer each time, and never like all the others."""
-        self._trouble_s = min(max(self._trouble_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-        return self._trouble_s * random.uniform(0.5, 1.0)
-
-    def after_answer(self, *, early: bool, news: bool, interval_s: float) -> float:
-        """The last one was answered: go on at once, unless the coordinator answers at once each time for no reason."""
-        self._trouble_s = 0.0
-        if news or not early:
-            self._idle_s = 0.0
-        else:
-            # The first early answer is one that another heartbeat of ours has replaced.
-            pause, self._idle_s = self._idle_s, min(max(self._idle_s * 2, 0.01), interval_s)
-            return pause
-        return 0.0
-
-
-async def _either(request: asyncio.Task[float], event: asyncio.Event) -> None:
-    """Wait until the request is done or the event is set."""
-    rings = asyncio.create_task(event.wait())
-    try:
-        await asyncio.wait({request, rings}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        rings.cancel()
-
-
-async def _rest(seconds: float, event: asyncio.Event) -> None:
-    """Pause. The event cuts it short, though not below what a coordinator in trouble can bear."""
-    if seconds > 0:
-        await asyncio.sleep(min(seconds, _FIRST_PAUSE_S))
-    if seconds > _FIRST_PAUSE_S:
-        try:
-            await asyncio.wait_for(event.wait(), seconds - _FIRST_PAUSE_S)
-        except TimeoutError:
-            pass
-
 
 def _body(heartbeat: Heartbeat) -> bytes | io.BytesIO:
     """A heartbeat as JSON; aiohttp wants what is large as a file."""
@@ -532,7 +451,7 @@ def _understood(status: int, raw: bytes) -> Answer | Refusal:
         try:
             answer = decode_answer(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _Failure("garbage", f"what came is no answer to a heartbeat ({error}).") from error
+            raise _Failure("garbage", f"cannot decode the coordinator's response ({error}).") from error
         if answer.version != PROTOCOL_VERSION:
             raise _Failure(
                 "version",
@@ -543,7 +462,7 @@ def _understood(status: int, raw: bytes) -> Answer | Refusal:
     try:
         return decode_refusal(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _Failure(f"status {status}", f"HTTP status {status} and no reason.") from error
+        raise _Failure(f"status {status}", f"HTTP status {status} without a reason.") from error
 
 
 def _context(ca_file: Path | None) -> ssl.SSLContext:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from . import clock
 
-__all__ = ("Session",)
+__all__ = ("CoordinatorSession",)
 
 
-class Session:
+class CoordinatorSession:
     """The worker's session at its coordinator. The client's event loop writes it; any thread may read it.
 
     The coordinator certainly heard of the worker when it answered, and not before the answered heartbeat was sent: the

@@ -14,12 +14,12 @@ from millpond.state.formats import SEGMENT_LENGTH, TIMESTAMP_LENGTH, split_windo
 
 from .failures import FailureReason, QueryFailed
 
-__all__ = ("OnDisk", "StoreCatalog", "StoreInfo", "StoreKind")
+__all__ = ("OnDisk", "QueryableKind", "StoreCatalog", "StoreInfo")
 
 _MAX_LONG = 2**63 - 1
 
 
-class StoreKind(enum.StrEnum):
+class QueryableKind(enum.StrEnum):
     """Which queries a store answers."""
 
     KEY_VALUE = "key_value"
@@ -31,7 +31,7 @@ class StoreInfo:
     """One store of the application."""
 
     name: str
-    kind: StoreKind
+    kind: QueryableKind
     partitions: int
     """How many the store has; 1 for a global store."""
     key: Serde[Any]
@@ -58,7 +58,7 @@ class StoreInfo:
 
     def row_key(self, raw_key: bytes, start: int = 0) -> bytes:
         """The key of a row without the partition; `start` is the window's, in ms."""
-        if self.kind is StoreKind.KEY_VALUE:
+        if self.kind is QueryableKind.KEY_VALUE:
             return raw_key
         return (start // self.segment_ms).to_bytes(SEGMENT_LENGTH, "big", signed=True) + window_key(raw_key, start)
 
@@ -68,7 +68,7 @@ class StoreInfo:
         if self.timestamped:
             (timestamp,) = unpack_timestamp(row)
             row = row[TIMESTAMP_LENGTH:]
-        if self.kind is StoreKind.KEY_VALUE:
+        if self.kind is QueryableKind.KEY_VALUE:
             return row_key, None, row, timestamp
         raw_key, start, _ = split_window_key(row_key, SEGMENT_LENGTH)
         return raw_key, (start, min(start + self.window_size_ms, _MAX_LONG)), row, timestamp

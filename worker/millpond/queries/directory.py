@@ -21,7 +21,7 @@ from millpond.topology import TaskId
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ("CoordinatorView", "Directory", "Places", "fetching")
+__all__ = ("CoordinatorView", "Places", "TaskDirectory", "fetching")
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Places:
     """Standbys and warm-ups."""
 
 
-class Directory:
+class TaskDirectory:
     """The newest view known."""
 
     def __init__(self, fetch: CoordinatorView | None) -> None:

@@ -21,10 +21,10 @@ from millpond.topology import TaskId
 
 from .catalog import StoreCatalog, StoreInfo
 from .failures import FailureReason, QueryFailed
-from .messages import End, Head, Read, Row
+from .messages import Head, Read, Row, RowsEnd
 from .rows import committed_rows, resume_after, staged_rows
 
-__all__ = ("Holding", "LocalReader", "LocalScan", "LocalState")
+__all__ = ("HeldStores", "LocalReader", "LocalScan", "LocalState")
 
 T = TypeVar("T")
 
@@ -35,11 +35,11 @@ PIECE_BYTES = 256 * 1024
 LONGEST_LOOK_S = 30.0
 _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.02
-_NOT_A_SNAPSHOT = End(snapshot=False)
+_NOT_A_SNAPSHOT = RowsEnd(snapshot=False)
 _READABLE = (TaskState.RUNNING, TaskState.RELEASING)
 
 
-class Holding(Protocol):
+class HeldStores(Protocol):
     """A task that the worker holds, as of a moment."""
 
     @property
@@ -65,7 +65,7 @@ class LocalState(Protocol):
     or rebuilt.
     """
 
-    def holding(self, task: TaskId) -> Holding | None:
+    def holding(self, task: TaskId) -> HeldStores | None:
         """A task; None when the worker does not hold it."""
 
     def globals_ready(self) -> bool:
@@ -157,7 +157,7 @@ class LocalReader:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
-    def _held(self, info: StoreInfo, partition: int) -> Holding | None:
+    def _held(self, info: StoreInfo, partition: int) -> HeldStores | None:
         if info.subtopology is not None:
             return self.state.holding(TaskId(info.subtopology, partition))
         # A global store is on every worker what an active task's store is on one.
@@ -168,7 +168,7 @@ class LocalReader:
         state = TaskState.RUNNING if self.state.globals_ready() else TaskState.RESTORING
         return _Everywhere(state, {name: each for name, each in found.items() if each is not None})
 
-    def _refusal(self, read: Read, info: StoreInfo, partition: int, holding: Holding | None) -> QueryFailed | None:
+    def _refusal(self, read: Read, info: StoreInfo, partition: int, holding: HeldStores | None) -> QueryFailed | None:
         where = (
             f"partition {partition} of store '{read.store}'"
             if info.subtopology is not None
@@ -215,7 +215,7 @@ class _Everywhere:
     lag: int | None = None
 
 
-def _is_active(holding: Holding) -> bool:
+def _is_active(holding: HeldStores) -> bool:
     return holding.role is Role.ACTIVE and holding.state in _READABLE
 
 
@@ -248,7 +248,7 @@ class LocalScan:
     def __init__(self, reader: LocalReader, read: Read) -> None:
         self.head: Head | None = None
         self.done = False
-        self.end = End()
+        self.end = RowsEnd()
         self._reader = reader
         self._read = read
         self._info = reader.catalog[read.store]

@@ -1,7 +1,7 @@
 """What workers say to each other to answer a query: which rows are wanted, and the rows.
 
 A request is one `Read`. The answer is a sequence of frames, each with its length before it: a `Head`, rows as they lie
-in the store, in order, and last of all an `End`. An answer without its end was cut off.
+in the store, in order, and last of all an `RowsEnd`. An answer without its end was cut off.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .failures import Failure
 __all__ = (
     "LENGTH",
     "MAX_FRAME",
-    "End",
     "Frame",
     "Head",
     "Read",
     "Row",
+    "RowsEnd",
     "decode_read",
     "encode_frame",
     "encode_read",
@@ -86,7 +86,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="h
     """How long ago the oldest copy that is read was up to date; None when only active tasks answer."""
 
 
-class End(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="end"):
+class RowsEnd(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="end"):
     """What comes after the rows."""
 
     snapshot: bool = True
@@ -95,7 +95,7 @@ class End(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="en
     """The rows are not all."""
 
 
-Frame = list[Row] | Head | End
+Frame = list[Row] | Head | RowsEnd
 
 _encoder = msgspec.msgpack.Encoder()
 _reads = msgspec.msgpack.Decoder(Read)
@@ -146,5 +146,5 @@ async def frames(stream: Stream) -> AsyncIterator[Frame]:
             raise msgspec.DecodeError(f"a frame of {length} bytes")
         content = _frames.decode(await stream.readexactly(length))
         yield content
-        if isinstance(content, End):
+        if isinstance(content, RowsEnd):
             return

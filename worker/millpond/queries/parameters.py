@@ -10,12 +10,14 @@ from typing import Any
 
 import msgspec
 
+from millpond.durations import Duration, DurationTooLong, milliseconds
+
 from .catalog import StoreInfo
 from .failures import FailureReason, QueryFailed
 from .messages import Read
 from .rendering import Format, KeyFormat
 
-__all__ = ("OPTIONS", "Options", "duration_ms", "position_of", "time_ms")
+__all__ = ("OPTIONS", "RequestOptions", "duration_ms", "position_of", "time_ms")
 
 #: Parameters that every query of rows takes.
 OPTIONS = frozenset(
@@ -25,15 +27,13 @@ OPTIONS = frozenset(
     }
 )  # fmt: skip
 
-_UNITS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-_duration = re.compile(r"([0-9]+)(ms|s|m|h|)")
 _DEFAULT_TIMEOUT_MS = 10_000
 _LONGEST_TIMEOUT_MS = 3_600_000
 _MAX_LONG = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Options:
+class RequestOptions:
     """How a query is to be answered."""
 
     key_format: KeyFormat
@@ -44,7 +44,7 @@ class Options:
     """The partition to look into; None: where the key's hash says, or all."""
 
     @classmethod
-    def of(cls, application: str, info: StoreInfo, query: Mapping[str, str], names: frozenset[str]) -> Options:
+    def of(cls, application: str, info: StoreInfo, query: Mapping[str, str], names: frozenset[str]) -> RequestOptions:
         """The options of a request.
 
         Args:
@@ -112,10 +112,13 @@ def bad(message: str) -> QueryFailed:
 
 def duration_ms(name: str, text: str) -> int:
     """Milliseconds of `250`, `250ms`, `5s`, `2m` or `1h`; raises QueryFailed."""
-    found = _duration.fullmatch(text)
-    if found is None:
-        raise bad(f"{name}: '{text}' is no duration; write milliseconds, or 250ms, 5s, 2m, 1h")
-    return min(_number(found[1]) * _UNITS[found[2]], _MAX_LONG)
+    try:
+        number = _number(text) if text.isascii() and text.isdecimal() else milliseconds(Duration.parse(text))
+    except DurationTooLong:
+        return _MAX_LONG
+    except ValueError:
+        raise bad(f"{name}: '{text}' is no duration; write milliseconds, or 250ms, 5s, 2m, 1h") from None
+    return min(number, _MAX_LONG)
 
 
 def time_ms(query: Mapping[str, str], name: str, default: int) -> int:

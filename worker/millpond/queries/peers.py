@@ -18,7 +18,7 @@ import msgspec
 from .access import Tokens
 from .failures import FailureReason, QueryFailed
 from .local import LocalReader, LocalScan
-from .messages import End, Head, Read, Row, decode_read, encode_frame, encode_read, frames
+from .messages import Head, Read, Row, RowsEnd, decode_read, encode_frame, encode_read, frames
 
 if TYPE_CHECKING:
     import aiohttp
@@ -38,7 +38,7 @@ class RowScan(Protocol):
 
     head: Head | None
     done: bool
-    end: End
+    end: RowsEnd
 
     async def piece(self) -> list[Row]:
         """The next rows; none when `done`. Raises QueryFailed."""
@@ -61,14 +61,14 @@ class RemoteScan:
     ) -> None:
         self.head: Head | None = None
         self.done = False
-        self.end = End()
+        self.end = RowsEnd()
         self._session = session
         self._worker = worker
         self._address = address
         self._read = read
         self._tokens = tokens
         self._answer: aiohttp.ClientResponse | None = None
-        self._frames: AsyncIterator[list[Row] | Head | End] | None = None
+        self._frames: AsyncIterator[list[Row] | Head | RowsEnd] | None = None
 
     async def piece(self) -> list[Row]:
         """The next rows; none when `done`.
@@ -84,7 +84,7 @@ class RemoteScan:
             async for frame in self._frames:
                 if isinstance(frame, Head):
                     self.head = frame
-                elif isinstance(frame, End):
+                elif isinstance(frame, RowsEnd):
                     return self._ended(frame)
                 elif frame:
                     return frame
@@ -106,7 +106,7 @@ class RemoteScan:
             raise self._lost(f"it answers with status {answer.status} and {answer.content_type}")
         return answer
 
-    def _ended(self, end: End) -> list[Row]:
+    def _ended(self, end: RowsEnd) -> list[Row]:
         self.end = end
         self.done = True
         if self._answer is not None:
@@ -188,7 +188,7 @@ async def answer_peer(reader: LocalReader, request: web.Request) -> web.StreamRe
                     body = b""
             body += encode_frame(scan.end)
         except QueryFailed as failed:
-            body += encode_frame(End(failure=failed.failure))
+            body += encode_frame(RowsEnd(failure=failed.failure))
         if response is None:
             return web.Response(body=body, content_type=_CONTENT_TYPE)
         await response.write_eof(body)

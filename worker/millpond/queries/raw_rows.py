@@ -1,7 +1,7 @@
 """Raw rows of what a worker holds, for tools that look into state: of every store on disk, of active tasks and of copies.
 
 `GET /v1/raw` lists the store partitions, and the other workers. `GET /v1/raw/{store}/{partition}` is answered with
-frames as between workers: a `RowsHead`, rows by key, and an `End`; without the end the answer was cut off. All rows
+frames as between workers: a `RowsHead`, rows by key, and an `RowsEnd`; without the end the answer was cut off. All rows
 of an answer are of one moment, and stand at the offset in the head.
 """
 
@@ -19,10 +19,10 @@ from millpond.protocol import Role
 from millpond.topology import TaskId
 
 from .catalog import OnDisk
-from .directory import Directory
+from .directory import TaskDirectory
 from .failures import FailureReason, QueryFailed
 from .local import PIECE_BYTES, PIECE_ROWS, LocalReader
-from .messages import End, with_length
+from .messages import RowsEnd, with_length
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -72,7 +72,7 @@ class RowsHead(msgspec.Struct, frozen=True, tag="rows"):
 RawRow = tuple[bytes, bytes]
 """A full key, which begins with the partition, and a value."""
 
-Frame = list[RawRow] | RowsHead | End
+Frame = list[RawRow] | RowsHead | RowsEnd
 
 _encoder = msgspec.msgpack.Encoder()
 _frames: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
@@ -92,7 +92,7 @@ def decode_frame(body: bytes) -> Frame:
     return _frames.decode(body)
 
 
-async def answer_stores(reader: LocalReader, directory: Directory) -> RawStores:
+async def answer_stores(reader: LocalReader, directory: TaskDirectory) -> RawStores:
     """Return what this worker holds, and which other workers there are."""
     await directory.refresh()
     view = directory.view
@@ -127,12 +127,12 @@ async def answer_rows(reader: LocalReader, executor: Executor, request: web.Requ
     try:
         await response.prepare(request)
         await response.write(encode_frame(head))
-        end = End()
+        end = RowsEnd()
         try:
             while piece := await loop.run_in_executor(executor, scan.piece):
                 await asyncio.wait_for(response.write(encode_frame(piece)), _LONGEST_WRITE_S)
         except QueryFailed as failed:
-            end = End(failure=failed.failure)
+            end = RowsEnd(failure=failed.failure)
         await response.write_eof(encode_frame(end))
     except (ConnectionError, TimeoutError):
         if request.transport is not None:

@@ -17,14 +17,14 @@ import msgspec
 
 from millpond.topology import TaskId
 
-from .directory import Directory
+from .directory import TaskDirectory
 from .failures import FailureReason, QueryFailed
 from .local import LocalReader, LocalScan
 from .messages import Read, Row
 from .peers import RowScan
 from .rows import resume_after
 
-__all__ = ("Router", "Scan")
+__all__ = ("RoutedScan", "Router")
 
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.1
@@ -47,7 +47,7 @@ class Router:
     """Knows where partitions are read: here, or at another worker."""
 
     def __init__(
-        self, reader: LocalReader, directory: Directory, peers: RemoteReader, forwarded: Callable[[], None]
+        self, reader: LocalReader, directory: TaskDirectory, peers: RemoteReader, forwarded: Callable[[], None]
     ) -> None:
         """Args:
         reader: reads what this worker holds.
@@ -60,9 +60,9 @@ class Router:
         self.peers = peers
         self.forwarded = forwarded
 
-    def scan(self, read: Read) -> Scan:
+    def scan(self, read: Read) -> RoutedScan:
         """The rows of a request."""
-        return Scan(self, read)
+        return RoutedScan(self, read)
 
     def task(self, read: Read, partition: int) -> TaskId | None:
         """The task that has a partition of the store, None for a global store."""
@@ -102,7 +102,7 @@ class _Source:
             self.last = self.rows[-1]
 
 
-class Scan:
+class RoutedScan:
     """The rows of one query, in the order of their keys as they lie in the store, over all its partitions.
 
     Attributes:

@@ -23,7 +23,7 @@ from millpond.state.formats import (
     window_suffix,
 )
 
-from .catalog import StoreInfo, StoreKind
+from .catalog import QueryableKind, StoreInfo
 from .messages import Read, Row
 
 __all__ = ("committed_rows", "resume_after", "staged_rows")
@@ -47,7 +47,7 @@ def committed_rows(info: StoreInfo, backend: Any, read: Read, resume: dict[int, 
 
 
 def _committed(info: StoreInfo, backend: Any, read: Read, partition: int, resume: bytes | None) -> Iterator[Row]:
-    if info.kind is StoreKind.KEY_VALUE:
+    if info.kind is QueryableKind.KEY_VALUE:
         return _key_values(info, backend, read, partition, resume)
     return _windows(info, backend, read, partition, resume)
 
@@ -150,7 +150,7 @@ def _staged(info: StoreInfo, store: Any, read: Read, partition: int, resume: byt
         return pack_timestamp(timestamp) + data if info.timestamped else data
 
     low, high, reverse = read.low, read.high, read.reverse
-    if info.kind is StoreKind.KEY_VALUE:
+    if info.kind is QueryableKind.KEY_VALUE:
         if read.exact:
             entry = store.entry(low)
             if entry[0] is not None and not _passed(read, low, resume):

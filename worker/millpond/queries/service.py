@@ -21,17 +21,17 @@ from prometheus_client import CollectorRegistry
 from millpond.state.formats import next_prefix
 
 from .access import Access, Gate, client_context, keep_certificates
-from .catalog import StoreCatalog, StoreInfo, StoreKind
-from .directory import CoordinatorView, Directory
+from .catalog import QueryableKind, StoreCatalog, StoreInfo
+from .directory import CoordinatorView, TaskDirectory
 from .failures import FailureReason, QueryFailed, status_of
 from .local import LocalReader, LocalState
 from .messages import Read, Row
 from .metrics import Outcome, QueryMetrics
-from .parameters import Options, bad, time_ms
+from .parameters import RequestOptions, bad, time_ms
 from .peers import PATH, Peers, answer_peer
 from .raw_rows import answer_rows, answer_stores
 from .rendering import KeyFormat, encode, raw_key, renderer
-from .routing import Router, Scan
+from .routing import RoutedScan, Router
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -64,7 +64,7 @@ class HttpRoutes(Protocol):
 class _Opened:
     reader: LocalReader
     router: Router
-    directory: Directory
+    directory: TaskDirectory
 
 
 class QueryService:
@@ -96,7 +96,7 @@ class QueryService:
         self._worker = worker
         self._coordinator = coordinator
         self._metrics = QueryMetrics(registry, application, worker)
-        self._directory = Directory(None)
+        self._directory = TaskDirectory(None)
         self._peers: Peers
         self._executor: Executor
         self._given: tuple[LocalState, StoreCatalog] | None = None
@@ -135,7 +135,7 @@ class QueryService:
             keeping = asyncio.create_task(keep_certificates(self._gate.access, self._tls, context))
             stack.callback(keeping.cancel)
             if self._coordinator is not None:
-                self._directory = Directory(await stack.enter_async_context(self._coordinator()))
+                self._directory = TaskDirectory(await stack.enter_async_context(self._coordinator()))
             # Its threads start with the first query that needs them.
             executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="millpond-query")
             stack.callback(executor.shutdown, wait=False, cancel_futures=True)
@@ -185,7 +185,7 @@ class QueryService:
     async def _store(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
         return _json(_described(self._info(request)))
 
-    def _info(self, request: web.Request, *kinds: StoreKind) -> StoreInfo:
+    def _info(self, request: web.Request, *kinds: QueryableKind) -> StoreInfo:
         info = self._open().reader.catalog[request.match_info["store"]]
         if kinds and info.kind not in kinds:
             raise QueryFailed(
@@ -198,12 +198,12 @@ class QueryService:
     # One row --------------------------------------------------------------------------------------------------
 
     async def _key(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
-        info = self._info(request, StoreKind.KEY_VALUE)
+        info = self._info(request, QueryableKind.KEY_VALUE)
         options = self._options(request, info)
         key = await self._keyed(info, request.match_info["key"], options.key_format)
         return await self._one(info, options, key, options.reading(low=key, exact=True))
 
-    async def _one(self, info: StoreInfo, options: Options, key: bytes, read: Read) -> web.StreamResponse:
+    async def _one(self, info: StoreInfo, options: RequestOptions, key: bytes, read: Read) -> web.StreamResponse:
         partition = info.partition_of(key) if options.partition is None else options.partition
         scan, row = await self._row(_of_partition(read, partition))
         answer: dict[str, Any] = {"found": row is not None, "partition": partition}
@@ -213,7 +213,7 @@ class QueryService:
             answer |= renderer(info, options.format)(row)
         return _json(answer | _said(scan))
 
-    async def _row(self, read: Read) -> tuple[Scan, Row | None]:
+    async def _row(self, read: Read) -> tuple[RoutedScan, Row | None]:
         scan = self._open().router.scan(read)
         found: Row | None = None
         async with aclosing(scan.batches()) as batches:
@@ -224,13 +224,13 @@ class QueryService:
     # Many rows ------------------------------------------------------------------------------------------------
 
     async def _range(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
-        info = self._info(request, StoreKind.KEY_VALUE)
+        info = self._info(request, QueryableKind.KEY_VALUE)
         options = self._options(request, info, "low", "high")
         low, high = await self._bounds(info, options, request)
         return await self._rows(request, outcome, info, options, options.reading(low=low, high=high))
 
     async def _prefix(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
-        info = self._info(request, StoreKind.KEY_VALUE)
+        info = self._info(request, QueryableKind.KEY_VALUE)
         options = self._options(request, info, "prefix")
         if "prefix" not in request.query:
             raise bad("prefix: which one?")
@@ -243,7 +243,7 @@ class QueryService:
         return await self._rows(request, outcome, info, options, options.read)
 
     async def _windows(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
-        info = self._info(request, StoreKind.WINDOW)
+        info = self._info(request, QueryableKind.WINDOW)
         options = self._options(request, info, "low", "high", "from", "to")
         low, high = await self._bounds(info, options, request)
         first, last = _times(request)
@@ -251,7 +251,7 @@ class QueryService:
         return await self._rows(request, outcome, info, options, read)
 
     async def _windows_of_key(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
-        info = self._info(request, StoreKind.WINDOW)
+        info = self._info(request, QueryableKind.WINDOW)
         options = self._options(request, info, "from", "to", "start")
         key = await self._keyed(info, request.match_info["key"], options.key_format)
         if "start" in request.query:
@@ -263,7 +263,7 @@ class QueryService:
         return await self._rows(request, outcome, info, options, read)
 
     async def _rows(
-        self, request: web.Request, outcome: Outcome, info: StoreInfo, options: Options, read: Read
+        self, request: web.Request, outcome: Outcome, info: StoreInfo, options: RequestOptions, read: Read
     ) -> web.StreamResponse:
         from aiohttp import web
 
@@ -313,7 +313,7 @@ class QueryService:
 
     async def _metadata_of_key(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
         info = self._info(request)
-        form = Options.of(self._application, info, request.query, _NO_NAMES).key_format
+        form = RequestOptions.of(self._application, info, request.query, _NO_NAMES).key_format
         key = await self._keyed(info, request.match_info["key"], form)
         await self._directory.refresh()
         return _json({"store": info.name, **self._place(info, info.partition_of(key), str(request.url.origin()))})
@@ -353,10 +353,12 @@ class QueryService:
     async def _peer(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
         return await answer_peer(self._open().reader, request)
 
-    def _options(self, request: web.Request, info: StoreInfo, *names: str) -> Options:
-        return Options.of(self._application, info, request.query, frozenset(names))
+    def _options(self, request: web.Request, info: StoreInfo, *names: str) -> RequestOptions:
+        return RequestOptions.of(self._application, info, request.query, frozenset(names))
 
-    async def _bounds(self, info: StoreInfo, options: Options, request: web.Request) -> tuple[bytes, bytes | None]:
+    async def _bounds(
+        self, info: StoreInfo, options: RequestOptions, request: web.Request
+    ) -> tuple[bytes, bytes | None]:
         low, high = request.query.get("low"), request.query.get("high")
         return (
             b"" if low is None else await self._keyed(info, low, options.key_format),
@@ -372,8 +374,8 @@ class QueryService:
 
 
 _USAGE = {
-    StoreKind.KEY_VALUE: "ask for /keys/{key}, /range, /prefix or /all",
-    StoreKind.WINDOW: "ask for /windows/{key}, /windows or /all",
+    QueryableKind.KEY_VALUE: "ask for /keys/{key}, /range, /prefix or /all",
+    QueryableKind.WINDOW: "ask for /windows/{key}, /windows or /all",
 }
 
 
@@ -388,7 +390,7 @@ def _described(info: StoreInfo) -> dict[str, Any]:
         "value": info.value.name,
         "inputs": sorted(info.inputs),
     }
-    if info.kind is StoreKind.WINDOW:
+    if info.kind is QueryableKind.WINDOW:
         described |= {"window_size_ms": info.window_size_ms, "retention_ms": info.retention_ms}
     return described
 
@@ -403,7 +405,7 @@ def _times(request: web.Request) -> tuple[int, int]:
     return time_ms(request.query, "from", 0), time_ms(request.query, "to", 2**63 - 1)
 
 
-def _said(scan: Scan) -> dict[str, Any]:
+def _said(scan: RoutedScan) -> dict[str, Any]:
     return {"position": scan.position, "staleness_ms": scan.staleness_ms, "workers": sorted(scan.workers)}
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from millpond.serdes.change import ChangeSerde
-from millpond.serdes.primitives import UUID, Boolean, Bytes, Double, Float, Int, Long, Short, String, Void
-from millpond.serdes.serde import Serde
-from millpond.serdes.structured import Json, MsgPack
-from millpond.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde, Window, Windowed
+from .change import ChangeSerde
+from .primitives import UUID, Boolean, Bytes, Double, Float, Int, Long, Short, String, Void
+from .serde import Serde
+from .structured import Json, MsgPack
+from .windowed import SessionWindowedSerde, TimeWindowedSerde, Window, Windowed
 
 __all__ = (
     "UUID",

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from millpond.serdes import varint
-from millpond.serdes.serde import Serde
+from . import varint
+from .serde import Serde
 
 __all__ = ("ChangeSerde",)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from millpond.checks import kind_of, nearest
 from millpond.errors import TopologyError
-from millpond.serdes.serde import Serde
+
+from .serde import Serde
 
 __all__ = ("check_serde",)
 

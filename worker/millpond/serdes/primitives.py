@@ -13,7 +13,8 @@ from typing import NoReturn
 import msgspec
 
 from millpond.errors import SerializationError
-from millpond.serdes.serde import Serde
+
+from .serde import Serde
 
 __all__ = ("UUID", "Boolean", "Bytes", "Double", "Float", "Int", "Long", "Short", "String", "Void")
 

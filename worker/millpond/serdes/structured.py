@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 from msgspec import inspect
 
-from millpond.serdes.serde import Serde
+from .serde import Serde
 
 __all__ = ("Json", "MsgPack")
 

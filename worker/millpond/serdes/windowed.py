@@ -11,8 +11,9 @@ import msgspec
 
 from millpond.checks import kind_of
 from millpond.errors import TopologyError
-from millpond.serdes.checking import check_serde
-from millpond.serdes.serde import Serde
+
+from .checking import check_serde
+from .serde import Serde
 
 __all__ = ("SessionWindowedSerde", "TimeWindowedSerde", "Window", "Windowed")
 

@@ -20,8 +20,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millpond.serdes import Serde, Windowed
-from millpond.snapshots.arrow import Column, bytes_column, column_of_serde
-from millpond.snapshots.rows import StoreKind, StoreLayout, layout_of
 from millpond.state.builders import StoreBuilder
 from millpond.state.formats import (
     PARTITION_LENGTH,
@@ -31,6 +29,9 @@ from millpond.state.formats import (
     split_window_key,
     unpack_timestamp,
 )
+
+from .arrow import Column, bytes_column, column_of_serde
+from .rows import StoreKind, StoreLayout, layout_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

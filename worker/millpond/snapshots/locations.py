@@ -12,9 +12,10 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from millpond.errors import SnapshotError
-from millpond.snapshots.local_copy import PARTIAL, LocalCopy
 
-__all__ = ("MOST", "Directory", "Location", "OnBytes", "open_location", "too_large")
+from .local_copy import PARTIAL, LocalCopy
+
+__all__ = ("MOST", "LocalDirectory", "Location", "OnBytes", "open_location", "too_large")
 
 OnBytes = Callable[[int], None]
 """Told how many more bytes have arrived."""
@@ -82,7 +83,7 @@ def open_location(uri: str, credentials_dir: Path | str | None = None) -> Locati
             raise SnapshotError(
                 "the location has credentials in it: use s3://bucket/prefix, and AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             )
-        from millpond.snapshots.s3 import Bucket
+        from .s3 import Bucket
 
         return Bucket(uri, parts.netloc, parts.path.strip("/"), credentials_dir)
     if parts.scheme == "file":
@@ -90,13 +91,13 @@ def open_location(uri: str, credentials_dir: Path | str | None = None) -> Locati
             raise SnapshotError(
                 f"the location '{uri}' names a host: write file:///path for a local or shared directory"
             )
-        return Directory(uri, Path(unquote(parts.path)))
+        return LocalDirectory(uri, Path(unquote(parts.path)))
     if "://" in uri:
         raise SnapshotError(f"the location '{uri}' is of an unknown kind: use s3://bucket/prefix or file:///path")
     if not uri:
         raise SnapshotError("the location is empty: use s3://bucket/prefix or file:///path")
     try:
-        return Directory(uri, Path(uri).expanduser())
+        return LocalDirectory(uri, Path(uri).expanduser())
     except RuntimeError as error:
         raise SnapshotError(f"the location '{uri}' is in the home directory of nobody who is known here") from error
 
@@ -106,7 +107,7 @@ def too_large(path: str, uri: str, size: int, most: int) -> SnapshotError:
     return SnapshotError(f"'{path}' in '{uri}' has {size} bytes, and no such file has more than {most}: it is damaged")
 
 
-class Directory:
+class LocalDirectory:
     """A local or shared directory, made when something is put there."""
 
     def __init__(self, uri: str, root: Path) -> None:

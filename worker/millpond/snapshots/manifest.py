@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 import msgspec
 
 from millpond.errors import SnapshotError
-from millpond.snapshots.rows import StoreLayout
+
+from .rows import StoreLayout
 
 __all__ = ("FORMAT", "File", "Manifest", "Part", "StoreSnapshot", "decode", "encode")
 

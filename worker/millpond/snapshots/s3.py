@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 from millpond.errors import SnapshotError
-from millpond.snapshots.local_copy import LocalCopy
-from millpond.snapshots.locations import MOST, too_large
+
+from .local_copy import LocalCopy
+from .locations import MOST, too_large
 
 if TYPE_CHECKING:
-    from millpond.snapshots.locations import OnBytes
+    from .locations import OnBytes
 
 __all__ = ("Bucket", "bucket_options")
 

@@ -12,9 +12,10 @@ from itertools import islice
 from pathlib import Path
 
 from millpond.errors import SnapshotError
-from millpond.snapshots.locations import Location
-from millpond.snapshots.manifest import Manifest, decode, encode
-from millpond.snapshots.sst import file_sha256
+
+from .locations import Location
+from .manifest import Manifest, decode, encode
+from .sst import file_sha256
 
 __all__ = (
     "MANIFEST",

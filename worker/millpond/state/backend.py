@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
-from millpond.state.ingestion import Ingestion
-from millpond.state.provenance import Provenance
+from .ingestion import Ingestion
+from .provenance import Provenance
 
 __all__ = ("Backend", "Row", "Rows", "Written")
 

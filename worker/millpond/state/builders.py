@@ -10,10 +10,11 @@ from millpond.calls import checked_class
 from millpond.checks import kind_of
 from millpond.errors import ConfigError
 from millpond.serdes import Serde
-from millpond.state.backend import Backend
-from millpond.state.keyvalue import KeyValueStore, TimestampedKeyValueStore
-from millpond.state.timeordered import TimeOrderedBuffer
-from millpond.state.window import TimestampedWindowStore, WindowStore
+
+from .backend import Backend
+from .keyvalue import KeyValueStore, TimestampedKeyValueStore
+from .timeordered import TimeOrderedBuffer
+from .window import TimestampedWindowStore, WindowStore
 
 __all__ = ("KeyValueStoreBuilder", "StoreBuilder", "TimeOrderedBufferBuilder", "WindowStoreBuilder")
 

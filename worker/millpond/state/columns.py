@@ -12,7 +12,8 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from millpond.serdes import Serde, Windowed
-from millpond.state.encoding import encode_missing
+
+from .encoding import encode_missing
 
 __all__ = (
     "Change",

@@ -12,8 +12,8 @@ from itertools import repeat
 from operator import add
 from typing import Any
 
-from millpond.state.backend import Rows
-from millpond.state.formats import pack_timestamp
+from .backend import Rows
+from .formats import pack_timestamp
 
 __all__ = ("Produced", "encode_entries", "encode_missing")
 

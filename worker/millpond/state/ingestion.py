@@ -16,9 +16,10 @@ from typing import NamedTuple, NoReturn, Protocol
 from rocksdict import IngestExternalFileOptions, WriteBatch
 
 from millpond.errors import StateError
-from millpond.state.families import Family
-from millpond.state.formats import partition_prefix
-from millpond.state.provenance import Provenance
+
+from .families import Family
+from .formats import partition_prefix
+from .provenance import Provenance
 
 __all__ = ("MARKER", "End", "Hooks", "Ingestion", "StateFileIngestion")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar, cast
 
-from millpond.state.formats import next_prefix
-from millpond.state.staged_keyvalue import Entry, StagedKeyValues
-from millpond.state.values import ValueAndTimestamp, no_key, taken
+from .formats import next_prefix
+from .staged_keyvalue import Entry, StagedKeyValues
+from .values import ValueAndTimestamp, no_key, taken
 
 __all__ = ("KeyValueStore", "TimestampedKeyValueStore")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from millpond.state.provenance import Provenance
+from .provenance import Provenance
 
 __all__ = ("Look",)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from millpond.state.backend import Row, Rows, Written
-from millpond.state.formats import partition_prefix
-from millpond.state.ingestion import End, Ingestion
-from millpond.state.memory_ingestion import MemoryIngestion
-from millpond.state.provenance import Provenance
+from .backend import Row, Rows, Written
+from .formats import partition_prefix
+from .ingestion import End, Ingestion
+from .memory_ingestion import MemoryIngestion
+from .provenance import Provenance
 
 __all__ = ("MemoryBackend",)
 

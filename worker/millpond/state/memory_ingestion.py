@@ -11,8 +11,9 @@ from typing import Any
 from rocksdict import IngestExternalFileOptions, Options, Rdict
 
 from millpond.errors import StateError
-from millpond.state.backend import Row
-from millpond.state.ingestion import End
+
+from .backend import Row
+from .ingestion import End
 
 __all__ = ("MemoryIngestion",)
 

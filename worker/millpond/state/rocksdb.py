@@ -26,16 +26,17 @@ from typing import NamedTuple, NoReturn, Self
 from rocksdict import ColumnFamily, Rdict, WriteBatch, WriteOptions
 
 from millpond.errors import StateCorrupted, StateError
-from millpond.state.backend import Row, Rows, Written
-from millpond.state.families import Family, Scan
-from millpond.state.formats import partition_prefix
-from millpond.state.ingestion import MARKER, End, Hooks, StateFileIngestion, mark, marker_key
-from millpond.state.locking import DirectoryLock
-from millpond.state.look import Look
-from millpond.state.provenance import Provenance
-from millpond.state.tuning import StateFileOptions, Tuning
 
-__all__ = ("FORMAT", "STORE", "Beside", "StateFile", "read_beside")
+from .backend import Row, Rows, Written
+from .families import Family, Scan
+from .formats import partition_prefix
+from .ingestion import MARKER, End, Hooks, StateFileIngestion, mark, marker_key
+from .locking import DirectoryLock
+from .look import Look
+from .provenance import Provenance
+from .tuning import StateFileOptions, Tuning
+
+__all__ = ("FORMAT", "STORE", "BesideRows", "StateFile", "read_beside")
 
 _MIB = 1024 * 1024
 FORMAT = "millpond state 1"
@@ -53,7 +54,7 @@ _row_key, _row_value = itemgetter(0), itemgetter(1)
 _FILE = re.compile(r"\b0*(\d+)\.sst\b")
 
 
-class Beside(NamedTuple):
+class BesideRows(NamedTuple):
     """What stands beside the rows of store partitions."""
 
     written: dict[tuple[str, int], Written]
@@ -690,9 +691,9 @@ class StateFile:
         return None
 
 
-def read_beside(database: Rdict) -> Beside:
+def read_beside(database: Rdict) -> BesideRows:
     """Return what stands beside the rows in an open database."""
-    found = Beside({}, {}, set())
+    found = BesideRows({}, {}, set())
     iterator = database.iter()
     try:
         iterator.seek_to_first()

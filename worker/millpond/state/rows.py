@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from millpond.errors import StateError
-from millpond.state.backend import Row
-from millpond.state.formats import (
+
+from .backend import Row
+from .formats import (
     decode_buffer_value,
     pack_timestamp,
     partition_prefix,

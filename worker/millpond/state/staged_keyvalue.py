@@ -13,18 +13,19 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from millpond.serdes import Long, Serde
-from millpond.state.backend import Backend, Rows
-from millpond.state.columns import encoded_changes, timestamp_of
-from millpond.state.encoding import Produced, encode_entries, encode_missing
-from millpond.state.formats import (
+
+from .backend import Backend, Rows
+from .columns import encoded_changes, timestamp_of
+from .encoding import Produced, encode_entries, encode_missing
+from .formats import (
     PARTITION_LENGTH,
     TIMESTAMP_LENGTH,
     partition_prefix,
     unpack_timestamp,
 )
-from millpond.state.merge import merge
-from millpond.state.rows import key_value_rows, timestamped_key_value_rows
-from millpond.state.staging import (
+from .merge import merge
+from .rows import key_value_rows, timestamped_key_value_rows
+from .staging import (
     ABSENT,
     ChangelogRecord,
     Headers,

@@ -19,10 +19,11 @@ from typing import TypeVar
 import msgspec
 
 from millpond.serdes import Serde
-from millpond.state.backend import Backend, Rows
-from millpond.state.columns import Change, encoded_changes, timestamp_of
-from millpond.state.encoding import Produced, encode_entries, encode_missing
-from millpond.state.formats import (
+
+from .backend import Backend, Rows
+from .columns import Change, encoded_changes, timestamp_of
+from .encoding import Produced, encode_entries, encode_missing
+from .formats import (
     MAX_SEQUENCE,
     PARTITION_LENGTH,
     SEGMENT_LENGTH,
@@ -33,11 +34,11 @@ from millpond.state.formats import (
     unpack_timestamp,
     window_suffix,
 )
-from millpond.state.merge import merge
-from millpond.state.rows import first_live_segment, window_rows
-from millpond.state.staging import ABSENT, ChangelogRecord, StoreContext, changed_since_flush
-from millpond.state.window_changes import tell_window_changes
-from millpond.state.window_puts import Entry, Window, WindowPuts
+from .merge import merge
+from .rows import first_live_segment, window_rows
+from .staging import ABSENT, ChangelogRecord, StoreContext, changed_since_flush
+from .window_changes import tell_window_changes
+from .window_puts import Entry, Window, WindowPuts
 
 __all__ = ("Entry", "StagedWindows")
 

@@ -15,10 +15,11 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from millpond.errors import BrokerError, SerializationError, StateError
 from millpond.serdes import Long, Serde
-from millpond.state.backend import Backend, Rows
-from millpond.state.columns import Change, Columns, TakeColumns, columns_taker, new_of
-from millpond.state.formats import partition_prefix
-from millpond.state.sizing import DICT_SLOT, LIST_SLOT, PAIR, Average
+
+from .backend import Backend, Rows
+from .columns import Change, Columns, TakeColumns, columns_taker, new_of
+from .formats import partition_prefix
+from .sizing import DICT_SLOT, LIST_SLOT, PAIR, Average
 
 __all__ = ("ABSENT", "ChangelogRecord", "Headers", "StagedStore", "StoreContext")
 

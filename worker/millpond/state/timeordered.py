@@ -13,9 +13,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 from millpond.errors import StateCorrupted, StateError
 from millpond.serdes import Serde
-from millpond.state.backend import Backend, Rows
-from millpond.state.encoding import Produced
-from millpond.state.formats import (
+
+from .backend import Backend, Rows
+from .encoding import Produced
+from .formats import (
     BUFFER_HEADERS,
     PARTITION_LENGTH,
     BufferValue,
@@ -24,8 +25,8 @@ from millpond.state.formats import (
     encode_buffer_value,
     partition_prefix,
 )
-from millpond.state.rows import check_buffer_record
-from millpond.state.staging import ChangelogRecord, StagedStore
+from .rows import check_buffer_record
+from .staging import ChangelogRecord, StagedStore
 
 __all__ = ("Pending", "TimeOrderedBuffer")
 

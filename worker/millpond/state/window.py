@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar, cast, overload
 
 from millpond.serdes import Windowed
-from millpond.state.staged_window import Entry, StagedWindows
-from millpond.state.values import ValueAndTimestamp, no_key, taken
+
+from .staged_window import Entry, StagedWindows
+from .values import ValueAndTimestamp, no_key, taken
 
 __all__ = ("TimestampedWindowStore", "WindowStore")
 

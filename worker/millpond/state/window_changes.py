@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from millpond.serdes import Windowed
-from millpond.state.columns import Change
-from millpond.state.staging import FlushListener, Headers, StoreContext, tell_changes
+
+from .columns import Change
+from .staging import FlushListener, Headers, StoreContext, tell_changes
 
 __all__ = ("noting_records", "tell_window_changes")
 

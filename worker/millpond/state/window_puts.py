@@ -7,9 +7,10 @@ from itertools import count
 from typing import Any, TypeVar
 
 from millpond.serdes import Long, Serde
-from millpond.state.backend import Backend
-from millpond.state.staging import Headers, StagedStore
-from millpond.state.window_changes import noting_records
+
+from .backend import Backend
+from .staging import Headers, StagedStore
+from .window_changes import noting_records
 
 __all__ = ("Dirty", "Entry", "Window", "WindowPuts")
 

@@ -20,16 +20,16 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from millpond.calls import checked
 from millpond.dsl.durations import milliseconds
 from millpond.errors import TopologyError
-from millpond.runtime.completeness import Moment
-from millpond.runtime.config import Config
-from millpond.runtime.context import Outgoing
-from millpond.runtime.environment import Environment
-from millpond.runtime.global_updater import GlobalStateUpdater
-from millpond.runtime.handlers import Handlers
-from millpond.runtime.ownership import OffsetMetadata, Partition
-from millpond.runtime.plan import changelog_topic
-from millpond.runtime.task import StreamTask
-from millpond.runtime.topic_facts import TopicFacts
+from millpond.runtime.config.model import Config
+from millpond.runtime.offsets.completeness import Moment
+from millpond.runtime.offsets.metadata import OffsetMetadata, Partition
+from millpond.runtime.processing.context import Outgoing
+from millpond.runtime.processing.environment import Environment
+from millpond.runtime.processing.handlers import Handlers
+from millpond.runtime.processing.stream_task import StreamTask
+from millpond.runtime.restoring.global_updater import GlobalStateUpdater
+from millpond.runtime.topics.identity import TopicIdentity
+from millpond.runtime.topics.plan import changelog_topic
 from millpond.serdes import Serde
 from millpond.state import (
     KeyValueStore,
@@ -47,7 +47,7 @@ from .topics import Instant, RawRecord, TestInputTopic, TestOutputTopic, epoch_m
 __all__ = ("TopologyTestDriver",)
 
 #: What is known of a topic that is on no broker.
-_NO_TOPIC = TopicFacts(id="", delete_retention_ms=None)
+_NO_TOPIC = TopicIdentity(id="", delete_retention_ms=None)
 
 K = TypeVar("K")
 V = TypeVar("V")

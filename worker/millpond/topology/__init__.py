@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millpond.topology.context import (
+from .context import (
     Body,
     Cancellable,
     Forward,
@@ -14,9 +14,9 @@ from millpond.topology.context import (
     TaskContext,
     TaskId,
 )
-from millpond.topology.description import TopologyDescription
-from millpond.topology.naming import changelog_topic, decorate
-from millpond.topology.nodes import (
+from .description import TopologyDescription
+from .naming import changelog_topic, decorate
+from .nodes import (
     GlobalStore,
     Node,
     ProcessorNode,
@@ -28,7 +28,7 @@ from millpond.topology.nodes import (
     Subtopology,
     TopicNameExtractor,
 )
-from millpond.topology.processor import (
+from .processor import (
     FixedKeyProcessor,
     FixedKeyProcessorContext,
     FixedKeyProcessorSupplier,
@@ -39,7 +39,7 @@ from millpond.topology.processor import (
     PunctuationType,
     Record,
 )
-from millpond.topology.timestamps import (
+from .timestamps import (
     ConsumerRecordView,
     FailOnInvalidTimestamp,
     LogAndSkipOnInvalidTimestamp,
@@ -48,7 +48,7 @@ from millpond.topology.timestamps import (
     UsePartitionTimeOnInvalidTimestamp,
     WallclockTimestampExtractor,
 )
-from millpond.topology.topology import Topology
+from .topology import Topology
 
 __all__ = (
     "Body",

@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 
 from millpond.checks import kind_of
 from millpond.errors import TopologyError
-from millpond.topology.context import Headers
+
+from .context import Headers
 
 __all__ = ("NO_HEADERS", "RecordHeaders", "check_headers")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from millpond.topology.nodes import GlobalStore, ProcessorNode, RepartitionTopic, Subtopology
+from .nodes import GlobalStore, ProcessorNode, RepartitionTopic, Subtopology
 
 __all__ = ("mermaid",)
 

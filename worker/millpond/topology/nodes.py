@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from millpond.serdes import Serde
-from millpond.topology.context import Body, RecordContext
-from millpond.topology.timestamps import TimestampExtractor
+
+from .context import Body, RecordContext
+from .timestamps import TimestampExtractor
 
 __all__ = (
     "GlobalStore",

@@ -12,9 +12,10 @@ import msgspec
 
 from millpond.checks import check_function, kind_of, nearest
 from millpond.errors import TopologyError
-from millpond.topology.context import Cancellable, Headers, RecordContext, TaskId
-from millpond.topology.headers import NO_HEADERS, check_headers
-from millpond.topology.nodes import StoreBuilder
+
+from .context import Cancellable, Headers, RecordContext, TaskId
+from .headers import NO_HEADERS, check_headers
+from .nodes import StoreBuilder
 
 __all__ = (
     "FixedKeyProcessor",

@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 
 from millpond.checks import check_function, kind_of
 from millpond.errors import TopologyError
-from millpond.topology.context import Cancellable, NodeContext, RecordContext, StreamForward, TaskId
-from millpond.topology.headers import NO_HEADERS, RecordHeaders, check_headers
-from millpond.topology.nodes import StoreBuilder
-from millpond.topology.processor import (
+
+from .context import Cancellable, NodeContext, RecordContext, StreamForward, TaskId
+from .headers import NO_HEADERS, RecordHeaders, check_headers
+from .nodes import StoreBuilder
+from .processor import (
     FixedKeyProcessor,
     FixedKeyRecord,
     Processor,
@@ -22,7 +23,7 @@ from millpond.topology.processor import (
     Record,
     check_process,
 )
-from millpond.topology.read_only import ReadOnlyStore
+from .read_only import ReadOnlyStore
 
 __all__ = ("ProcessorBody", "supplied_stores")
 

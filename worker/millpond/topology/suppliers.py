@@ -7,7 +7,8 @@ from typing import Any
 
 from millpond.checks import check_function, kind_of
 from millpond.errors import TopologyError
-from millpond.topology.processor import FixedKeyProcessor, Processor, check_process
+
+from .processor import FixedKeyProcessor, Processor, check_process
 
 __all__ = ("check_supplier", "check_supply")
 

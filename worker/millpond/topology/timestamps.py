@@ -11,7 +11,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runti
 
 from millpond.checks import check_function, kind_of
 from millpond.errors import ProcessingFailed, TopologyError
-from millpond.topology.context import Headers
+
+from .context import Headers
 
 __all__ = (
     "ConsumerRecordView",

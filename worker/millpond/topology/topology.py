@@ -14,12 +14,13 @@ from millpond.calls import checked
 from millpond.checks import check_function, kind_of
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
-from millpond.topology.context import Body
-from millpond.topology.description import GlobalStoreDescription, SubtopologyDescription, TopologyDescription
-from millpond.topology.grouping import Groups
-from millpond.topology.mermaid import mermaid
-from millpond.topology.naming import changelog_topic, validate_name, validate_topic
-from millpond.topology.nodes import (
+
+from .context import Body
+from .description import GlobalStoreDescription, SubtopologyDescription, TopologyDescription
+from .grouping import Groups
+from .mermaid import mermaid
+from .naming import changelog_topic, validate_name, validate_topic
+from .nodes import (
     GlobalStore,
     Node,
     ProcessorNode,
@@ -31,10 +32,10 @@ from millpond.topology.nodes import (
     Subtopology,
     TopicNameExtractor,
 )
-from millpond.topology.processor import FixedKeyProcessor, Processor
-from millpond.topology.processor_body import ProcessorBody, supplied_stores
-from millpond.topology.suppliers import check_supplier, check_supply
-from millpond.topology.timestamps import TimestampOf, timestamp_extractor
+from .processor import FixedKeyProcessor, Processor
+from .processor_body import ProcessorBody, supplied_stores
+from .suppliers import check_supplier, check_supply
+from .timestamps import TimestampOf, timestamp_extractor
 
 __all__ = ("Topology", "check_reset", "check_topology")
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.dsl.operators.results import as_items, as_pair
 from millpond.topology import NodeContext, StreamForward
+
+from .results import as_items, as_pair
 
 __all__ = ("FlatMapRecords", "FlatMapValues")
 

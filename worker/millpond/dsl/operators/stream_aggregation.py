@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.dsl.operators.guard import FATAL
 from millpond.topology import NodeContext, StreamForward
+
+from .guard import FATAL
 
 __all__ = ("AggregateStream", "CountStream", "ReduceStream")
 

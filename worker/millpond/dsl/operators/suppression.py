@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from millpond.dsl.operators.guard import FATAL
-from millpond.dsl.operators.lookup import Get, Lookup
 from millpond.errors import ProcessingFailed
 from millpond.state import Pending, RecordContext
 from millpond.topology import NodeContext, TableForward
+
+from .guard import FATAL
+from .lookup import Get, Lookup
 
 __all__ = ("SuppressTable", "SuppressedLookup")
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.dsl.operators.results import as_pair
 from millpond.topology import NodeContext, TableForward
+
+from .results import as_pair
 
 __all__ = ("RegroupTable",)
 

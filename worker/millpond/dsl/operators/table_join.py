@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.dsl.operators.guard import FATAL
-from millpond.dsl.operators.lookup import Lookup, StoreLookup
 from millpond.topology import NodeContext, StreamForward
+
+from .guard import FATAL
+from .lookup import Lookup, StoreLookup
 
 __all__ = ("JoinGlobalTable", "JoinTable")
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.dsl.operators.guard import FATAL
 from millpond.topology import NodeContext, TableForward
+
+from .guard import FATAL
 
 __all__ = ("MapTableValues",)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from millpond.dsl.operators.guard import FATAL
 from millpond.topology import NodeContext, StreamForward
+
+from .guard import FATAL
 
 __all__ = ("MaterializedSource", "PassingSource")
 

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.windows import TimeWindows
 from millpond.serdes import Windowed
 from millpond.topology import NodeContext, StreamForward
+
+from .guard import FATAL
 
 __all__ = ("AggregateWindows", "CountWindows", "ReduceWindows")
 

@@ -7,9 +7,9 @@ and fetched once per id when it is first read; nothing here talks to the registr
 
 from __future__ import annotations
 
-from millpond.serdes.registry.avro import Avro
-from millpond.serdes.registry.client import SchemaRegistry, record_name, topic_name, topic_record_name
-from millpond.serdes.registry.json_schema import JsonSchema
-from millpond.serdes.registry.protobuf import Protobuf
+from .avro import Avro
+from .client import SchemaRegistry, record_name, topic_name, topic_record_name
+from .json_schema import JsonSchema
+from .protobuf import Protobuf
 
 __all__ = ("Avro", "JsonSchema", "Protobuf", "SchemaRegistry", "record_name", "topic_name", "topic_record_name")

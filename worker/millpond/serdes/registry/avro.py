@@ -14,10 +14,11 @@ from uuid import UUID
 import msgspec
 
 from millpond.errors import ConfigError, SerializationError
-from millpond.serdes.registry import wire
-from millpond.serdes.registry.client import Reference, RegisteredSchema, SchemaRegistry, SubjectName, topic_name
 from millpond.serdes.serde import Serde
 from millpond.serdes.structured import is_immutable
+
+from . import wire
+from .client import Reference, RegisteredSchema, SchemaRegistry, SubjectName, topic_name
 
 __all__ = ("Avro",)
 

@@ -9,10 +9,11 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from millpond.errors import ConfigError
-from millpond.serdes.registry import wire
-from millpond.serdes.registry.client import RegisteredSchema, SchemaRegistry, SubjectName, topic_name
 from millpond.serdes.serde import Serde
 from millpond.serdes.structured import is_immutable
+
+from . import wire
+from .client import RegisteredSchema, SchemaRegistry, SubjectName, topic_name
 
 __all__ = ("JsonSchema",)
 

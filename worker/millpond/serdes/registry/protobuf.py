@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millpond.serdes.registry import wire
-from millpond.serdes.registry.client import Reference, RegisteredSchema, SchemaRegistry, SubjectName, topic_name
 from millpond.serdes.serde import Serde
+
+from . import wire
+from .client import Reference, RegisteredSchema, SchemaRegistry, SubjectName, topic_name
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 
 from millpond.errors import SerializationError
 from millpond.serdes import varint
-from millpond.serdes.registry.client import RegisteredSchema, SubjectName
 from millpond.serdes.serde import Serde
+
+from .client import RegisteredSchema, SubjectName
 
 __all__ = ("PREFIX_LENGTH", "frame", "message_path", "prefix", "schema_id", "skip_message_path")
 

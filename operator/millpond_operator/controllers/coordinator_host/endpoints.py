@@ -1,0 +1,56 @@
+"""Where workers find the leader: the coordinator's Service has no selector, so that they reach nobody else."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from millpond_operator.controllers.settings import Settings
+from millpond_operator.kubernetes import Client, Invalid, NotFound, Object, kinds
+from millpond_operator.resources import within
+
+__all__ = ("SERVICE", "announce", "endpoint_slice")
+
+log = logging.getLogger(__name__)
+
+SERVICE = "millpond-coordinator"
+
+
+async def announce(client: Client, settings: Settings) -> None:
+    """Send workers here, whatever was there: somebody's change, or what a former leader wrote late.
+
+    Nothing is written when it says so already.
+
+    Raises:
+        ApiError: it cannot be read or written.
+    """
+    wanted = endpoint_slice(settings)
+    with contextlib.suppress(NotFound):
+        if within(wanted, await client.get(kinds.ENDPOINT_SLICE, settings.namespace, SERVICE)):
+            return
+    try:
+        await client.apply(kinds.ENDPOINT_SLICE, wanted)
+    except Invalid:  # a slice of the other family of addresses can never become one of this
+        log.warning("The EndpointSlice %s/%s is made anew.", settings.namespace, SERVICE)
+        await client.delete(kinds.ENDPOINT_SLICE, settings.namespace, SERVICE)
+        await client.apply(kinds.ENDPOINT_SLICE, wanted)
+
+
+def endpoint_slice(settings: Settings) -> Object:
+    """With the address of this operator alone."""
+    return {
+        "apiVersion": kinds.ENDPOINT_SLICE.api_version,
+        "kind": kinds.ENDPOINT_SLICE.kind,
+        "metadata": {
+            "name": SERVICE,
+            "namespace": settings.namespace,
+            "labels": {
+                "kubernetes.io/service-name": SERVICE,
+                "endpointslice.kubernetes.io/managed-by": "millpond-operator",
+                "app.kubernetes.io/part-of": "millpond",
+            },
+        },
+        "addressType": "IPv6" if ":" in settings.pod_ip else "IPv4",
+        "endpoints": [{"addresses": [settings.pod_ip], "conditions": {"ready": True}}],
+        "ports": [{"name": "coordinator", "port": settings.coordinator_port, "protocol": "TCP"}],
+    }

@@ -1,0 +1,286 @@
+"""The coordinator inside the operator: one application of it per StreamApp."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from millpond.protocol import RefusalCode, View
+from millpond_operator.assignment import AssignmentOptions
+from millpond_operator.controllers.rollout.observation import RejectedWorker, ordinal_of
+from millpond_operator.coordinator import Application, CoordinatorServer, EngineOptions, KafkaClaim, Limits
+from millpond_operator.kubernetes import Cache, Client, Object, kinds
+from millpond_operator.resources import StreamApp, owned_by
+
+from .assignment_store import KubernetesStore, most_tasks
+from .token_review import Reviews, TokenReviewer
+
+__all__ = ("CoordinatorHost",)
+
+log = logging.getLogger(__name__)
+
+#: Workers hear of another leader by an EndpointSlice, from which every node makes its rules.
+_RETURN = timedelta(seconds=15)
+#: An application's term grows within one leadership when it is served anew. Whatever is later than that, no leader was.
+_MOST_TERMS = 1_000
+_REASONS = {
+    RefusalCode.TOPOLOGY_MISMATCH: "IncompatibleTopology",
+    RefusalCode.CLAIM_REFUSED: "OtherKafka",
+}
+_TAKEN = {RefusalCode.CLAIM_REFUSED: "ApplicationIdTaken"}
+
+
+@dataclass
+class _Hosted:
+    app: StreamApp
+    application_id: str
+    options: EngineOptions
+    store: KubernetesStore | None = None
+    superseded: bool = False
+    """A worker knows a later coordinator: it has to be served anew, in a later term."""
+    accepted: set[str] = field(default_factory=set)
+    """The uids of its pods that were seen to be its StatefulSet's."""
+
+
+class CoordinatorHost:
+    """Serves the workers of all StreamApps, each by its namespace and name: an application's id is no name of one.
+
+    Args:
+        client: for assignments and reviews of tokens.
+        cache: has the last assignments.
+        leader_epoch: of this operator: the term of its assignments.
+        on_change: called with namespace and name of a StreamApp when something about its workers changed.
+        reviews: says whose tokens are; by default the client.
+        issuer: who signs the tokens of this cluster, as far as is known.
+        limits: what one tenant may take.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cache: Cache,
+        leader_epoch: int,
+        on_change: Callable[[str, str], None],
+        reviews: Reviews | None = None,
+        *,
+        issuer: str = "",
+        limits: Limits | None = None,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._leader_epoch = leader_epoch
+        self._on_change = on_change
+        self._hosted: dict[tuple[str, str], _Hosted] = {}
+        self._terms: dict[tuple[str, str], int] = {}
+        self.coordinator = CoordinatorServer(
+            authenticator=TokenReviewer(
+                reviews or client,
+                self._application_of,
+                self._is_worker,
+                issuer=issuer,
+                refused=lambda why: self.coordinator.metrics.refuse(why),
+            ),
+            on_superseded=self._superseded,
+            on_change=self._changed,
+            shows_metrics=False,  # any pod that may send heartbeats could read everybody's
+            limits=limits or Limits(),
+        )
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        await self.coordinator.start(host, port, context)
+
+    async def stop(self) -> None:
+        """Answer those who wait, and end; workers go on with what they have."""
+        await self.coordinator.stop()
+
+    async def serve(self, app: StreamApp, *, pinned: str, claim: KafkaClaim | None = None) -> None:
+        """Serve a StreamApp with the settings it has now.
+
+        Args:
+            app: the StreamApp.
+            pinned: as for `admit`, which may say otherwise later.
+            claim: as for `admit`; None for one that its workers are still to prove.
+
+        Raises:
+            StoreError: its assignment cannot be read or written.
+        """
+        key = (app.namespace, app.name)
+        hosted = self._hosted.get(key)
+        if hosted is not None and (hosted.application_id != app.application_id or hosted.app.uid != app.uid):
+            await self.forget(*key)
+            hosted = None
+        if hosted is None:
+            options = self._options(app, pinned, claim or KafkaClaim())
+        else:
+            options = self._options(app, hosted.options.pinned, hosted.options.claim)
+        found = self._application(app)
+        if hosted is None or hosted.superseded or found is None:
+            hosted = _Hosted(app, app.application_id, options)
+            store = KubernetesStore(self._client, self._cache, lambda: hosted.app, self._leader_epoch)
+            hosted.store = store
+            term = max(self._leader_epoch, self._terms.get(key, 0))
+            await self.coordinator.add(app.application_id, options, store, term, namespace=_scope(*key))
+            self._hosted[key] = hosted
+            return
+        hosted.app = app
+        hosted.accepted &= {pod["metadata"]["uid"] for pod in self._cache.of_app(kinds.POD, *key)}
+        if hosted.options != options:
+            found.reconfigure(options)
+            hosted.options = options
+
+    async def forget(self, namespace: str, name: str) -> None:
+        """Serve a StreamApp no longer."""
+        hosted = self._hosted.pop((namespace, name), None)
+        self._terms.pop((namespace, name), None)
+        if hosted is not None:
+            await self.coordinator.remove(hosted.application_id, _scope(namespace, name))
+
+    def view(self, app: StreamApp) -> View | None:
+        """What the coordinator knows; None when it does not serve the application."""
+        found = self._application(app)
+        return None if found is None else found.view()
+
+    def refused(self, app: StreamApp) -> Mapping[str, RejectedWorker]:
+        """The workers that the coordinator does not take in."""
+        found = self._application(app)
+        if found is None:
+            return {}
+        claim = self._hosted[app.namespace, app.name].options.claim
+        reasons = _REASONS if claim is None or not claim.refusal else _REASONS | _TAKEN
+        return {
+            worker: RejectedWorker(
+                reasons.get(each.code, "IncompatibleVersion"),
+                f"The topology is not the one that ran before: {each.differences}."
+                if each.differences
+                else each.message,
+                each.revision,
+            )
+            for worker, each in found.engine.refused.items()
+        }
+
+    def reached(self, app: StreamApp) -> Mapping[str, str]:
+        """The id of the Kafka cluster of each worker that is not let in because of it."""
+        found = self._application(app)
+        return {} if found is None else dict(found.engine.reached)
+
+    def admit(self, app: StreamApp, pinned: str, claim: KafkaClaim) -> None:
+        """Say which workers are let in.
+
+        Args:
+            app: the StreamApp.
+            pinned: the hash of their topology; "" for any that the application's others run or nobody does.
+            claim: the Kafka cluster they have to reach.
+        """
+        found, hosted = self._application(app), self._hosted.get((app.namespace, app.name))
+        if found is not None and hosted is not None:
+            hosted.options = replace(hosted.options, pinned=pinned, claim=claim)
+            found.pin(pinned)
+            found.claim(claim)
+
+    def drain(self, app: StreamApp, workers: frozenset[str]) -> None:
+        """Drain these workers and no others."""
+        found = self._application(app)
+        if found is None:
+            return
+        for name, member in list(found.engine.members.items()):
+            if member.draining != (name in workers):
+                found.drain(name, draining=name in workers)
+
+    async def rewrite(self, app: StreamApp) -> None:
+        """Write the assignment down again if somebody deleted it.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        hosted = self._hosted.get((app.namespace, app.name))
+        found = self._application(app)
+        if hosted is None or hosted.store is None or found is None:
+            return
+        if self._cache.get(kinds.STREAM_ASSIGNMENT, app.namespace, app.name) is None:
+            await hosted.store.save(found.engine.view(None))
+
+    def _application(self, app: StreamApp) -> Application | None:
+        return self.coordinator.application(app.application_id, _scope(app.namespace, app.name))
+
+    def _options(self, app: StreamApp, pinned: str, claim: KafkaClaim | None) -> EngineOptions:
+        spec = app.spec
+        return EngineOptions(
+            assignment=AssignmentOptions(spec.standby_replicas, spec.max_warmup_replicas, spec.acceptable_recovery_lag),
+            session_timeout=spec.session_timeout,
+            return_timeout=_RETURN,
+            pinned=pinned,
+            claim=claim,
+            most_tasks=most_tasks(spec.standby_replicas),
+            latest_term=self._leader_epoch + _MOST_TERMS,
+        )
+
+    def _application_of(self, namespace: str, name: str) -> str | None:
+        hosted = self._hosted.get((namespace, name))
+        if hosted is not None and self._application(hosted.app) is not None:
+            return hosted.application_id
+        # Its workers are not served: a pass serves them, or says why not. Tokens may be forged, so pods have to be there.
+        if self._cache.of_app(kinds.POD, namespace, name):
+            self._on_change(namespace, name)
+        return None
+
+    def _is_worker(self, namespace: str, name: str, pod: str, uid: str) -> bool:
+        """Whether a pod is a worker of a StreamApp.
+
+        Whoever may make pods in a namespace can give them any service account. A worker's pod is the StatefulSet's, as
+        the cache has it, or was when it was seen last: a StatefulSet that is deleted around its pods is made anew.
+        """
+        hosted = self._hosted.get((namespace, name))
+        if hosted is None or uid in hosted.accepted:  # with every heartbeat; passes forget pods that are gone
+            return hosted is not None
+        found = self._cache.get(kinds.POD, namespace, pod)
+        if found is None or found["metadata"]["uid"] != uid or not self._is_owned(hosted.app, found):
+            return False
+        hosted.accepted.add(uid)
+        return True
+
+    def _is_owned(self, app: StreamApp, pod: Object) -> bool:
+        owner = _controller(pod)
+        owns = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
+        if owner is None or owns is None or owner["uid"] != owns["metadata"]["uid"] or not owned_by(app, owns):
+            return False
+        # A pod with its labels is adopted, whoever made it, and deleted where it is one too many.
+        replicas: int = owns["spec"].get("replicas", 0)
+        return 0 <= ordinal_of(pod["metadata"]["name"]) < replicas
+
+    def _changed(self, namespace: str, _application: str) -> None:
+        self._on_change(*_key(namespace))
+
+    def _superseded(self, namespace: str, application: str) -> None:
+        """A worker knows a later coordinator. Whether that is so, the lease says: if this one leads, it goes on later."""
+        key = _key(namespace)
+        found, hosted = self.coordinator.application(application, namespace), self._hosted.get(key)
+        if hosted is None or found is None or found.engine.superseded_by is None:
+            return
+        later = found.engine.superseded_by[0] + 1
+        log.warning("A worker of '%s' knows a later coordinator; its next term here is %d.", namespace, later)
+        self._terms[key] = later
+        hosted.superseded = True
+        self._on_change(*key)
+
+
+def _scope(namespace: str, name: str) -> str:
+    """What the coordinator knows a StreamApp by: the namespace in the URLs of its workers."""
+    return f"{namespace}/{name}"
+
+
+def _key(scope: str) -> tuple[str, str]:
+    namespace, _, name = scope.partition("/")
+    return namespace, name
+
+
+def _controller(object: Object) -> Object | None:
+    owners = object["metadata"].get("ownerReferences") or ()
+    return next((each for each in owners if each.get("controller")), None)

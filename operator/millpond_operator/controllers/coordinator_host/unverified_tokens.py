@@ -1,0 +1,67 @@
+"""What a token says of itself, before anybody has checked its signature: enough to refuse most that is no worker's."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+
+import msgspec
+
+from millpond.protocol import clock
+
+__all__ = ("ACCOUNT_PREFIX", "AUDIENCE", "UnverifiedClaims", "claims_of", "objection")
+
+AUDIENCE = "millpond-coordinator"
+ACCOUNT_PREFIX = "system:serviceaccount:"
+#: Tokens of service accounts have about 1 KB.
+_LONGEST = 8 * 1024
+#: The API server's clock counts, not this one: a token that ended a while ago by this one is still asked about.
+_SKEW_S = 600.0
+
+
+class UnverifiedClaims(msgspec.Struct, frozen=True):
+    """The claims that are looked at."""
+
+    iss: str = ""
+    sub: str = ""
+    aud: str | list[str] = ""
+    exp: float = 0.0
+
+    @property
+    def account(self) -> tuple[str, str]:
+        """Namespace and name of the service account; "" for what is none."""
+        namespace, _, name = self.sub.removeprefix(ACCOUNT_PREFIX).partition(":")
+        return (namespace, name) if self.sub.startswith(ACCOUNT_PREFIX) else ("", "")
+
+
+_decode = msgspec.json.Decoder(UnverifiedClaims).decode
+
+
+def claims_of(token: str) -> UnverifiedClaims | None:
+    """What a token says of itself; None when it is no JSON Web Token."""
+    if len(token) > _LONGEST:
+        return None
+    try:
+        _, payload, signature = token.split(".")
+        claims = _decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, msgspec.DecodeError):
+        return None
+    return claims if signature else None
+
+
+def objection(claims: UnverifiedClaims | None, application_of: Callable[[str, str], str | None]) -> str | None:
+    """Why a token cannot be a worker's, whatever its signature is, as one word; None when it can.
+
+    Args:
+        claims: of the token.
+        application_of: the application of a service account, by namespace and name; None when there is none.
+    """
+    if claims is None:
+        return "form"
+    if AUDIENCE not in ([claims.aud] if isinstance(claims.aud, str) else claims.aud):
+        return "audience"
+    if claims.exp + _SKEW_S < clock.unix_time():
+        return "expired"
+    if application_of(*claims.account) is None:
+        return "subject"
+    return None

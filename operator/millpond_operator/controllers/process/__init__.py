@@ -1,0 +1,1 @@
+"""The operator as a process: leadership, the work queue, health and metrics."""

@@ -1,0 +1,1 @@
+"""One pass over one StreamApp: observe, decide, apply, write the status."""

@@ -1,0 +1,106 @@
+"""Which workers were lost, who runs their tasks now, and who is back: told as events.
+
+A worker that the operator stops has handed its tasks over before; nothing is told of that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from millpond_operator.controllers.rollout.observation import ObservedApp, ObservedWorker
+
+__all__ = ("LostWorkers",)
+
+_Event = tuple[str, str, str]
+_Key = tuple[str, str]
+
+
+@dataclass
+class _Known:
+    """What was seen of one application."""
+
+    alive: dict[str, ObservedWorker] = field(default_factory=dict)
+    """The live workers of the last look."""
+    pods: Mapping[str, str] = field(default_factory=dict)
+    """The uids of their pods then, by name."""
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """The owner of each task at the last look: by the next one, others may have taken it over."""
+    lost: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The tasks that each lost worker owned and nobody has taken over yet."""
+
+
+class LostWorkers:
+    """Remembers who was alive, by application."""
+
+    def __init__(self) -> None:
+        self._known: dict[_Key, _Known] = {}
+
+    def noted(self, key: _Key, observed: ObservedApp, leaving: AbstractSet[str]) -> list[_Event]:
+        """Return what is to be told since the last look: type, reason, sentence.
+
+        Args:
+            key: of the application.
+            observed: what is seen now.
+            leaving: workers that the operator stops, or has no place for.
+        """
+        alive = {
+            name: worker for name, worker in observed.workers.items() if worker.alive and observed.has_reported(name)
+        }
+        pods = {pod.name: pod.uid for pod in observed.pods if not pod.terminating}
+        known = self._known.get(key)
+        if known is None:
+            self._known[key] = _Known(alive, pods, observed.owners)
+            return []
+        events: list[_Event] = []
+        for name, before in known.alive.items():
+            if before.draining or name in leaving or not observed.has_reported(name):
+                continue
+            now = alive.get(name)
+            if now is None:
+                owned = {*known.owners.items(), *observed.owners.items()}
+                known.lost[name] = frozenset(task for task, owner in owned if owner == name)
+                stays = name in pods and pods[name] == known.pods.get(name)
+                events.append(_lost(name, len(known.lost[name]), stays=stays))
+            elif now.incarnation != before.incarnation:
+                events.append(("Warning", "WorkerRestarted", f"Worker {name} started anew: its process had ended."))
+        for name in list(known.lost):
+            events += self._followed(known, name, alive, observed.owners)
+            if name in leaving:
+                known.lost.pop(name, None)
+        known.alive, known.pods, known.owners = alive, pods, observed.owners
+        return events
+
+    def forget(self, key: _Key) -> None:
+        """The application is gone."""
+        self._known.pop(key, None)
+
+    @staticmethod
+    def _followed(
+        known: _Known, name: str, alive: Mapping[str, ObservedWorker], owners: Mapping[str, str]
+    ) -> list[_Event]:
+        """What became of a lost worker and its tasks."""
+        events: list[_Event] = []
+        tasks = known.lost[name]
+        takers = Counter(owner for task in tasks if (owner := owners.get(task)) is not None and owner != name)
+        if tasks and takers.total() == len(tasks):
+            known.lost[name] = frozenset()
+            to = ", ".join(f"{taker} ({count})" for taker, count in sorted(takers.items()))
+            events.append(("Normal", "TasksTakenOver", f"{_tasks(len(tasks))} of {name} went to {to}."))
+        if name in alive:
+            del known.lost[name]
+            events.append(("Normal", "WorkerBack", f"Worker {name} is back."))
+        return events
+
+
+def _lost(name: str, tasks: int, *, stays: bool) -> _Event:
+    left = f"{_tasks(tasks)} go{'es' if tasks == 1 else ''} to other workers" if tasks else "it had no tasks"
+    if stays:
+        return "Warning", "WorkerLost", f"Worker {name} is gone: {left}."
+    return "Normal", "WorkerEnded", f"Worker {name} ended with its pod: {left}."
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task" if count == 1 else f"{count} tasks"

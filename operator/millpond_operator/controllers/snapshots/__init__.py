@@ -1,0 +1,1 @@
+"""Snapshots of state: when one is due, its Job, and what became of it."""

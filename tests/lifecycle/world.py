@@ -1,0 +1,387 @@
+"""One worker's tasks, and everything around them, as a world that can be explored to its end.
+
+The life cycle is the real one (`millpond.runtime.tasks.lifecycle`); what its instructions ask for is modelled here, and so is
+Kafka. Other workers do not occur: all that they can do to this one is to become the owner of a task, which fences it, or to make
+it the owner. The protocol in Kafka, with its transactions, markers and late requests, has a model of its own
+(`tests/ownership/model.py`), so a take-over and the decision about a commit are one step each. What a state holds, and why no
+more is needed:
+
+- **Numbers** of look-ups are only compared: an answer is the one that a task waits for, or an earlier one.
+- **Epochs** are only compared with what is committed: what the worker knows is of the present owner, or stale.
+- **The coordinator** does not occur: every order is possible at any time.
+- **Time** does not occur: everything may take for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from millpond.protocol import Role, TaskState
+from millpond.runtime.offsets.metadata import Claim
+from millpond.runtime.tasks import instructions as ask
+from millpond.runtime.tasks.events import (
+    ChangelogReplaced,
+    CommitBegun,
+    CommitCompleted,
+    CommitFailed,
+    CopyProgress,
+    Drop,
+    Event,
+    Finding,
+    Hold,
+    Keep,
+    LookedUp,
+    Release,
+    SnapshotAwaited,
+    SnapshotReady,
+    StoresExpired,
+    StoresOpened,
+    StoresRestored,
+)
+from millpond.runtime.tasks.lifecycle import InvalidTransition, TaskLifecycle, TaskRecord
+from millpond.topology import TaskId
+
+__all__ = ("ME", "NOBODY", "OTHER", "Place", "Violation", "World", "start", "steps")
+
+ME, OTHER, NOBODY = "me", "other", None
+_OLD, _NEW = 1, 2
+
+
+class Violation(AssertionError):
+    """A state that must not be, or an instruction that cannot be carried out."""
+
+
+class Look(NamedTuple):
+    """A look-up on its way: the question, or the answer."""
+
+    newest: bool
+    """Whether the task waits for it."""
+    read: bool = False
+    owner: str | None = NOBODY
+    current: bool = False
+    """Whether the owner that was read is still the owner, since then."""
+
+
+#: Answers to earlier look-ups are all alike: they are ignored, whatever they say. One stands for all.
+_EARLIER = Look(False, read=True, owner="me", current=False)
+
+
+class Place(NamedTuple):
+    """One task: its record, what is behind it, and what Kafka knows."""
+
+    owner: str | None = NOBODY
+    role: Role | None = None
+    """None while the worker does not hold it."""
+    state: TaskState = TaskState.ACQUIRING
+    waits: bool = False
+    opened: bool = False
+    awaits_snapshot: bool = False
+    current: bool = False
+    """Whether the worker's epoch of it is the committed one."""
+    known: bool = False
+    """Whether the worker has an epoch of it."""
+    release_to: str | None = None
+    looks: tuple[Look, ...] = ()
+    stores: bool = False
+    """Whether the stores are open."""
+    reads: bool = False
+    """Whether the task is made and reads its inputs."""
+    fetches: bool = False
+    """Whether a snapshot is fetched for it."""
+    skips: bool = False
+    """Whether it is opened without one next."""
+    committing: bool = False
+    """Whether it is in the commit in flight."""
+
+
+class World(NamedTuple):
+    """All tasks, and the worker's producer."""
+
+    places: tuple[Place, ...]
+    fenced: bool = False
+    flying: bool = False
+    """Whether a commit is in flight."""
+    decided: bool = False
+    """Whether the broker has decided for it, which the worker does not know yet."""
+
+
+def start(tasks: int) -> World:
+    """The worker holds nothing, and nobody owns anything."""
+    return World((Place(),) * tasks)
+
+
+def task_of(number: int) -> TaskId:
+    """The task of a place."""
+    return TaskId(0, number)
+
+
+class Stage:
+    """A world thawed: the life cycle itself, and variables around it."""
+
+    def __init__(self, world: World) -> None:
+        self.fenced, self.flying, self.decided = world.fenced, world.flying, world.decided
+        self.places = [place._asdict() for place in world.places]
+        self.lifecycle = TaskLifecycle()
+        self.lifecycle._number = _NEW
+        for number, place in enumerate(world.places):
+            if place.role is not None:
+                record = TaskRecord(task_of(number), place.role, place.state)
+                record.lookup = _NEW if place.waits else 0
+                record.opened, record.awaits_snapshot = place.opened, place.awaits_snapshot
+                record.epoch = 0 if not place.known else _NEW if place.current else _OLD
+                record.release_to = place.release_to
+                self.lifecycle.tasks[record.task] = record
+
+    def frozen(self) -> World:
+        """The world again.
+
+        Raises:
+            Violation: it must not be.
+        """
+        try:
+            self.lifecycle.validate()
+        except InvalidTransition as error:
+            raise Violation(str(error)) from error
+        places = []
+        for number, place in enumerate(self.places):
+            record = self.lifecycle.tasks.get(task_of(number))
+            if record is None:
+                place |= Place(place["owner"])._asdict() | {key: place[key] for key in ("stores", "reads", "fetches")}
+            else:
+                looks = tuple(look for look in place["looks"] if look.newest)
+                if len(looks) < len(place["looks"]):
+                    looks += (_EARLIER,)
+                place |= {
+                    "role": record.role, "state": record.state, "waits": bool(record.lookup), "opened": record.opened,
+                    "awaits_snapshot": record.awaits_snapshot, "known": bool(record.epoch),
+                    "current": record.epoch == _NEW, "release_to": record.release_to,
+                    "looks": looks,
+                }  # fmt: skip
+            places.append(Place(**place))
+            _check(places[-1])
+        return World(tuple(places), self.fenced, self.flying, self.decided)
+
+    # What instructions ask for ------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, **choices: bool) -> None:
+        """Let the life cycle handle an event, and do what it asks for; `choices` say how that turns out."""
+        for each in self.lifecycle.handle(event):
+            self._do(each, choices)
+
+    def _do(self, each: ask.Instruction, choices: dict[str, bool]) -> None:
+        match each:
+            case ask.LookUp(number, tasks, _):
+                for task in tasks:
+                    place = self.places[task.partition]
+                    place["looks"] = (*(look._replace(newest=False) for look in place["looks"]), Look(True))
+                    self.lifecycle.tasks[task].lookup = _NEW
+                assert number > _NEW
+            case ask.OpenStores(task, following, snapshot, _):
+                place = self.places[task.partition]
+                _must(not place["stores"], "stores are opened that are open", self)
+                if following and choices.get("replaced"):
+                    self.handle(ChangelogReplaced(task), **choices | {"replaced": False})
+                elif snapshot and not place["skips"] and (place["fetches"] or choices.get("snapshot")):
+                    place["fetches"] = True
+                    self.handle(SnapshotAwaited(task))
+                else:
+                    place["stores"], place["skips"] = True, False
+                    self.handle(StoresOpened(task, choices.get("restored", False)))
+            case ask.BecomeActive(task):
+                _must(self.places[task.partition]["stores"], "a copy without stores is promoted", self)
+            case ask.StartTasks(tasks):
+                for task in tasks:
+                    _must(self.places[task.partition]["stores"], "a task starts without its stores", self)
+                    self.places[task.partition]["reads"] = True
+            case ask.StopReading(task):
+                self.places[task.partition]["reads"] = False
+            case ask.BecomeCopy(task):
+                _must(self.places[task.partition]["stores"], "a copy has no stores", self)
+                self.handle(StoresOpened(task, choices.get("restored", False)))
+            case ask.CloseStores(task):
+                self.places[task.partition] |= {"stores": False, "reads": False}
+            case ask.CancelSnapshot(task):
+                self.places[task.partition] |= {"fetches": False, "skips": False}
+            case ask.SkipSnapshot(task):
+                self.places[task.partition]["skips"] = True
+            case ask.ReportDisowned() | ask.ReportHandedOver():
+                pass
+            case _:
+                raise Violation(f"an unknown instruction: {each}")
+
+    def owned_by(self, number: int, owner: str | None) -> None:
+        """Another owner, or another epoch of the same one."""
+        place = self.places[number]
+        place["owner"] = owner
+        place["looks"] = tuple(look._replace(current=False) for look in place["looks"])
+        record = self.lifecycle.tasks.get(task_of(number))
+        if record is not None and record.epoch:
+            record.epoch = _OLD
+
+
+def _must(holds: bool, what: str, stage: Stage) -> None:
+    if not holds:
+        raise Violation(f"{what}\n{stage.lifecycle.story.text()}")
+
+
+def _check(place: Place) -> None:
+    """What holds in every state, beside what the life cycle checks itself.
+
+    Raises:
+        Violation: it does not.
+    """
+    running = place.role is Role.ACTIVE and place.state is TaskState.RUNNING
+    for holds, what in (
+        (place.opened == place.stores, "the life cycle knows whether stores are open"),
+        (place.reads == running, "a task reads its inputs while it runs, and at no other time"),
+        (
+            not place.waits or any(look.newest for look in place.looks),
+            "somebody answers the look-up that a task waits for",
+        ),
+        (not place.awaits_snapshot or place.fetches or place.waits, "a task awaits a snapshot that somebody fetches"),
+        (place.known or not running, "a task runs only after its owner was looked up"),
+        (
+            place.role is not None or not (place.stores or place.reads or place.fetches),
+            "what is dropped leaves nothing behind",
+        ),
+    ):
+        if not holds:
+            raise Violation(f"not so: {what}: {place}")
+
+
+# Steps ------------------------------------------------------------------------------------------------------------
+
+
+def steps(world: World) -> Iterator[tuple[str, World]]:
+    """All that may happen next, each with what comes of it.
+
+    Raises:
+        Violation: something that must not be.
+    """
+    for number, place in enumerate(world.places):
+        yield from _orders(world, number, place)
+        yield from _look_ups(world, number, place)
+        yield from _stores(world, number, place)
+        yield from _owners(world, number, place)
+    yield from _commits(world)
+
+
+def _orders(world: World, number: int, place: Place) -> Iterator[tuple[str, World]]:
+    task = task_of(number)
+    for role in Role:
+        if place.role is not role and place.role is not Role.ACTIVE:
+            yield _after(world, f"hold {task} as {role}", Hold((task,), role))
+    if place.role is not None and place.role is not Role.ACTIVE:
+        yield _after(world, f"drop {task}", Drop((task,)))
+    if place.role is Role.ACTIVE:
+        yield _after(world, f"release {task}", Release(task, OTHER))
+        yield _after(world, f"keep {task}", Keep(task))
+
+
+def _look_ups(world: World, number: int, place: Place) -> Iterator[tuple[str, World]]:
+    task = task_of(number)
+    for index, look in enumerate(place.looks):
+        rest = place.looks[:index] + place.looks[index + 1 :]
+        if not look.read:
+            # Offsets that a commit has pending are waited for.
+            if not (place.committing and world.flying):
+                read = look._replace(read=True, owner=place.owner, current=True)
+                yield f"Kafka reads for {task}", _with(world, number, place._replace(looks=(*rest, read)))
+            continue
+        for resumable in (True, False) if look.owner == ME else (True,):
+            for choices in ({}, {"restored": True}, {"snapshot": True}, {"replaced": True}):
+                stage = Stage(_with(world, number, place._replace(looks=rest)))
+                claim = Claim.RESUME if look.owner == ME else Claim.CLAIM if look.owner is NOBODY else Claim.FOREIGN
+                epoch = _NEW if look.current else _OLD
+                finding = Finding(task, claim, look.owner, epoch, resumable)
+                stage.handle(LookedUp(_NEW if look.newest else _OLD, (finding,)), **choices)
+                yield f"{task} is looked up: {finding} {choices}", stage.frozen()
+
+
+def _stores(world: World, number: int, place: Place) -> Iterator[tuple[str, World]]:
+    task = task_of(number)
+    if place.role is Role.ACTIVE and place.state is TaskState.RESTORING:
+        yield _after(world, f"{task} is restored", StoresRestored((task,)))
+    if place.role is not None and place.stores and not place.reads and place.state is not TaskState.RELEASING:
+        yield _after(world, f"{task} expires", StoresExpired(task))
+    if place.role not in (None, Role.ACTIVE) and place.stores:
+        for restored in {place.state is TaskState.RUNNING, True}:
+            yield _after(world, f"{task} catches up", CopyProgress(task, restored, restored))
+    if place.fetches:
+        ready = _with(world, number, place._replace(fetches=False, skips=True))
+        yield _after(ready, f"the snapshot for {task} is through", SnapshotReady(task))
+
+
+def _owners(world: World, number: int, place: Place) -> Iterator[tuple[str, World]]:
+    """What other workers do in Kafka: they take over from this worker, which fences it, or name it as the owner."""
+    task = task_of(number)
+    for owner in (ME, OTHER, NOBODY):
+        if owner == place.owner and owner is not OTHER:
+            continue
+        stage = Stage(world)
+        if place.owner == ME:
+            # Its producer is fenced first, and what it has in flight is decided, or aborted.
+            if world.decided:
+                continue
+            stage.fenced = True
+        stage.owned_by(number, owner)
+        yield f"others make {owner} the owner of {task}", stage.frozen()
+
+
+def _commits(world: World) -> Iterator[tuple[str, World]]:
+    if not world.flying:
+        stage = Stage(world)
+        stage.lifecycle.apply(Keep(TaskId(9, 9)))  # counts what is to be released
+        released = tuple(stage.lifecycle.to_release)
+        running = [each["reads"] for each in stage.places]
+        if any(running) or released:
+            for number, reads in enumerate(running):
+                stage.places[number]["committing"] = bool(reads) or task_of(number) in released
+            if released:
+                stage.handle(CommitBegun(released))
+            stage.flying = True
+            yield "a commit begins", stage.frozen()
+    elif not world.decided and not world.fenced:
+        stage = Stage(world)
+        for number, place in enumerate(world.places):
+            if place.committing:
+                # The heart of it: who commits is the owner, and has seen all that was committed before.
+                _must(place.owner == ME and place.current, f"a commit without ownership: {place}", stage)
+                if place.state is TaskState.RELEASING:
+                    stage.owned_by(number, place.release_to)
+        stage.decided = True
+        yield "the broker decides for the commit", stage.frozen()
+    if world.flying and world.decided:
+        for restored in (True, False):
+            stage = _landed(world)
+            released = tuple(
+                task_of(number)
+                for number, place in enumerate(world.places)
+                if place.committing and place.state is TaskState.RELEASING
+            )
+            if released:
+                stage.handle(CommitCompleted(released), restored=restored)
+            yield "the worker hears of its commit", stage.frozen()
+    stage = _landed(world)
+    stage.fenced = False  # a new producer takes the id, which aborts what is not decided
+    stage.handle(CommitFailed())
+    yield "the worker goes back", stage.frozen()
+
+
+def _landed(world: World) -> Stage:
+    stage = Stage(world)
+    stage.flying = stage.decided = False
+    for place in stage.places:
+        place["committing"] = False
+    return stage
+
+
+def _after(world: World, what: str, event: Event) -> tuple[str, World]:
+    stage = Stage(world)
+    stage.handle(event)
+    return what, stage.frozen()
+
+
+def _with(world: World, number: int, place: Place) -> World:
+    return world._replace(places=(*world.places[:number], place, *world.places[number + 1 :]))

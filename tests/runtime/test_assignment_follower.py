@@ -1,0 +1,302 @@
+"""What a worker makes of the coordinator's answers, step by step, on a Kafka in memory: Kafka decides about owners."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.protocol import Answer, Epoch, Mark, Role, TakeOver, TaskReport, TopologySummary
+from millpond.runtime.offsets.metadata import OffsetMetadata, Partition
+from millpond.runtime.ownership.lookups import TakeOverAnswer
+from millpond.runtime.tasks.coordination import Coordination
+from millpond.runtime.topics.plan import make_plan, summary
+from millpond.topology import TaskId
+from tests.runtime.memory_kafka import Kafka
+from tests.runtime.worker_parts import Parts
+
+A, B = TaskId(0, 0), TaskId(0, 1)
+IN_A, IN_B = Partition("in", 0), Partition("in", 1)
+
+
+class _Client:
+    """The coordinator's side: an answer to take, and the reports that came.
+
+    Attributes:
+        connected_at: when the coordinator answered last; None when it never did.
+    """
+
+    def __init__(self) -> None:
+        self.refusal = None
+        self.rejected = False
+        self.connected_at: float | None = time.monotonic()
+        self.reports: list[dict[str, TaskReport]] = []
+        self.topologies: list[TopologySummary] = []
+        self.found: dict[str, str] = {}
+        self._answer: Answer | None = None
+        self.latest: Answer | None = None
+        self.committed: dict[str, Mark] = {}
+        self._revision = 0
+
+    def tell(self, **orders: Any) -> None:
+        """Answer the next heartbeat."""
+        self._revision += 1
+        self._answer = self.latest = Answer(
+            epoch=Epoch(1, self._revision), coordinator="c1", revision=self._revision, **orders
+        )
+
+    def news(self) -> Answer | None:
+        answer, self._answer = self._answer, None
+        return answer
+
+    def adopt(self, topology: TopologySummary) -> None:
+        self.topologies.append(topology)
+
+    def report(self, tasks: Any, on_disk: Any, found: dict[str, str], *_: Any, committed: Any = (), **__: Any) -> None:
+        self.committed = dict(committed)
+        self.reports.append(dict(tasks))
+        self.found |= found
+
+
+class _Scene:
+    """A worker with a coordinator."""
+
+    def __init__(self, kafka: Kafka, directory: Path) -> None:
+        builder = mp.StreamsBuilder()
+        builder.stream("in", key=mp.String, value=mp.String).group_by_key().count(store="counts")
+        self.topology = builder.build()
+        self.worker = Parts(kafka, self.topology, directory, {"in": 2}, coordinator_url="http://coordinator:1")
+        self.client = _Client()
+        client: Any = self.client
+        self.contact = SimpleNamespace(lost=False, silent_s=0.0)
+        contact: Any = self.contact
+        self.unknown = 0
+        self.coordination = Coordination(
+            self.worker.executor, client, self.worker.config, frozenset({A, B}), contact, self._names_unknown
+        )
+
+    def _names_unknown(self) -> None:
+        self.unknown += 1
+
+    def turn(self) -> None:
+        """One turn of the loop: take in answers of Kafka and of the coordinator."""
+        for answer in self.worker.executor.registrar.answers():
+            if isinstance(answer, TakeOverAnswer):
+                self.coordination.taken_over(answer)
+            elif not self.coordination.looked_up(answer):
+                self.worker.executor.looked_up(answer)
+        self.coordination.turn(time.monotonic())
+        self.worker.executor.start_restored()
+
+    def turns(self, count: int = 4) -> None:
+        """Some of them."""
+        for _ in range(count):
+            self.turn()
+
+    def running(self) -> list[TaskId]:
+        """The tasks that process."""
+        return [task.id for task in self.worker.executor.running]
+
+
+@pytest.fixture
+def kafka() -> Kafka:
+    """Two records in the first task's input."""
+    made = Kafka()
+    made.append("in", "a", "1")
+    made.append("in", "a", "2")
+    return made
+
+
+@pytest.fixture
+def scene(kafka: Kafka, tmp_path: Path) -> Iterator[_Scene]:
+    """A worker that holds nothing yet, with a coordinator that answers."""
+    made = _Scene(kafka, tmp_path)
+    yield made
+    made.worker.close()
+
+
+def test_claimed_task_runs_after_its_take_over(kafka: Kafka, scene: _Scene) -> None:
+    """The order names the new owners; the one that is this worker begins at once, and what Kafka has is reported."""
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0", "0_1": "w1"}),))
+    scene.turns()
+    assert scene.running() == [A]
+    assert kafka.committed(IN_B).metadata.owner == "w1"
+    assert scene.client.found == {"0_0": "w0", "0_1": "w1"}
+
+
+def test_task_starts_where_others_said_that_it_was_committed(kafka: Kafka, scene: _Scene) -> None:
+    """Kafka tells an earlier offset first, and then says that the task is another's: neither counts, nor is it told on."""
+    topology = scene.worker.executor.topology
+    kafka.commit(IN_A, 2, OffsetMetadata("w0", 5, topology=topology))
+    earlier, foreign = Kafka(), Kafka()
+    earlier.commit(IN_A, 1, OffsetMetadata("w0", 5, topology=topology))
+    foreign.commit(IN_A, 1, OffsetMetadata("w9", 4, topology=topology))
+    kafka.past = [earlier.offsets, foreign.offsets]
+    scene.client.tell(tasks={"0_0": Role.ACTIVE}, committed={"0_0": Mark(5, 2), "9_9": Mark(1, 1)})
+    scene.turns()
+    assert scene.running() == [A]
+    assert scene.worker.process() == 0
+    assert not scene.client.found
+    scene.worker.executor.lifecycle.changes += 1
+    scene.turn()
+    assert scene.client.committed == {"0_0": Mark(5, 2)}
+
+
+def test_take_over_succeeds_though_surveys_stay_in_the_past(kafka: Kafka, scene: _Scene) -> None:
+    """A broker told the owner in one way and nobody in the other until somebody committed: nobody did for half a minute."""
+    topology = scene.worker.executor.topology
+    kafka.commit(IN_A, 2, OffsetMetadata("dead", 3, topology=topology))
+    kafka.commit(IN_B, 0, OffsetMetadata("w3", 4, topology=topology))
+    kafka.surveyed = {}
+    marks = {"0_0": Mark(3, 2), "0_1": Mark(4, 0)}
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0", "0_1": "w0"}),), committed=marks)
+    scene.turns()
+    assert scene.client.found == {"0_0": "dead", "0_1": "w3"}
+    scene.client.tell(take_over=(TakeOver("dead", {"0_0": "w0"}),), committed=marks)
+    scene.turns()
+    assert scene.running() == [A]
+
+
+def test_starting_worker_heeds_marks_before_its_first_turn(kafka: Kafka, scene: _Scene) -> None:
+    """It announces itself before it carries out orders; these are not lost."""
+    kafka.commit(IN_A, 2, OffsetMetadata("w0", 5, topology=scene.worker.executor.topology))
+    scene.client.tell(tasks={"0_0": Role.ACTIVE}, committed={"0_0": Mark(5, 2)})
+    scene.coordination.learn_marks()
+    kafka.past = [{IN_A: (1, "")}]
+    where = scene.worker.executor.registrar.looked_up([A]).tasks[A]
+    assert where.committed[IN_A].offset == 2
+    scene.turns()
+    assert scene.running() == [A]
+
+
+def test_take_over_order_is_carried_out_once(kafka: Kafka, scene: _Scene) -> None:
+    """It is repeated in every answer until the coordinator knows the result; each time would fence somebody."""
+    order = (TakeOver("dead", {"0_0": "w0"}),)
+    kafka.commit(IN_A, 1, OffsetMetadata("dead", 3, topology=scene.worker.executor.topology))
+    for _ in range(3):
+        scene.client.tell(take_over=order)
+        scene.turns()
+    assert kafka.journal.count("init_transactions dead") == 1
+    assert scene.running() == [A]
+
+
+def test_one_take_over_from_an_owner_at_a_time(kafka: Kafka, scene: _Scene) -> None:
+    """The second would fence the first, which is this worker's own."""
+    kafka.commit(IN_A, 1, OffsetMetadata("dead", 3, topology=scene.worker.executor.topology))
+    scene.worker.errands.deferred = True
+    scene.client.tell(take_over=(TakeOver("dead", {"0_0": "w0"}),))
+    scene.turn()
+    scene.client.tell(take_over=(TakeOver("dead", {"0_0": "w0", "0_1": "w0"}),))
+    scene.turn()
+    assert len(scene.worker.errands._jobs) == 1
+
+
+def test_worker_never_takes_over_from_itself(kafka: Kafka, scene: _Scene) -> None:
+    """A coordinator that thinks this worker dead must not make it fence itself."""
+    kafka.journal.clear()
+    scene.client.tell(take_over=(TakeOver("w0", {"0_0": "w1"}),))
+    scene.turns()
+    assert "init_transactions w0" not in kafka.journal
+
+
+@pytest.mark.parametrize(("owner", "fenced"), [("w1", True), ("w0", False), (None, False)])
+def test_running_task_that_the_coordinator_gave_away_is_checked(
+    kafka: Kafka, scene: _Scene, owner: str | None, fenced: bool
+) -> None:
+    """Only when Kafka names another owner the worker goes back; forgotten offsets and a wrong coordinator do not count."""
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
+    scene.turns()
+    scene.client.tell(tasks={"0_0": Role.ACTIVE})
+    scene.turns()
+    assert scene.running() == [A]
+    if owner is None:
+        kafka.offsets.pop(IN_A)
+    else:
+        kafka.commit(IN_A, 1, OffsetMetadata(owner, 2))
+    scene.client.tell(tasks={})
+    scene.turns()
+    assert scene.coordination.fenced is fenced
+    assert scene.running() == [A], "until Kafka says otherwise it runs"
+
+
+def test_handed_over_task_is_not_held_under_the_old_answer(kafka: Kafka, scene: _Scene) -> None:
+    """The coordinator has not heard of the hand-over yet, and still calls this worker the owner."""
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
+    scene.turns()
+    scene.client.tell(tasks={"0_0": Role.ACTIVE}, release={"0_0": "w1"})
+    scene.turns()
+    scene.worker.commit()
+    assert kafka.committed(IN_A).metadata.owner == "w1"
+    kafka.journal.clear()
+    scene.turns()
+    assert scene.worker.executor.held[A].role is Role.STANDBY
+    assert kafka.journal == [], "it does not ask Kafka for what it gave away itself"
+    assert scene.client.found["0_0"] == "w1"
+
+
+def test_cancelled_hand_over_is_taken_back(kafka: Kafka, scene: _Scene) -> None:
+    """An order to release counts as long as the answer has it."""
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
+    scene.turns()
+    scene.client.tell(tasks={"0_0": Role.ACTIVE}, release={"0_0": "w1"})
+    scene.turns()
+    scene.client.tell(tasks={"0_0": Role.ACTIVE})
+    scene.turns()
+    scene.worker.process()
+    scene.worker.commit()
+    assert kafka.committed(IN_A).metadata.owner == "w0"
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_tasks_naming_this_worker_are_adopted_only_in_silence(kafka: Kafka, scene: _Scene, answers: bool) -> None:
+    """While the coordinator answers it says what to hold; without it a worker holds what names it."""
+    kafka.commit(IN_A, 1, OffsetMetadata("w0", 3, topology=scene.worker.executor.topology))
+    scene.client.connected_at = time.monotonic() if answers else None
+    scene.coordination._follower._next_adoption = 0.0
+    scene.turns()
+    assert scene.running() == ([] if answers else [A])
+
+
+def test_owners_are_not_looked_up_while_no_broker_answers(kafka: Kafka, scene: _Scene) -> None:
+    """The coordinator gave the tasks of a worker without brokers away: it finds that out once it has brokers."""
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
+    scene.turns()
+    scene.contact.silent_s = 40.0
+    kafka.journal.clear()
+    scene.client.tell()
+    scene.turns()
+    assert not kafka.journal
+    kafka.commit(IN_A, 1, OffsetMetadata("w1", 9, topology=scene.worker.executor.topology))
+    scene.contact.silent_s = 0.0
+    scene.coordination._follower._retry_at = time.monotonic()
+    scene.turns()
+    assert scene.coordination.fenced
+
+
+def test_order_for_a_task_that_is_not_known_yet_is_carried_out_later(kafka: Kafka, tmp_path: Path) -> None:
+    """An input has more partitions: the worker looks for them, tells what it knows now, and claims the new task."""
+    scene = _Scene(kafka, tmp_path)
+    c, in_c = TaskId(0, 2), Partition("in", 2)
+    owners = {str(each): "w0" for each in (A, B, c)}
+    orders = {"tasks": dict.fromkeys(owners, Role.ACTIVE), "take_over": (TakeOver(None, owners),)}
+    scene.client.tell(**orders)
+    scene.turns()
+    assert scene.running() == [A, B]
+    assert scene.unknown > 0
+    assert kafka.committed(in_c).offset is None
+    plan = make_plan(scene.topology, {"in": 3}, "app")
+    scene.worker.executor.adopt(plan)
+    scene.worker.executor.go_back()
+    scene.coordination.went_back(plan)
+    assert scene.client.topologies == [summary(plan)]
+    scene.turns()
+    assert scene.running() == [A, B, c]
+    assert kafka.committed(in_c).metadata.owner == "w0"
+    scene.coordination.went_back(plan)
+    assert len(scene.client.topologies) == 1, "nothing has changed since"
+    scene.worker.close()

@@ -1,0 +1,335 @@
+"""Which tasks a worker takes up, resumes and hands over, step by step, on a Kafka in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.cli.run import command as run
+from millpond.errors import OwnershipError, TopicError
+from millpond.protocol import Mark, Role, TaskState
+from millpond.runtime.offsets.metadata import Claim, OffsetMetadata, Partition
+from millpond.runtime.restoring.reusable_state import digest_of
+from millpond.runtime.tasks.events import Keep, TakenAway
+from millpond.runtime.worker.startup import announce, claim_everything
+from millpond.topology import TaskId
+from tests.runtime.memory_kafka import Kafka
+from tests.runtime.worker_parts import Parts
+
+A, B = TaskId(0, 0), TaskId(0, 1)
+IN_A, IN_B, CHANGELOG = Partition("in", 0), Partition("in", 1), Partition("app-counts-changelog", 0)
+
+
+def _topology() -> Any:
+    builder = mp.StreamsBuilder()
+    builder.stream("in", key=mp.String, value=mp.String).group_by_key().count(store="counts")
+    return builder.build()
+
+
+@pytest.fixture
+def kafka() -> Kafka:
+    """Three records for one key, in the first task's input."""
+    made = Kafka()
+    for each in range(3):
+        made.append("in", "a", str(each))
+    return made
+
+
+@pytest.fixture
+def worker(kafka: Kafka, tmp_path: Path) -> Iterator[Parts]:
+    """A worker that owns nothing yet."""
+    made = Parts(kafka, _topology(), tmp_path, {"in": 2})
+    yield made
+    made.close()
+
+
+def _owned_by(kafka: Kafka, worker: Parts, owner: str, *, epoch: int = 3, topology: str | None = None) -> None:
+    named = worker.executor.topology if topology is None else topology
+    for each in (IN_A, IN_B):
+        kafka.commit(each, 1, OffsetMetadata(owner, epoch, topology=named))
+
+
+def _told(worker: Parts) -> list[tuple[TaskId, Claim, str | None]]:
+    """What the executor says of tasks that are not this worker's."""
+    told: list[tuple[TaskId, Claim, str | None]] = []
+
+    def foreign(task: TaskId, claim: Claim, owner: str | None) -> None:
+        told.append((task, claim, owner))
+
+    worker.executor.on_disowned = foreign
+    return told
+
+
+def test_owned_task_resumes_at_its_committed_offset(kafka: Kafka, worker: Parts) -> None:
+    """With the epoch that Kafka has."""
+    _owned_by(kafka, worker, "w0")
+    worker.executor.hold([A], Role.ACTIVE)
+    worker.settle()
+    assert worker.executor.held[A].epoch == 3
+    assert worker.process() == 2
+
+
+@pytest.mark.parametrize("owner", ["w1", None])
+def test_task_of_another_or_of_nobody_is_not_run(kafka: Kafka, worker: Parts, owner: str | None) -> None:
+    """Whatever the worker was told: Kafka does not name it."""
+    if owner is not None:
+        _owned_by(kafka, worker, owner)
+    told = _told(worker)
+    worker.executor.hold([A], Role.ACTIVE)
+    worker.settle()
+    assert told == [(A, Claim.CLAIM if owner is None else Claim.FOREIGN, owner)]
+    assert worker.executor.running == []
+
+
+@pytest.mark.parametrize("admitted", [False, True])
+def test_task_of_another_topology_waits_for_admission(kafka: Kafka, worker: Parts, admitted: bool) -> None:
+    """The state of its stores may mean something else; the coordinator says when that is wanted."""
+    _owned_by(kafka, worker, "w0", topology="other")
+    worker.executor.admitted = lambda: admitted
+    told = _told(worker)
+    worker.executor.hold([A], Role.ACTIVE)
+    worker.settle()
+    assert [task.id for task in worker.executor.running] == ([A] if admitted else [])
+    assert told == ([] if admitted else [(A, Claim.RESUME, "w0")])
+
+
+def test_answer_to_an_earlier_look_up_is_ignored(kafka: Kafka, worker: Parts) -> None:
+    """Another commit may have gone on from the offsets that it has."""
+    _owned_by(kafka, worker, "w0")
+    worker.errands.deferred = True
+    worker.executor.hold([A], Role.ACTIVE)
+    worker.errands.work()
+    worker.executor.drop([A])
+    worker.executor.hold([A], Role.ACTIVE)
+    worker.settle()
+    assert worker.executor.held[A].state is TaskState.ACQUIRING
+    kafka.commit(IN_A, 3, OffsetMetadata("w0", 3, topology=worker.executor.topology))
+    worker.errands.work()
+    worker.settle()
+    assert worker.process() == 0
+
+
+def test_look_up_reads_ends_after_offsets(kafka: Kafka, worker: Parts) -> None:
+    """What was committed before is then below the ends, whoever wrote it."""
+    _owned_by(kafka, worker, "w0")
+    kafka.journal.clear()
+    worker.executor.registrar.looked_up([A])
+    assert kafka.journal == ["committed", "ranges"]
+
+
+def test_task_that_is_not_looked_up_is_not_handed_over(kafka: Kafka, worker: Parts) -> None:
+    """Its offsets are not known, so nothing could be committed for it."""
+    _owned_by(kafka, worker, "w0")
+    worker.errands.deferred = True
+    worker.executor.hold([A], Role.ACTIVE)
+    worker.executor.release(A, "w1")
+    assert worker.executor.to_release() == []
+    assert not worker.committer.needed()
+    worker.errands.work()
+    worker.settle()
+    assert [held.id for held in worker.executor.to_release()] == [A]
+
+
+def test_hand_over_that_is_taken_back_names_this_worker(kafka: Kafka, worker: Parts) -> None:
+    """Until its commit begins a hand-over can be taken back."""
+    worker.own(A)
+    worker.process()
+    worker.executor.release(A, "w1")
+    worker.executor.handle(Keep(A))
+    worker.commit()
+    assert kafka.committed(IN_A).metadata == OffsetMetadata(
+        "w0", 1, 1_000, topology=worker.executor.topology, changelogs=digest_of([CHANGELOG.topic])
+    )
+
+
+def test_going_back_forgets_what_is_not_committed(kafka: Kafka, worker: Parts) -> None:
+    """Records are processed again from the committed offset, on the committed state."""
+    worker.own(A)
+    worker.process()
+    worker.commit()
+    kafka.append("in", "a", "3")
+    worker.process()
+    worker.new_producer()
+    worker.executor.go_back()
+    worker.settle()
+    assert worker.process() == 1
+    worker.commit()
+    assert worker.executor.held[A].stores["counts"].get("a").value == 4
+    assert kafka.committed(IN_A).offset == 4
+
+
+def test_worker_that_goes_back_does_so_to_its_own_last_commit(kafka: Kafka, worker: Parts) -> None:
+    """Its commit failed because the broker was restarted, which now tells what was before its last commits."""
+    worker.own(A)
+    before = dict(kafka.offsets)
+    worker.process()
+    worker.commit()
+    kafka.append("in", "a", "3")
+    worker.process()
+    worker.new_producer()
+    kafka.past = [before, before]
+    worker.executor.go_back()
+    worker.settle()
+    assert worker.process() == 1
+    worker.commit()
+    assert worker.executor.held[A].stores["counts"].get("a").value == 4
+    assert kafka.committed(IN_A).offset == 4
+
+
+def test_worker_tells_how_far_its_running_tasks_are(kafka: Kafka, worker: Parts) -> None:
+    """Copies are not its to tell of."""
+    worker.own(A)
+    worker.process()
+    worker.commit()
+    held = worker.executor.held[A]
+    assert held.mark == Mark(1, kafka.committed(IN_A).offset or 0)
+    worker.executor.handle(TakenAway(A))
+    assert held.role is Role.STANDBY
+    assert held.mark is None
+
+
+def test_going_back_keeps_no_order_to_hand_over(kafka: Kafka, worker: Parts) -> None:
+    """The coordinator repeats it if it still holds."""
+    worker.own(A)
+    worker.executor.release(A, "w1")
+    worker.new_producer()
+    worker.executor.go_back()
+    worker.settle()
+    assert worker.executor.to_release() == []
+    worker.process()
+    worker.commit()
+    assert kafka.committed(IN_A).metadata.owner == "w0"
+
+
+def test_second_process_of_a_worker_is_found_by_the_epoch(kafka: Kafka, worker: Parts) -> None:
+    """It announced itself under the same name with a higher epoch, and goes on from there."""
+    worker.own(A)
+    kafka.commit(IN_A, 2, OffsetMetadata("w0", 2, topology=worker.executor.topology))
+    worker.executor.go_back()
+    with pytest.raises(OwnershipError, match="another process runs as worker 'w0'"):
+        worker.settle()
+
+
+def test_lost_task_leaves_a_copy_of_what_is_committed(kafka: Kafka, worker: Parts) -> None:
+    """What was processed since belongs to nobody: the next owner processes it again."""
+    worker.own(A)
+    worker.process()
+    worker.commit()
+    kafka.append("in", "a", "3")
+    worker.process()
+    worker.executor.handle(TakenAway(A))
+    held = worker.executor.held[A]
+    assert held.role is Role.STANDBY
+    assert held.stores["counts"].get("a").value == 3
+    assert worker.process() == 0
+
+
+def test_promoted_copy_has_the_former_owners_last_commit(kafka: Kafka, worker: Parts, tmp_path: Path) -> None:
+    """A copy reads the end of the changelog after its worker became the owner."""
+    other = Parts(kafka, _topology(), tmp_path / "other", {"in": 2}, worker="w1")
+    other.own(A)
+    worker.executor.hold([A], Role.STANDBY)
+    worker.settle()
+    other.process()
+    other.executor.release(A, "w0")
+    other.commit()
+    other.close()
+    kafka.append("in", "a", "3")
+    worker.executor.hold([A], Role.ACTIVE)
+    for answer in worker.executor.registrar.answers():
+        worker.executor.looked_up(answer)  # type: ignore[arg-type]
+    worker.executor.start_restored()
+    assert worker.executor.running == [], "it does not run before its changelog is read"
+    worker.settle()
+    assert worker.process() == 1
+    worker.commit()
+    assert worker.executor.held[A].stores["counts"].get("a").value == 4
+    assert kafka.committed(IN_A).metadata.epoch == 2
+
+
+def test_announcement_raises_epochs_of_own_tasks_only(kafka: Kafka, worker: Parts) -> None:
+    """A worker that starts says so beside the offsets of its tasks, and of no others."""
+    _owned_by(kafka, worker, "w0")
+    kafka.commit(IN_B, 7, OffsetMetadata("w1", 5))
+    producer: Any = worker.producer
+    announce(worker.executor, worker.config, producer, [A, B])
+    assert kafka.committed(IN_A).metadata == OffsetMetadata("w0", 4, topology=worker.executor.topology)
+    assert kafka.committed(IN_A).offset == 1
+    assert kafka.committed(IN_B).metadata == OffsetMetadata("w1", 5)
+
+
+def test_worker_alone_takes_over_only_when_told_to(kafka: Kafka, worker: Parts) -> None:
+    """Tasks of another worker are refused without --take-over; with it, they are taken under that worker's id."""
+    kafka.commit(IN_B, 7, OffsetMetadata("w1", 5))
+    registrar = worker.executor.registrar
+    with pytest.raises(OwnershipError, match="belong to worker 'w1'") as refused:
+        claim_everything(registrar, worker.config, [A, B], take_over=False)
+    # What it advises is there.
+    options = {option for parameter in run.params for option in parameter.opts}
+    assert set(re.findall(r"--[a-z-]+", str(refused.value))) == {"--worker-id", "--take-over"} <= options
+    assert kafka.committed(IN_A).metadata.owner is None
+    claim_everything(registrar, worker.config, [A, B], take_over=True)
+    assert [kafka.committed(each).metadata.owner for each in (IN_A, IN_B)] == ["w0", "w0"]
+    assert kafka.committed(IN_B).metadata.epoch == 6
+
+
+def test_take_over_reports_the_owner_that_kafka_has(kafka: Kafka, worker: Parts) -> None:
+    """A task that had gone to another before is not this worker's, whatever was asked for."""
+    _owned_by(kafka, worker, "w3")
+    taken = worker.executor.registrar.taken_over("w1", {A: "w0"})
+    assert taken.owners == {A: "w3"}
+
+
+def test_naming_excludes_tasks_of_another_topology(kafka: Kafka, worker: Parts) -> None:
+    """What names this worker and no other topology may be resumed without being told."""
+    _owned_by(kafka, worker, "w0")
+    kafka.commit(IN_B, 1, OffsetMetadata("w0", 3, topology="other"))
+    assert worker.executor.registrar.naming("w0", [A, B]) == [A]
+
+
+def _two_inputs(reset: str | None = None) -> Any:
+    builder = mp.StreamsBuilder()
+    old = builder.stream("in", key=mp.String, value=mp.String)
+    old.merge(builder.stream("new", key=mp.String, value=mp.String, reset=reset)).to("out")
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("application", "source", "start"),
+    [("latest", None, 4), ("earliest", None, 0), ("earliest", "latest", 4), ("latest", "earliest", 0)],
+)
+def test_input_new_to_a_task_starts_by_its_reset_policy(
+    kafka: Kafka, tmp_path: Path, application: str, source: str | None, start: int
+) -> None:
+    """The other input's committed offset says nothing about it; and the first commit keeps where it started."""
+    for each in range(4):
+        kafka.append("new", "n", str(each))
+    topics = {"in": 1, "new": 1, "out": 1}
+    worker = Parts(kafka, _two_inputs(source), tmp_path, topics, auto_offset_reset=application)
+    try:
+        kafka.commit(IN_A, 1, OffsetMetadata("w0", 3, topology="the one before"))
+        worker.executor.hold([A], Role.ACTIVE)
+        worker.settle()
+        new = Partition("new", 0)
+        assert worker.consumer.positions == {IN_A: 1, new: start}
+        worker.commit()
+        assert kafka.committed(new).offset == start
+    finally:
+        worker.close()
+
+
+def test_input_new_to_a_task_is_refused_where_the_reset_policy_is_none(kafka: Kafka, tmp_path: Path) -> None:
+    """There is no offset that the worker may choose by itself."""
+    worker = Parts(kafka, _two_inputs(), tmp_path, {"in": 1, "new": 1, "out": 1}, auto_offset_reset="none")
+    try:
+        kafka.commit(IN_A, 1, OffsetMetadata("w0", 3, topology="the one before"))
+        worker.executor.hold([A], Role.ACTIVE)
+        with pytest.raises(TopicError, match=r"new-0 has no committed offset and 'auto.offset.reset' is none"):
+            worker.settle()
+    finally:
+        worker.close()

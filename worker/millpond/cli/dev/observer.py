@@ -1,0 +1,325 @@
+"""Looks at a session: the coordinator's view, the workers' metrics and logs, Kafka's ends; tells what it means."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskReport, TaskState, View
+
+from .coordinator import CoordinatorAway
+from .input_ends import InputEnds, Partition
+from .status import Restoring, SessionEventKind, SessionStatus, WorkerPhase, WorkerStatus
+from .supervisor import Fleet
+from .worker import WorkerProcess
+from .worker_metrics import Figures, Scrape, parse
+
+__all__ = ("Observer",)
+
+log = logging.getLogger("millpond.cli")
+
+_LOOK_S = 0.25
+_HASTY_LOOK_S = 0.03  # while somebody waits for tasks to run again
+_SCRAPE_S = 1.0
+_SCRAPE_PATIENCE_S = 2.0
+_MOST_NAMED = 12
+
+
+@dataclass
+class _Loss:
+    """Tasks of a worker that died, until each of them is processed again."""
+
+    worker: str
+    at: float
+    tasks: frozenset[str]
+    incarnation: str
+    found: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Who processes a task again, and how many seconds after the death."""
+
+
+class Observer:
+    """Keeps a `SessionStatus` of the session.
+
+    Args:
+        fleet: what to look at.
+        title: the application's name.
+
+    Attributes:
+        status: the latest; replaced, never changed.
+    """
+
+    def __init__(self, fleet: Fleet, title: str) -> None:
+        self._fleet = fleet
+        config = fleet.launch.config
+        self._ends = InputEnds(config)
+        self._figures: dict[str, tuple[int, Figures]] = {}
+        self._view = View(config.application_id, Epoch())
+        self._losses: list[_Loss] = []
+        self._complete = False
+        self._quiet = False
+        self._begun = time.monotonic()
+        self._processed_before = 0
+        self.status = SessionStatus(
+            application=config.application_id,
+            title=title,
+            guarantee=config.processing_guarantee,
+            bootstrap_servers=config.bootstrap_servers,
+            directory=str(fleet.launch.directory),
+            wanted=fleet.wanted,
+        )
+
+    async def run(self) -> None:
+        """Look, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            group.create_task(self._scrape())
+
+    # The coordinator's view -----------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while True:
+            before = {name: member for name, member in _members(self._view).items() if member.alive}
+            while self._fleet.deaths:
+                self._lost(before, *self._fleet.deaths.popleft())
+            with contextlib.suppress(CoordinatorAway):
+                self._view = await self._fleet.coordinator.view()
+            self._found()
+            self.sum_up()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(
+                    self._fleet.died.wait(), _HASTY_LOOK_S if self._losses or not self._complete else _LOOK_S
+                )
+            self._fleet.died.clear()
+
+    def _lost(self, members: dict[str, Member], worker: str, at: float) -> None:
+        """A worker died: remember what it processed."""
+        member = members.get(worker)
+        if member is None:
+            return
+        tasks = frozenset(task for task, report in member.tasks.items() if report.role is Role.ACTIVE)
+        if not tasks:
+            self._fleet.tell(f"{worker} had no task to process")
+            return
+        self._losses.append(_Loss(worker, at, tasks, member.incarnation))
+        self._fleet.tell(
+            f"{worker} is gone; it processed {_some(tasks)}", logging.WARNING, kind=SessionEventKind.LOST, worker=worker
+        )
+
+    def _found(self) -> None:
+        """Who processes again what was lost."""
+        now = time.monotonic()
+        for loss in list(self._losses):
+            for name, member in _members(self._view).items():
+                if name == loss.worker and member.incarnation == loss.incarnation:
+                    continue
+                for task in loss.tasks & set(_processing(member)):
+                    loss.found.setdefault(task, (name, now - loss.at))
+            if len(loss.found) == len(loss.tasks):
+                self._losses.remove(loss)
+                self._fleet.tell(
+                    f"{loss.worker}'s tasks are processed again: {_where(loss.found)}",
+                    kind=SessionEventKind.REGAINED,
+                    worker=loss.worker,
+                    seconds={task: after for task, (_, after) in loss.found.items()},
+                )
+                self._quiet = True
+
+    # The workers ----------------------------------------------------------------------------------------------
+
+    async def _scrape(self) -> None:
+        timeout = aiohttp.ClientTimeout(total=_SCRAPE_PATIENCE_S)
+        async with aiohttp.ClientSession(timeout=timeout) as http:
+            while True:
+                due = time.monotonic() + _SCRAPE_S
+                workers = list(self._fleet.workers.values())
+                self._fleet.coordinator.log.look()
+                await asyncio.gather(self._look_at_ends(), *(self._scrape_one(http, worker) for worker in workers))
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+    async def _scrape_one(self, http: aiohttp.ClientSession, worker: WorkerProcess) -> None:
+        worker.log.look()
+        child = worker.child
+        if child is None or worker.phase is WorkerPhase.PAUSED or not worker.log.metrics:
+            return
+        try:
+            async with http.get(worker.log.metrics) as answer:
+                scrape = parse(await answer.text())
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            log.debug("%s: %s", worker.log.metrics, error)
+            return
+        if worker.child is not child:
+            return
+        known = self._figures.get(worker.id)
+        if known is None or known[0] != child.pid:
+            known = self._figures[worker.id] = (child.pid, Figures())
+        known[1].add(scrape, time.monotonic())
+        if scrape.state == "running":
+            self._fleet.ran = True
+            if worker.phase is WorkerPhase.STARTING:
+                worker.phase = WorkerPhase.RUNNING
+
+    async def _look_at_ends(self) -> None:
+        await self._ends.look(
+            {partition for _, figures in self._figures.values() for partition in _inputs(figures.last)}
+        )
+
+    def _figures_of(self, worker: WorkerProcess) -> Figures | None:
+        """Of the process it has now; one that is paused says nothing."""
+        if worker.phase is WorkerPhase.PAUSED:
+            return None
+        pid, figures = self._figures.get(worker.id, (0, None))
+        return figures if worker.child is not None and worker.child.pid == pid else None
+
+    def _lag(self, scrape: Scrape) -> int | None:
+        """Records that are there and not processed."""
+        lag = 0
+        for (task, topic), found in scrape.inputs.items():
+            end = self._ends.known.get((topic, _partition(task)))
+            if end is None:
+                return None
+            # A transaction's mark at the end of a partition is an offset, but no record.
+            lag += 0 if found.caught_up else max(0, end - found.position)
+        return lag
+
+    # The whole ------------------------------------------------------------------------------------------------
+
+    def sum_up(self) -> None:
+        """Bring `status` up to date with what is known."""
+        fleet, view = self._fleet, self._view
+        members = _members(view)
+        rows = tuple(self._row(worker, members.get(worker.id)) for worker in fleet.workers.values())
+        here = {row.worker for row in rows if row.pid}
+        running = {task: name for name, member in members.items() if name in here for task in _processing(member)}
+        commits = [figures.last_commit for _, figures in self._figures.values() if figures.last_commit is not None]
+        old = self.status
+        self.status = SessionStatus(
+            application=old.application,
+            title=old.title,
+            guarantee=old.guarantee,
+            bootstrap_servers=old.bootstrap_servers,
+            directory=old.directory,
+            coordinator=fleet.coordinator.url if fleet.coordinator.listening else "",
+            coordinator_note=fleet.coordinator.log.recent_error,
+            epoch=f"{view.epoch.term}.{view.epoch.number}",
+            stopping=fleet.stopping,
+            wanted=fleet.wanted,
+            workers=rows,
+            tasks=sum(each.partitions for each in view.topology.subtopologies) if view.topology else 0,
+            running=running,
+            waiting=dict(view.waiting),
+            committed_s_ago=time.monotonic() - max(commits) if commits else None,
+            events=tuple(fleet.events),
+        )
+        if self.status.complete and not self._complete and not self._quiet:
+            self._fleet.tell(
+                f"all {self.status.tasks} tasks are processed: {_by_worker(running)}", kind=SessionEventKind.COMPLETE
+            )
+        self._complete = self.status.complete
+        self._quiet = self._quiet and not self._complete
+
+    def _row(self, worker: WorkerProcess, member: Member | None) -> WorkerStatus:
+        held = member.tasks if member is not None and member.alive and worker.child is not None else {}
+        if held and worker.phase is WorkerPhase.STARTING:  # without metrics to say so
+            worker.phase = WorkerPhase.RUNNING
+        of = {role: tuple(sorted(task for task, each in held.items() if each.role is role)) for role in Role}
+        figures = self._figures_of(worker)
+        return WorkerStatus(
+            worker=worker.id,
+            phase=worker.phase,
+            pid=worker.child.pid if worker.child is not None else 0,
+            active=of[Role.ACTIVE],
+            standby=of[Role.STANDBY],
+            warm_up=of[Role.WARM_UP],
+            records_per_second=figures.records_per_second if figures is not None else None,
+            processed=figures.last.processed if figures is not None else 0,
+            commit_p99_ms=figures.commit_p99_ms if figures is not None else None,
+            lag=self._lag(figures.last) if figures is not None else None,
+            restoring=self._restoring(figures.last, held) if figures is not None else (),
+            restarts=max(0, worker.restarts),
+            note=worker.note or worker.log.recent_error,
+            log=str(worker.log.path),
+            metrics=worker.log.metrics,
+        )
+
+    def _restoring(self, scrape: Scrape, held: Mapping[str, TaskReport]) -> tuple[Restoring, ...]:
+        """Store partitions whose tasks wait for them; a copy that follows its changelog is a little behind always."""
+        behind = {task for task, report in held.items() if report.state is TaskState.RESTORING}
+        parts = self._view.topology.subtopologies if self._view.topology is not None else ()
+        wanted = {(store, _partition(task)) for task in behind for store in _stores(parts, task)}
+        return tuple(each for each in scrape.restoring if (each.store, each.partition) in wanted)
+
+    def line(self) -> str | None:
+        """The figures of the moment in a line, None when nothing was processed since the last one."""
+        rows = self.status.workers
+        processed = sum(row.processed for row in rows)
+        if processed == self._processed_before:
+            return None
+        self._processed_before = processed
+        rate = sum(row.records_per_second or 0 for row in rows)
+        lags = [row.lag for row in rows if row.lag is not None]
+        p99s = [row.commit_p99_ms for row in rows if row.commit_p99_ms is not None]
+        return "   ".join(
+            (
+                f"{sum(row.pid > 0 for row in rows)} of {self.status.wanted} workers",
+                f"{len(self.status.running)} of {self.status.tasks} tasks are processed",
+                f"{rate:,.0f} records/s",
+                f"lag {sum(lags):,}",
+                f"commit p99 {max(p99s, default=0):.0f} ms",
+            )
+        )
+
+
+def _members(view: View) -> dict[str, Member]:
+    return {member.worker: member for member in view.members}
+
+
+def _processing(member: Member) -> list[str]:
+    """Tasks that a member processes, as far as it is known to live."""
+    if not member.alive:
+        return []
+    return [
+        task
+        for task, report in member.tasks.items()
+        if report.role is Role.ACTIVE and report.state is TaskState.RUNNING
+    ]
+
+
+def _partition(task: str) -> int:
+    return int(task.rpartition("_")[2])
+
+
+def _stores(parts: Iterable[SubtopologySummary], task: str) -> Iterable[str]:
+    return (store for part in parts if str(part.id) == task.partition("_")[0] for store in part.stores)
+
+
+def _inputs(scrape: Scrape) -> list[Partition]:
+    return [(topic, _partition(task)) for task, topic in scrape.inputs]
+
+
+def _some(tasks: frozenset[str]) -> str:
+    """Names of tasks, or how many they are."""
+    return " ".join(sorted(tasks)) if len(tasks) <= _MOST_NAMED else f"{len(tasks)} tasks"
+
+
+def _where(found: dict[str, tuple[str, float]]) -> str:
+    """Who processes each task again, and after how long; of many the sum."""
+    if len(found) > _MOST_NAMED:
+        last = max(after for _, after in found.values())
+        return f"{_by_worker({task: name for task, (name, _) in found.items()})}, the last after {last:.2f} s"
+    rows = sorted(found.items(), key=lambda each: (len(each[0]), each[0]))
+    return ", ".join(f"{task} on {name} after {after:.2f} s" for task, (name, after) in rows)
+
+
+def _by_worker(running: dict[str, str]) -> str:
+    names = sorted(set(running.values()), key=lambda name: (len(name), name))
+    if len(running) <= _MOST_NAMED:
+        return ", ".join(
+            f"{name} {' '.join(sorted(task for task, by in running.items() if by == name))}" for name in names
+        )
+    return ", ".join(f"{sum(by == name for by in running.values())} by {name}" for name in names)

@@ -1,0 +1,134 @@
+"""The table of a session's workers: redrawn on a terminal, printed once by `millpond dev status`."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .status import Restoring, SessionStatus, WorkerPhase, WorkerStatus
+
+__all__ = ("table",)
+
+_MOST_BARS = 2
+_BAR_WIDTH = 9
+_HEADINGS = {" worker": 7, "active": 6, "standby": 7, "records/s": 9, "commit p99": 10, "lag": 10}
+"""The columns of figures, with their widths."""
+
+_COLOURS = {
+    WorkerPhase.RUNNING: "green", WorkerPhase.STARTING: "yellow", WorkerPhase.PAUSED: "yellow", WorkerPhase.DRAINING: "cyan",
+    WorkerPhase.STOPPING: "cyan", WorkerPhase.KILLED: "bold red", WorkerPhase.FAILED: "bold red", WorkerPhase.DOWN: "red",
+}  # fmt: skip
+
+
+def table(status: SessionStatus, *more: str) -> RenderableType:
+    """What is known of a session, one row a worker.
+
+    Args:
+        status: of the session.
+        more: further lines below.
+    """
+    head = Table.grid(expand=True, padding=(0, 1))
+    head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    head.add_column(justify="right", no_wrap=True)
+    head.add_row(_headline(status), _freshness(status))
+    if status.stopping:
+        return head
+    rows = Table.grid(padding=(0, 2, 0, 0), pad_edge=False, expand=True)
+    for number, (heading, width) in enumerate(_HEADINGS.items()):
+        width = max([width, *(len(each.worker) + 1 for each in status.workers)]) if not number else width
+        rows.add_column(heading, width=width, justify="right" if number else "left", no_wrap=True)
+    rows.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    rows.add_row(*(Text(each, style="dim") for each in (*_HEADINGS, "")))
+    for worker in status.workers:
+        rows.add_row(*_cells(worker))
+    parts: list[RenderableType] = [head, rows]
+    parts += [
+        Text(f" {worker.worker}: ", style="red").append(worker.note).append(f"  log: {worker.log}", style="dim not red")
+        for worker in status.workers
+        if _failed(worker)
+    ]
+    if status.coordinator_note:
+        where = f"  log: {status.directory}/coordinator.log"
+        parts.append(Text(" coordinator: ", "red").append(status.coordinator_note).append(where, "dim not red"))
+    parts += [Text(f" {task} waits: {why}", style="dim") for task, why in sorted(status.waiting.items())[:_MOST_BARS]]
+    parts += [Text(f" {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in more]
+    return Group(*parts)
+
+
+def _headline(status: SessionStatus) -> Text:
+    count = sum(worker.pid > 0 for worker in status.workers)
+    workers = f"{count} worker{'s' if count != 1 else ''}"
+    if status.stopping:
+        workers = f"stopping {workers}" if count else "stopped"
+    elif count != status.wanted:
+        workers = f"{count} of {status.wanted} workers"
+    text = Text(" ").append(status.title, style="bold")
+    text.append(f" . {status.guarantee} . {workers}")
+    if status.stopping:
+        return text
+    if status.tasks:
+        text.append(f" . {status.tasks} task{'s' if status.tasks != 1 else ''}")
+    if not status.coordinator:
+        text.append(" . no coordinator", style="bold red")
+    return text
+
+
+def _freshness(status: SessionStatus) -> Text:
+    ago = status.committed_s_ago
+    shown = "nothing committed yet"
+    if ago is not None:
+        shown = f"committed {ago * 1000:.0f} ms ago" if ago < 1 else f"committed {ago:.0f} s ago"
+    lost = max(0, status.tasks - len(status.running))
+    text = Text(shown, style="dim")
+    if status.tasks and not status.stopping:
+        text.append(" . ").append(f"{lost} tasks at rest ", style="not dim bold red" if lost else "dim")
+    return text
+
+
+def _cells(worker: WorkerStatus) -> list[str | Text]:
+    name = Text(f" {worker.worker}", style=_COLOURS[worker.phase])
+    if not worker.pid:
+        return [name, *([""] * (len(_HEADINGS) - 1)), _words(worker)]
+    standby = f"{len(worker.standby)}" + (f" + {len(worker.warm_up)}" if worker.warm_up else "")
+    return [
+        name,
+        str(len(worker.active)),
+        standby,
+        _number(worker.records_per_second),
+        "" if worker.commit_p99_ms is None else f"{worker.commit_p99_ms:,.0f} ms",
+        _number(worker.lag),
+        _words(worker),
+    ]
+
+
+def _words(worker: WorkerStatus) -> Text:
+    """What is not figures: how far a restore is, or why it does not run."""
+    words = []
+    if worker.phase is not WorkerPhase.RUNNING:
+        words.append(Text(worker.phase.value, style=_COLOURS[worker.phase]))
+    words += map(_bar, worker.restoring[:_MOST_BARS])
+    if len(worker.restoring) > _MOST_BARS:
+        words.append(Text(f"and {len(worker.restoring) - _MOST_BARS} more", style="dim"))
+    if worker.note and not _failed(worker):  # errors need more room
+        words.append(Text(worker.note, style="dim"))
+    elif worker.restarts and not words:
+        words.append(Text(f"restarts {worker.restarts}", style="dim"))
+    return Text(" . ").join(words)
+
+
+def _bar(restoring: Restoring) -> Text:
+    share = restoring.done / restoring.total if restoring.total else 1.0
+    full = int(share * _BAR_WIDTH)
+    text = Text("█" * full, style="cyan").append("░" * (_BAR_WIDTH - full), style="dim")
+    return text.append(f" {share:.0%} ", style="not dim default").append(
+        f"{restoring.store} {restoring.partition}", "dim"
+    )
+
+
+def _failed(worker: WorkerStatus) -> bool:
+    return worker.phase is WorkerPhase.FAILED or (worker.phase is WorkerPhase.RUNNING and bool(worker.note))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"

@@ -1,0 +1,1 @@
+"""`millpond reset`: what there is of an application, what a reset changes, and the changes."""

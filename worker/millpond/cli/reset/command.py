@@ -1,0 +1,243 @@
+"""`millpond reset`: make an application start over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from millpond.cli.application import load_topology
+from millpond.cli.options import configuration_options, load_config, verbose_option
+from millpond.cli.session import Session
+from millpond.errors import ConfigError, MillpondError
+from millpond.runtime.config.parsers import as_duration_ms
+from millpond.runtime.offsets.metadata import Partition
+
+from .delete import DeletePlan, delete, deletion
+from .plan import Inputs, ResetPlan, Resetter, Target, topics_of
+
+__all__ = ("command",)
+
+_Chosen = Mapping[Partition, int]
+
+
+@click.command("reset", short_help="Make an application start over: offsets, internal topics, local state.")
+@click.argument("application", metavar="[MODULE:ATTRIBUTE]", required=False)
+@click.option("--input-topics", metavar="TOPIC,…", multiple=True, help="Without MODULE:ATTRIBUTE: what it reads.")
+@click.option("--to-earliest", "where", flag_value="earliest", help="Read the inputs from their beginning (default).")
+@click.option("--to-latest", "where", flag_value="latest", help="Read only what comes from now on.")
+@click.option("--to-offset", type=click.IntRange(0), metavar="N", help="Read every input partition from offset N.")
+@click.option("--to-datetime", metavar="WHEN", help="Read from a time on: 2026-01-31T12:00:00, UTC unless it says so.")
+@click.option("--by-duration", metavar="DURATION", help="Read from so long ago on: 90m, 12h, 7d.")
+@click.option("--shift-by", type=int, metavar="N", help="Move each committed offset by N, back if negative.")
+@click.option(
+    "--delete",
+    "deleting",
+    is_flag=True,
+    help="Do not start over: delete internal topics and the consumer group, for an application that is no more.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Even though workers seem to be running.")
+@configuration_options
+@verbose_option
+@click.pass_obj
+def command(
+    session: Session,
+    application: str | None,
+    input_topics: tuple[str, ...],
+    where: str | None,
+    to_offset: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    shift_by: int | None,
+    file: Path | None,
+    flags: dict[str, object],
+    *,
+    deleting: bool,
+    dry_run: bool,
+    yes: bool,
+    force: bool,
+) -> None:
+    """Make an application start over.
+
+    Sets the committed offsets of its input topics, deletes its internal topics (changelogs and repartition topics) and
+    its local state on this machine. Its output topics are left as they are.
+
+    Name the application by MODULE:ATTRIBUTE, so that its topics are known; or by --application-id and --input-topics.
+
+    With --delete, what the application keeps in Kafka is deleted, its committed offsets too. Local state is left.
+    """
+    if deleting:
+        if any(each is not None for each in (where, to_offset, to_datetime, by_duration, shift_by)):
+            raise click.UsageError("--delete leaves no offsets to set: give it, or where to start over.")
+        _delete(session, application, file, flags, dry_run=dry_run, yes=yes, force=force)
+        return
+    target = _target(where, to_offset, to_datetime, by_duration, shift_by)
+    inputs = Inputs(frozenset(topic.strip() for given in input_topics for topic in given.split(",") if topic.strip()))
+    known: set[str] | None = None
+    if application is not None:
+        named, known = topics_of(load_topology(application))
+        inputs = inputs if inputs.topics else named
+    elif not inputs.topics:
+        raise click.UsageError("name the application as MODULE:ATTRIBUTE, or its input topics by --input-topics.")
+    config = load_config(file, flags)
+    with closing(Resetter(config)) as resetter:
+        with session.err.status("looking at the cluster"):
+            plan = resetter.plan(inputs, known, target)
+        _show(plan, session.out)
+        if not _agreed(plan, session, dry_run=dry_run, yes=yes, force=force):
+            return
+        if not yes:
+            # Somebody may have started a worker while we waited for the answer.
+            again = resetter.plan(inputs, known, target)
+            if [move.before for move in again.moves] != [move.before for move in plan.moves]:
+                raise MillpondError("the committed offsets have changed meanwhile: stop the workers, and reset again.")
+            _refuse_if_active(again, force=force)
+        with session.err.status("resetting"):
+            resetter.apply(plan)
+        session.out.print(f"Application '{escape(plan.application_id)}' is reset; it starts over when it is run.")
+
+
+def _delete(
+    session: Session,
+    application: str | None,
+    file: Path | None,
+    flags: dict[str, object],
+    *,
+    dry_run: bool,
+    yes: bool,
+    force: bool,
+) -> None:
+    known = topics_of(load_topology(application))[1] if application is not None else None
+    with closing(Resetter(load_config(file, flags))) as resetter:
+        with session.err.status("looking at the cluster"):
+            what = deletion(resetter, known)
+        _show_deletion(what, session.out)
+        if not _agreed(what, session, dry_run=dry_run, yes=yes, force=force):
+            return
+        if not yes:
+            # Somebody may have started a worker while we waited for the answer.
+            _refuse_if_active(deletion(resetter, known), force=force)
+        with session.err.status("deleting"):
+            delete(resetter, what)
+        session.out.print(f"Application '{escape(what.application_id)}' is gone from Kafka.")
+
+
+def _show_deletion(what: DeletePlan, console: Console) -> None:
+    console.print(f"[bold]Application {escape(what.application_id)}[/]")
+    _show_topics(what, console)
+    if what.group:
+        console.print(f"  delete consumer group {escape(what.application_id)}, and with it its committed offsets")
+
+
+def _agreed(plan: ResetPlan | DeletePlan, session: Session, *, dry_run: bool, yes: bool, force: bool) -> bool:
+    """Whether what was shown is to be done.
+
+    Raises:
+        MillpondError: a worker seems to be running.
+        click.Abort: somebody said no.
+    """
+    if plan.empty:
+        session.out.print("Nothing to do.")
+        return False
+    if dry_run:
+        session.out.print("This was a dry run: nothing is changed.")
+        return False
+    _refuse_if_active(plan, force=force)
+    if not yes:
+        click.confirm("Do this?", abort=True, err=True)
+    return True
+
+
+def _refuse_if_active(plan: ResetPlan | DeletePlan, *, force: bool) -> None:
+    if plan.active and not force:
+        raise MillpondError(
+            f"a worker of '{plan.application_id}' seems to be running ({'; '.join(plan.active)}): stop it first, or "
+            "use --force."
+        )
+
+
+def _show(plan: ResetPlan, console: Console) -> None:
+    console.print(f"[bold]Application {escape(plan.application_id)}[/]")
+    if plan.moves:
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2))
+        table.add_column("  input", no_wrap=True)
+        for name in ("partition", "committed", "becomes"):
+            table.add_column(name, justify="right")
+        for move in plan.moves:
+            before = "none" if move.before is None else str(move.before)
+            style = None if move.before != move.after else "dim"
+            table.add_row(
+                f"  {move.partition.topic}", str(move.partition.partition), before, str(move.after), style=style
+            )
+        console.print(table)
+    _show_topics(plan, console)
+    for directory in plan.directories:
+        console.print(f"  delete state {escape(str(directory))}", soft_wrap=True)
+
+
+def _show_topics(plan: ResetPlan | DeletePlan, console: Console) -> None:
+    for topic in plan.delete_topics:
+        console.print(f"  delete topic {escape(topic)}", soft_wrap=True)
+    for topic in plan.keep_topics:
+        console.print(
+            f"  [dim]keep topic {escape(topic)} (it seems to belong to another application)[/]", soft_wrap=True
+        )
+
+
+def _target(
+    where: str | None,
+    to_offset: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    shift_by: int | None,
+) -> Target:
+    given = [value for value in (where, to_offset, to_datetime, by_duration, shift_by) if value is not None]
+    if len(given) > 1:
+        raise click.UsageError(
+            "choose one of --to-earliest, --to-latest, --to-offset, --to-datetime, --by-duration, --shift-by."
+        )
+    if to_offset is not None:
+        return lambda _resetter, partitions, _committed: dict.fromkeys(partitions, to_offset)
+    if to_datetime is not None:
+        return _since(_timestamp_ms(to_datetime))
+    if by_duration is not None:
+        return _since(int(time.time() * 1000) - _duration_ms(by_duration))
+    if shift_by is not None:
+        return lambda _resetter, partitions, committed: {
+            each: committed[each] + shift_by for each in partitions if each in committed
+        }
+    end = 1 if where == "latest" else 0
+    return lambda resetter, partitions, _committed: {
+        each: found[end] for each, found in resetter.ends(partitions).items()
+    }
+
+
+def _since(timestamp_ms: int) -> Target:
+    def choose(resetter: Resetter, partitions: Sequence[Partition], _committed: _Chosen) -> _Chosen:
+        return resetter.at_time(partitions, timestamp_ms)
+
+    return choose
+
+
+def _timestamp_ms(text: str) -> int:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"--to-datetime {text!r}: expected a time such as 2026-01-31T12:00:00 or …+02:00.") from None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _duration_ms(text: str) -> int:
+    try:
+        return int(as_duration_ms(0)(text))
+    except ValueError as error:
+        raise ConfigError(f"--by-duration {text!r}: {error}.") from error

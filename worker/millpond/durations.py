@@ -1,0 +1,68 @@
+"""Durations: `timedelta` in Python; text such as ``100ms``, ``5s``, ``2m``, ``1h`` or ``1d`` in files, flags and manifests."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Self
+
+__all__ = ("Duration", "DurationTooLong", "milliseconds")
+
+_MILLISECOND = timedelta(milliseconds=1)
+_WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)", re.IGNORECASE)
+_UNITS = {
+    "ms": _MILLISECOND,
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "min": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+}
+
+
+class DurationTooLong(ValueError):
+    """It is longer than a `timedelta` can be."""
+
+
+class Duration(timedelta):
+    """A `timedelta` that can be read from text, and written as the same."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read text such as ``100ms``, ``1.5m`` or ``1d``.
+
+        Raises:
+            ValueError: it is no such text, or finer than a millisecond; the message says what is expected.
+        """
+        found = _WRITTEN.fullmatch(text.strip())
+        if found is None:
+            raise ValueError(f"'{text}' is no duration: write a number with a unit, such as 100ms, 10s, 5m or 1h")
+        try:
+            duration = float(found[1]) * _UNITS[found[2].lower()]
+        except OverflowError:
+            raise DurationTooLong(f"'{text}' is longer than any duration can be") from None
+        milliseconds(duration)
+        return cls.of(duration)
+
+    @classmethod
+    def of(cls, duration: timedelta) -> Self:
+        """Make one from any `timedelta`."""
+        return cls(days=duration.days, seconds=duration.seconds, microseconds=duration.microseconds)
+
+    def __str__(self) -> str:
+        for unit in ("h", "m", "s"):
+            if self and not self % _UNITS[unit]:
+                return f"{self // _UNITS[unit]}{unit}"
+        return f"{self // _MILLISECOND}ms"
+
+
+def milliseconds(duration: timedelta) -> int:
+    """Return a duration in whole milliseconds, which is as fine as Kafka's timestamps.
+
+    Raises:
+        ValueError: it is finer than that.
+    """
+    whole, rest = divmod(duration, _MILLISECOND)
+    if rest:
+        raise ValueError("a duration has no parts of a millisecond")
+    return whole

@@ -1,0 +1,79 @@
+"""What queries have to know of an application: its stores, from its topology and plan, and its coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from millpond.queries.catalog import OnDisk, QueryableKind, StoreCatalog, StoreInfo
+from millpond.queries.directory import CoordinatorView, fetching
+from millpond.runtime.config.model import Config
+from millpond.runtime.processing.environment import Environment
+from millpond.runtime.topics.plan import Plan
+from millpond.state import KeyValueStoreBuilder, WindowStoreBuilder
+from millpond.state.formats import segment_interval
+from millpond.topology import Topology
+
+__all__ = ("coordinator_view", "store_catalog")
+
+
+def coordinator_view(config: Config) -> Callable[[], AbstractAsyncContextManager[CoordinatorView]] | None:
+    """Opens the connection that says who has which task; None where there is no coordinator."""
+    url = config.coordinator_url
+    if url is None:
+        return None
+    return lambda: fetching(
+        url, config.application_id, token_file=config.coordinator_token_file, ca_file=config.coordinator_ca_file
+    )
+
+
+def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> StoreCatalog:
+    """The stores that can be queried: all but the buffers behind `suppress`.
+
+    Args:
+        topology: the application's.
+        plan: made of it.
+        environment: has the default serdes.
+    """
+    found = []
+    on_disk = []
+    for subtopology in plan.subtopologies:
+        tasks = [task for task in plan.tasks if task.subtopology == subtopology.id]
+        inputs = {topic: plan.partitions[topic] for task in tasks for topic in plan.tasks[task]}
+        for builder in subtopology.stores:
+            topic = plan.changelogs[subtopology.id].get(builder.name)
+            complete = environment.complete(builder)
+            if complete.persistent and topic is not None:
+                on_disk.append(OnDisk(builder.name, subtopology.id, len(tasks)))
+            info = _info(complete, topic, len(tasks), subtopology.id, inputs)
+            if info is not None:
+                found.append(info)
+    for each in topology.global_stores:
+        inputs = {topic: plan.partitions[topic] for topic in each.source.topics}
+        info = _info(environment.complete(each.store), None, 1, None, inputs)
+        if info is not None:
+            found.append(info)
+    return StoreCatalog(environment.application_id, found, on_disk)
+
+
+def _info(
+    builder: Any, topic: str | None, partitions: int, subtopology: int | None, inputs: dict[str, int]
+) -> StoreInfo | None:
+    key, value = builder._serdes(topic)
+    common: dict[str, Any] = {
+        "name": builder.name, "partitions": partitions, "key": key, "value": value,
+        "persistent": builder.persistent, "subtopology": subtopology, "inputs": inputs,
+    }  # fmt: skip
+    if isinstance(builder, KeyValueStoreBuilder):
+        return StoreInfo(kind=QueryableKind.KEY_VALUE, timestamped=builder.timestamped, **common)
+    if isinstance(builder, WindowStoreBuilder):
+        return StoreInfo(
+            kind=QueryableKind.WINDOW,
+            timestamped=builder.timestamped,
+            window_size_ms=builder.window_size_ms,
+            retention_ms=builder.retention_ms,
+            segment_ms=segment_interval(builder.retention_ms),
+            **common,
+        )
+    return None

@@ -1,0 +1,61 @@
+"""Where a worker answers queries, and whom: the `query.*` settings become a site and its service."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from millpond.errors import ConfigError
+from millpond.queries.access import Access, server_context
+from millpond.queries.service import QueryService
+from millpond.runtime.config.model import Config
+
+from .query_catalog import coordinator_view
+from .server import HttpServer, HttpSite
+
+__all__ = ("query_access", "query_interface")
+
+
+def query_access(config: Config) -> Access:
+    """Who may ask, and how much.
+
+    Raises:
+        ConfigError: the settings contradict each other.
+    """
+    if config.query_ssl_certificate_location is None:
+        if config.query_ssl_key_location is not None:
+            raise ConfigError("'query.ssl.key.location' needs 'query.ssl.certificate.location': set both, or neither.")
+    elif config.query_port < 0:
+        raise ConfigError(
+            "'query.ssl.certificate.location' needs 'query.port': metrics and health stay on 'http.port' without TLS, so "
+            "queries need a port of their own."
+        )
+    return Access(
+        token_file=config.query_token_file,
+        certificate_file=config.query_ssl_certificate_location,
+        key_file=config.query_ssl_key_location,
+        ca_file=config.query_ssl_ca_location,
+        most=config.query_max_concurrent,
+        longest_s=config.query_max_duration_ms / 1000,
+    )
+
+
+def query_interface(config: Config, http: HttpServer, registry: CollectorRegistry) -> tuple[QueryService, HttpSite]:
+    """Make the query service of a worker, and the site where others reach it.
+
+    Args:
+        config: the worker's.
+        http: serves metrics and health already.
+        registry: takes the metrics.
+
+    Raises:
+        ConfigError: a file cannot be used, or settings contradict each other.
+    """
+    access = query_access(config)
+    tls = server_context(access)
+    service = QueryService(config.application_id, config.worker_id, registry, coordinator_view(config), access, tls)
+    site = http.main
+    if config.query_port >= 0:
+        site = http.site(config.http_host, config.query_port, tls, "query.port")
+    if config.query_port >= 0 or config.http_port >= 0:
+        service.add_to(site)
+    return service, site

@@ -1,0 +1,1 @@
+"""Kafka clients, and what the worker asks of brokers besides records."""

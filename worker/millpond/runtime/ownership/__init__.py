@@ -1,0 +1,1 @@
+"""Who owns a task: lookups in Kafka, claims and take-overs."""

@@ -1,0 +1,242 @@
+"""Compiles a sub-topology, for one task, to plain nested calls.
+
+Nodes are bound from the sinks upwards, so every node gets its children as functions: one child is called
+directly, several through one loop, none through a no-op. After this nothing looks anything up by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from millpond.errors import BrokerError, OwnershipError, ProcessingFailed, StateError, TopologyError
+from millpond.runtime.offsets.operator_times import value_of
+from millpond.topology import Body, ProcessorNode, SinkNode, SourceNode
+
+from .context import TaskContext
+from .encoding_errors import of_stores
+from .environment import Environment
+from .handlers import Handlers
+from .punctuation import PunctuationQueue, Schedule
+from .sinks import bind_sink
+
+__all__ = ("NodeBinding", "TaskHooks", "compile_graph", "fan_out")
+
+Forward = Callable[..., None]
+
+_NOT_FOR_HANDLERS = (ProcessingFailed, StateError, BrokerError, OwnershipError)
+
+
+class NodeBinding:
+    """One node of one task: what its body sees while it is bound (topology.NodeContext)."""
+
+    def __init__(
+        self,
+        name: str,
+        task: TaskContext,
+        children: Mapping[str, Forward],
+        stores: Mapping[str, Any],
+        handlers: Handlers,
+        hooks: TaskHooks,
+        global_stores: Collection[str] = (),
+    ) -> None:
+        self.name = name
+        self.task = task
+        self.forward = fan_out(tuple(children.values()))
+        self._children = children
+        self._stores = stores
+        self._global_stores = global_stores
+        self.initialisers: list[Callable[[], None]] = []
+        self._handlers = handlers
+        self._hooks = hooks
+
+    def child(self, name: str) -> Forward:
+        """The child called `name`.
+
+        Raises:
+            TopologyError: there is no such child.
+        """
+        try:
+            return self._children[name]
+        except KeyError:
+            known = ", ".join(sorted(self._children)) or "none"
+            raise TopologyError(f"node '{self.name}' has no child '{name}'; its children: {known}.") from None
+
+    def store(self, name: str) -> Any:
+        """The task's instance of a state store.
+
+        Raises:
+            TopologyError: the store is not connected to this node.
+        """
+        try:
+            return self._stores[name]
+        except KeyError:
+            raise TopologyError(
+                f"processor '{self.name}' has no access to store '{name}': connect it, "
+                f"for example with stores=['{name}'] where the processor is added."
+            ) from None
+
+    def is_global(self, store: str) -> bool:
+        """Whether a store is global, so that only its own processor may write it."""
+        return store in self._global_stores
+
+    def on_init(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when all nodes are bound, parents before children."""
+        self.initialisers.append(callback)
+
+    def failed(self, error: Exception, key: Any, value: Any, timestamp: int) -> None:
+        """User code raised: ask the processing handler. Returning drops the record.
+
+        Raises:
+            ProcessingFailed: the handler said FAIL.
+            MillpondError: `error` itself, where it is not user code's to cause.
+        """
+        if isinstance(error, _NOT_FOR_HANDLERS):
+            raise error
+        error = of_stores(error, key, self._stores)
+        context = self._handlers.describe("Processing", self.name, self.task, (key, value, timestamp))
+        self._handlers.handle(self._handlers.processing, context, error, self.task)
+
+    def dropped(self) -> None:
+        """Count a record that an operator's own rules drop."""
+        self.task.dropped += 1
+
+    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:
+        """Call `callback(now)` every `interval_ms` of wall-clock or stream time; its errors go to the handler."""
+        task = self.task
+
+        def guarded(now_ms: int) -> None:
+            before, task.timestamp = task.timestamp, now_ms
+            try:
+                callback(now_ms)
+            except Exception as error:
+                self.failed(error, None, None, now_ms)
+            finally:
+                task.timestamp = before
+
+        return self._hooks.schedule(interval_ms, wall_clock, guarded)
+
+    def remember(self, name: str, value: Callable[[], int]) -> int | None:
+        """Keep one integer of this node in the metadata of the task's offsets; returns what was committed last."""
+        return self._hooks.remember(f"{self.name}.{name}", value)
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the task closes."""
+        self._hooks.closers.append(callback)
+
+
+class TaskHooks:
+    """What the nodes of a task ask to be called for: punctuations, closing, and integers to keep across restarts.
+
+    Attributes:
+        stream_time: punctuations in stream time.
+        wall_clock: punctuations in wall-clock time.
+        closers: called when the task closes.
+        memories: by "node.name", functions that tell the integer to commit.
+    """
+
+    def __init__(self, task: TaskContext, remembered: Mapping[str, int]) -> None:
+        self._task = task
+        self._remembered = remembered
+        self.memories: dict[str, Callable[[], int]] = {}
+        self.stream_time = PunctuationQueue()
+        self.wall_clock = PunctuationQueue()
+        self.closers: list[Callable[[], None]] = []
+
+    def remember(self, name: str, value: Callable[[], int]) -> int | None:
+        """Commit `value()` with every offset from now on; returns what was committed last."""
+        self.memories[name] = value
+        return value_of(self._remembered, name)
+
+    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:
+        """First stream-time firing aligned to 0, first wall-clock firing one interval from now."""
+        if wall_clock:
+            return self.wall_clock.schedule(self._task.now_ms() + interval_ms, interval_ms, callback)
+        return self.stream_time.schedule(0, interval_ms, callback)
+
+
+def fan_out(children: tuple[Forward, ...]) -> Forward:
+    """One function that calls all children in order."""
+    if not children:
+        return _nothing
+    if len(children) == 1:
+        return children[0]
+    if len(children) == 2:
+        first, second = children
+
+        def both(*record: Any) -> None:
+            first(*record)
+            second(*record)
+
+        return both
+
+    def each(*record: Any) -> None:
+        for child in children:
+            child(*record)
+
+    return each
+
+
+def _nothing(*_record: Any) -> None:
+    """A node without children forwards into the void."""
+
+
+def compile_graph(
+    sources: Sequence[SourceNode],
+    processors: Sequence[ProcessorNode],
+    sinks: Sequence[SinkNode],
+    stores: Mapping[str, Any],
+    global_stores: Mapping[str, Any],
+    task: TaskContext,
+    environment: Environment,
+    remembered: Mapping[str, int],
+    order: Sequence[str],
+) -> tuple[dict[str, Forward], TaskHooks]:
+    """Bind every node of a sub-topology for one task, and then initialise its processors, parents first.
+
+    Args:
+        processors: in topological order, parents first.
+        stores: the task's store instances by name; a node sees only those connected to it.
+        global_stores: the worker's global stores by name; every node sees them.
+        remembered: integers of the task's nodes, as committed last.
+        order: names of the nodes as they were added to the topology: children get a record in this order.
+
+    Returns:
+        The entry function of each source by its node name, and what its nodes ask to be called for.
+    """
+    hooks = TaskHooks(task, remembered)
+    children: dict[str, dict[str, Forward]] = {}
+    bound: list[NodeBinding] = []
+
+    def adopt(name: str, parents: tuple[str, ...], forward: Forward) -> None:
+        for parent in parents:
+            children.setdefault(parent, {})[name] = forward
+
+    ranks = {name: rank for rank, name in enumerate(order)}
+
+    def offspring(name: str) -> dict[str, Forward]:
+        return dict(sorted(children.get(name, {}).items(), key=lambda item: ranks[item[0]]))
+
+    reads_origin: set[str] = set()
+    for sink in sinks:
+        adopt(sink.name, sink.parents, bind_sink(sink, task, environment))
+        if not isinstance(sink.topic, str):
+            reads_origin.add(sink.name)
+    for node in reversed(processors):
+        connected = {**global_stores, **{name: stores[name] for name in node.stores if name in stores}}
+        binding = NodeBinding(
+            node.name, task, offspring(node.name), connected, environment.handlers, hooks, global_stores.keys()
+        )
+        body: Body = node.body
+        below = reads_origin.intersection(children.get(node.name, ()))
+        if below or getattr(body, "reads_origin", False):
+            reads_origin.add(node.name)
+        if below:
+            for name in connected.keys() - global_stores.keys():
+                connected[name].keep_origins()
+        adopt(node.name, node.parents, body.bind(binding))
+        bound.append(binding)
+    for binding in reversed(bound):
+        for initialise in binding.initialisers:
+            initialise()
+    return {source.name: fan_out(tuple(offspring(source.name).values())) for source in sources}, hooks

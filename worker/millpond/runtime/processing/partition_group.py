@@ -1,0 +1,86 @@
+"""Which record a task takes next (KIP-353), and whether it may take one yet (KIP-695).
+
+The queue whose head has the smallest timestamp goes first. While an input partition is empty, the task
+waits as `max.task.idle.ms` says: for what the broker is known to have, without limit; for what might still
+be produced, until the deadline, and then it processes all the same and counts that as enforced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .record_queue import RecordQueue
+
+__all__ = ("PartitionGroup",)
+
+
+class PartitionGroup:
+    """The input partitions of one task.
+
+    Attributes:
+        queues: one per input partition.
+        enforced: how often a task processed though an input was empty past its deadline.
+    """
+
+    __slots__ = ("_max_idle_ms", "enforced", "queues")
+
+    def __init__(self, queues: Sequence[RecordQueue], max_idle_ms: int) -> None:
+        self.queues = tuple(queues)
+        self._max_idle_ms = max_idle_ms
+        self.enforced = 0
+
+    def ready(self, now_ms: int) -> bool:
+        """Whether a record may be taken now."""
+        queues = self.queues
+        if len(queues) == 1:
+            return bool(queues[0].chunks)
+        if self._max_idle_ms < 0:
+            return any(queue.chunks for queue in queues)
+        some = waiting = expired = False
+        for queue in queues:
+            if queue.chunks:
+                queue.idle_since_ms = None
+                some = True
+            elif not queue.at_end:
+                waiting = True
+            else:
+                if queue.idle_since_ms is None or now_ms < queue.idle_since_ms:  # a clock that was set back begins anew
+                    queue.idle_since_ms = now_ms
+                if now_ms - queue.idle_since_ms < self._max_idle_ms:
+                    waiting = True
+                else:
+                    expired = True
+        if not some or waiting:
+            return False
+        if expired:
+            self.enforced += 1
+        return True
+
+    def next(self) -> tuple[RecordQueue, int | None]:
+        """The queue to take from and the highest timestamp that may be taken from it in a row.
+
+        The caller has seen `ready()`. The bound is the smallest head of the other queues, None without any.
+        """
+        queues = self.queues
+        if len(queues) == 1:
+            return queues[0], None
+        best: RecordQueue | None = None
+        best_head = 0
+        bound: int | None = None
+        for queue in queues:
+            if not queue.chunks:
+                continue
+            head = queue.head_timestamp()
+            if best is None:
+                best, best_head = queue, head
+            elif head < best_head:
+                best, best_head, bound = queue, head, best_head
+            elif bound is None or head < bound:
+                bound = head
+        if best is None:
+            raise AssertionError("next() on a group with nothing buffered")
+        return best, bound
+
+    def buffered(self) -> int:
+        """Records waiting in all queues."""
+        return sum(queue.buffered for queue in self.queues)

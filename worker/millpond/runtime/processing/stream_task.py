@@ -1,0 +1,262 @@
+"""An active task: one sub-topology over one partition of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Message
+
+from millpond.errors import StateError
+from millpond.runtime.offsets.metadata import OffsetMetadata, Partition
+from millpond.topology import SourceNode, Subtopology, TaskId
+
+from .compile import compile_graph
+from .context import Outgoing, TaskContext
+from .environment import Environment
+from .partition_group import PartitionGroup
+from .record_queue import Chunk, RecordQueue
+from .sources import make_decoder
+
+__all__ = ("CommitRows", "StreamTask")
+
+_MOST_FLUSHES = 100
+
+#: Changelog rows of one store, as `RecordCollector` sends them: (store, rows).
+CommitRows = tuple[Any, list[Outgoing]]
+
+
+class StreamTask:
+    """Buffers, processes and flushes the records of one task. It does no I/O: its output is in `outbox`.
+
+    Attributes:
+        id: the task's id.
+        context: what its nodes share.
+        outbox: records produced since the last drain, shared with the context.
+        stores: its store instances by name, in the order in which a commit flushes them.
+        inputs: its queues by real topic.
+        commit_needed: something happened since the last commit.
+        processed: records processed since the task was made.
+        punctuated: punctuators fired since then.
+        latest_timestamp: of the record processed last, epoch ms.
+    """
+
+    def __init__(
+        self,
+        subtopology: Subtopology,
+        partition: int,
+        stores: Mapping[str, Any],
+        global_stores: Mapping[str, Any],
+        environment: Environment,
+        outbox: list[Outgoing] | None = None,
+        remembered: Mapping[str, int] | None = None,
+        topics: Collection[str] | None = None,
+    ) -> None:
+        self.id = TaskId(subtopology.id, partition)
+        self.outbox: list[Outgoing] = [] if outbox is None else outbox
+        self.context = TaskContext(
+            self.id, environment.application_id, environment.settings, self.outbox, environment.now_ms
+        )
+        self.stores = dict(stores)
+        for store in self.stores.values():
+            store.attach(self.context)
+        self.commit_needed = False
+        self.processed = 0
+        self.punctuated = 0
+        self.latest_timestamp = -1
+        self._bad_first = False
+        self._environment = environment
+        self._entries, self._hooks = compile_graph(
+            subtopology.sources, subtopology.processors, subtopology.sinks,
+            self.stores, global_stores, self.context, environment, remembered or {}, subtopology.order,
+        )  # fmt: skip
+        self.inputs: dict[str, RecordQueue] = {}
+        self.group = PartitionGroup((), environment.max_task_idle_ms)
+        for source in subtopology.sources:
+            for topic in map(environment.real_topic, source.topics):
+                # Topics that are only merged may differ in partitions: this one need not be in all of them.
+                if topics is None or topic in topics:
+                    self.add_input(source, topic)
+
+    def add_input(self, source: SourceNode, topic: str) -> None:
+        """Read a real topic as `source`."""
+        decoder = make_decoder(source, topic, self.context, self._environment)
+        self.inputs[topic] = RecordQueue(topic, decoder, self._entries[source.name])
+        self.group = PartitionGroup(list(self.inputs.values()), self._environment.max_task_idle_ms)
+
+    # Positions ------------------------------------------------------------------------------------------------
+
+    def resume_at(self, offsets: Mapping[str, tuple[int, OffsetMetadata]]) -> None:
+        """Take positions and times from committed offsets, by real topic. Buffered records are forgotten."""
+        stream_time = -1
+        for topic, (offset, metadata) in offsets.items():
+            queue = self.inputs[topic]
+            queue.clear(offset)
+            queue.partition_time = metadata.partition_time
+            stream_time = max(stream_time, metadata.partition_time)
+        self.context.stream_time = stream_time
+
+    @property
+    def remembered_names(self) -> Collection[str]:
+        """Names of the integers that the task's processors keep beside its offsets."""
+        return self._hooks.memories.keys()
+
+    def positions(
+        self, owner: str, epoch: int, topology: str, changelogs: str = ""
+    ) -> dict[Partition, tuple[int, OffsetMetadata]]:
+        """Offsets to commit for all input partitions, with their metadata."""
+        partition = self.id.partition
+        processors = {name: value() for name, value in self._hooks.memories.items()}
+        return {
+            Partition(queue.topic, partition): (
+                queue.position,
+                OffsetMetadata(
+                    owner, epoch, queue.partition_time, processors, topology=topology, changelogs=changelogs
+                ),
+            )
+            for queue in self.inputs.values()
+        }
+
+    # Processing -----------------------------------------------------------------------------------------------
+
+    def add(self, topic: str, messages: Sequence[Message]) -> None:
+        """Buffer what one poll returned for one input."""
+        queue = self.inputs[topic]
+        before = queue.position
+        queue.add(messages)
+        if queue.bad_first:
+            self._bad_first = True
+        if queue.position != before:
+            self.commit_needed = True  # no record of it had a valid timestamp: the offset moves on all the same
+
+    def process(self, limit: int, now_ms: int) -> int:
+        """Process up to about `limit` records, in timestamp order over the inputs; returns how many.
+
+        Raises:
+            ProcessingFailed: a handler said FAIL.
+        """
+        done = 0
+        group = self.group
+        if self._bad_first:
+            self._handle_bad_first()
+        while done < limit and group.ready(now_ms):
+            queue, bound = group.next()
+            end = queue.run_end(bound, limit - done)
+            chunk = queue.chunks[0]
+            count = end - chunk.start
+            self._run(queue.entry, chunk, end)
+            queue.advance(end)
+            done += count
+        if done:
+            self.commit_needed = True
+            self.processed += done
+        return done
+
+    def _handle_bad_first(self) -> None:
+        """Have bad records at the heads of the inputs handled; they have no timestamp that others could wait for."""
+        self._bad_first = False
+        for queue in self.inputs.values():
+            if queue.bad_first:
+                queue.handle_bad_first()
+                self.commit_needed = True
+
+    def _run(self, entry: Callable[[Any, Any, int], None], chunk: Chunk, end: int) -> None:
+        context = self.context
+        stream_time = context.stream_time
+        start = chunk.start
+        columns: tuple[Sequence[Any], ...] = (chunk.messages, chunk.keys, chunk.values, chunk.timestamps)
+        if start or end != chunk.end:
+            columns = tuple(column[start:end] for column in columns)
+        if chunk.has_headers:
+            for message, key, value, timestamp in zip(*columns, strict=True):
+                if timestamp > stream_time:
+                    context.stream_time = stream_time = timestamp
+                context.timestamp = timestamp
+                context.message = message
+                context.headers = message.headers()
+                entry(key, value, timestamp)
+            context.headers = None
+        else:
+            for message, key, value, timestamp in zip(*columns, strict=True):
+                if timestamp > stream_time:
+                    context.stream_time = stream_time = timestamp
+                context.timestamp = timestamp
+                context.message = message
+                entry(key, value, timestamp)
+        context.message = None
+        self.latest_timestamp = columns[3][-1]
+
+    # Time -----------------------------------------------------------------------------------------------------
+
+    def punctuate(self, now_ms: int) -> int:
+        """Fire what is due in stream time and wall-clock time; returns how many fired."""
+        fired = self.punctuate_stream_time()
+        wall_clock = self._hooks.wall_clock.fire(now_ms)
+        if wall_clock:
+            self.commit_needed = True
+            self.punctuated += wall_clock
+        return fired + wall_clock
+
+    def punctuate_stream_time(self) -> int:
+        """Fire what is due in stream time; returns how many fired."""
+        if self.context.stream_time < 0:
+            return 0
+        fired = self._hooks.stream_time.fire(self.context.stream_time)
+        if fired:
+            self.commit_needed = True
+            self.punctuated += fired
+        return fired
+
+    def next_wall_clock_due(self) -> int | None:
+        """When the next wall-clock punctuator is due, epoch ms."""
+        return self._hooks.wall_clock.next_due()
+
+    # Commit ---------------------------------------------------------------------------------------------------
+
+    def flush(self) -> list[CommitRows]:
+        """Flush caches and buffers in topology order: output goes to the outbox, changelog rows are returned."""
+        rows: list[CommitRows] = []
+        context = self.context
+        # What a cache forwards may be put into a store that comes before it, where processors share one: once more then.
+        for _ in range(_MOST_FLUSHES):
+            for store in self.stores.values():
+                changes: list[Outgoing] = []
+                store.flush(changes)
+                context.headers = None
+                if changes:
+                    rows.append((store, changes))
+            if not any(map(_dirty_bytes, self.stores.values())):
+                return rows
+        raise StateError(
+            f"the stores of task {self.id} change for ever when they are flushed: a processor writes into a store "
+            f"whose changes it is told of. Give one of the two a store of its own."
+        )
+
+    def staged_bytes(self) -> int:
+        """Estimate of what waits for a commit, in bytes."""
+        return sum(map(_staged_bytes, self.stores.values()))
+
+    def revert(self) -> None:
+        """Forget everything since the last commit: output, staged state, buffered records."""
+        self.outbox.clear()
+        self.commit_needed = False
+        self.context.commit_requested = False
+        self.context.message = None
+        self.context.origin = None
+        self.context.headers = None
+        for store in self.stores.values():
+            store.revert()
+
+    def close(self) -> None:
+        """Call the processors' `close()`. Stores are closed by whoever opened them."""
+        for closer in self._hooks.closers:
+            closer()
+        self._hooks.closers.clear()
+
+
+def _dirty_bytes(store: Any) -> int:
+    return int(store.dirty_bytes())
+
+
+def _staged_bytes(store: Any) -> int:
+    return int(store.staged_bytes())

@@ -1,0 +1,1 @@
+"""The tasks that a worker holds, and what becomes of them."""

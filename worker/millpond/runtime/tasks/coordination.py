@@ -1,0 +1,297 @@
+"""Does the I/O between the coordinator's client, the follower of its assignment, and the executor of tasks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING
+
+from millpond.errors import OwnershipError
+from millpond.protocol import Brokers, Epoch, RefusalCode, Role, TaskReport, TaskState, clock, without_lags
+from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.broker_contact import BrokerContact
+from millpond.runtime.offsets.metadata import Claim, belongs_to, claim_of, epoch_of
+from millpond.runtime.ownership import lookups
+from millpond.runtime.ownership.lookups import TaskLookup
+from millpond.runtime.topics.plan import Plan, summary
+from millpond.topology import TaskId
+
+from .assignment_follower import AssignmentFollower
+from .events import (
+    AnswerReceived,
+    BackAtCommit,
+    Disowned,
+    Event,
+    HandedOver,
+    Ownership,
+    OwnersRead,
+    OwnNamed,
+    TakeOverEnded,
+    Turn,
+)
+from .executor import TaskExecutor
+from .instructions import (
+    CleanUp,
+    ExpectTasks,
+    FindOwn,
+    GoBack,
+    Instruction,
+    LearnMarks,
+    LookAtCopies,
+    ReadDisk,
+    Report,
+    TakeTasksOver,
+    Withdraw,
+)
+from .ownership_check import OwnershipCheck, SessionSeen
+
+if TYPE_CHECKING:
+    from millpond.protocol.client import CoordinatorClient
+
+__all__ = ("Coordination",)
+
+log = logging.getLogger(__name__)
+
+
+class Coordination:
+    """One worker and its coordinator. Belongs to the worker's loop.
+
+    Args:
+        executor: has the tasks.
+        client: talks to the coordinator.
+        config: the worker's.
+        tasks: all tasks of the application.
+        contact: knows whether brokers answer. While they do not, no owner is looked up: that would end the worker.
+        on_unknown: called when the coordinator names a task that is not among them: an input may have more partitions.
+
+    Attributes:
+        fenced: another worker owns a task that runs here: the worker has to go back to the last commit.
+        withdraws: the coordinator rejects this worker for what it runs: it has to drop everything.
+    """
+
+    def __init__(
+        self,
+        executor: TaskExecutor,
+        client: CoordinatorClient,
+        config: Config,
+        tasks: Collection[TaskId],
+        contact: BrokerContact,
+        on_unknown: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._executor = executor
+        self._client = client
+        self._config = config
+        self._contact = contact
+        self._on_unknown = on_unknown
+        self._on_disk: dict[str, int] = {}
+        self.fenced = False
+        self.withdraws = False
+        self._follower = AssignmentFollower(
+            executor.lifecycle,
+            config.worker_id,
+            tasks,
+            session_timeout=timedelta(milliseconds=config.coordinator_session_timeout_ms),
+            cleanup_delay=timedelta(milliseconds=config.state_cleanup_delay_ms),
+            fenced_by_brokers=config.exactly_once,
+            now=time.monotonic(),
+        )
+        self._ownership_check = (
+            None if config.exactly_once else OwnershipCheck(executor.lifecycle, client.session.lapses)
+        )
+        executor.admitted = lambda: self._follower.admitted(time.monotonic())
+        executor.on_disowned = self._disowned
+        executor.on_handed_over = lambda task, owner: self._handle(HandedOver(task, owner))
+
+    # What is so ---------------------------------------------------------------------------------------------------
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the coordinator rejects this worker for what it runs."""
+        return self._client.rejected
+
+    @property
+    def admitted_once(self) -> bool:
+        """Whether the coordinator ever answered this worker."""
+        return self._client.connected_at is not None
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether a leaving worker has nothing to wait for: its tasks are others', or nobody can take them."""
+        if not self._executor.active_tasks or self._client.refusal is not None:
+            return True
+        if not self._follower.connected(time.monotonic()):
+            return True
+        answer = self._follower.answer
+        return answer is not None and answer.may_leave
+
+    def may_write(self) -> bool:
+        """Whether the tasks that run are this worker's; False while Kafka is asked, in the silence of the coordinator."""
+        if self._ownership_check is None:
+            return True
+        session = self._client.session
+        # In this order: an answer counts the lapse before it ends it.
+        seen = SessionSeen(clock.boottime(), session.lapsed, session.lapses, self._brokers())
+        allowed, instructions = self._ownership_check.may_write(seen)
+        self._executor.perform(instructions)
+        return allowed
+
+    def _brokers(self) -> Brokers:
+        if self._contact.lost:
+            return Brokers.LOST
+        return Brokers.SILENT if self._contact.silent_s else Brokers.ANSWERING
+
+    # The loop -----------------------------------------------------------------------------------------------------
+
+    def turn(self, now: float) -> None:
+        """Take in the coordinator's answer, and report when there is something to tell. Cheap when there is nothing.
+
+        Raises:
+            OwnershipError: a newer process has this worker's name.
+        """
+        answer, refusal = self._client.news(), self._client.refusal
+        if refusal is not None and refusal.code is RefusalCode.REPLACED:
+            raise OwnershipError(refusal.message)
+        self._handle(Turn(now, self._client.connected_at, self.rejected, self._brokers()))
+        if answer is not None:
+            self._handle(AnswerReceived(now, answer))
+
+    def looked_up(self, answer: lookups.LookupAnswer) -> bool:
+        """Take in an answer of Kafka; returns whether the follower or the check of owners had asked."""
+        tasks = {task: self._ownership(where) for task, where in answer.tasks.items()}
+        check = self._ownership_check
+        if check is not None and check.awaits(answer.number):
+            lost, instructions = check.owners_read(OwnersRead(time.monotonic(), answer.number, tasks))
+            if lost is not None:
+                log.warning("task %s: another worker took it over while the coordinator did not hear this one", lost)
+            self._perform(instructions)
+            return True
+        if self._follower.awaits(answer.number):
+            self._handle(OwnersRead(time.monotonic(), answer.number, tasks))
+            return True
+        if self._follower.finds(answer.number):
+            self._handle(OwnNamed(answer.number, tasks))
+            return True
+        return False
+
+    def taken_over(self, answer: lookups.TakeOverAnswer) -> None:
+        """Take in what became of a take-over."""
+        self._handle(TakeOverEnded(time.monotonic(), answer.previous, answer.owners))
+
+    def _ownership(self, where: TaskLookup) -> Ownership:
+        committed = where.committed
+        owners = frozenset(owner for each in committed.values() if (owner := each.metadata.owner) is not None)
+        mine = claim_of(self._config.worker_id, committed)[0] is Claim.RESUME
+        return Ownership(owners, epoch_of(committed), mine and belongs_to(self._executor.topology, committed))
+
+    def _disowned(self, task: TaskId, claim: Claim, owner: str | None) -> None:
+        self._handle(Disowned(time.monotonic(), task, claim, owner))
+
+    def went_back(self, plan: Plan) -> None:
+        """The worker goes on from the last commit.
+
+        Args:
+            plan: what it goes on with; the coordinator is told when it has more tasks than before.
+        """
+        if frozenset(plan.tasks) != self._follower.tasks:
+            self._client.adopt(summary(plan))
+        if self._ownership_check is not None:
+            self._ownership_check.forget()
+        self._handle(BackAtCommit(time.monotonic(), frozenset(plan.tasks)))
+
+    # Start and end ------------------------------------------------------------------------------------------------
+
+    def begin(self, tasks: Collection[TaskId]) -> None:
+        """Make the first report, while it is being looked up whether these tasks are this worker's."""
+        self._read_disk()
+        about_to = TaskReport(Role.ACTIVE, TaskState.ACQUIRING)
+        leaving = self._follower.leaving
+        self._client.report({str(task): about_to for task in tasks}, self._on_disk, {}, Epoch(), leaving)
+
+    def learn_marks(self) -> None:
+        """Take the marks in the answer to the first report; its orders come with the first turn."""
+        if (answer := self._client.latest) is not None and not self.rejected:
+            self._perform(self._follower.marks_of(answer))
+
+    def start(self) -> None:
+        """Report for the first time what is held."""
+        self._read_disk()
+        self._report(urgent=True)
+
+    def leave(self) -> None:
+        """Ask for successors; at the end, say how things were left."""
+        self._follower.leaving = True
+        self._report(urgent=True)
+
+    # Instructions -------------------------------------------------------------------------------------------------
+
+    def _handle(self, event: Event) -> None:
+        self._perform(self._follower.handle(event))
+
+    def _perform(self, instructions: Iterable[Instruction]) -> None:
+        for each in instructions:
+            self._do(each)
+
+    @singledispatchmethod
+    def _do(self, instruction: Instruction) -> None:
+        self._executor.perform([instruction])
+
+    @_do.register
+    def _(self, each: TakeTasksOver) -> None:
+        self._executor.registrar.take_over(each.previous, each.owners)
+
+    @_do.register
+    def _(self, each: FindOwn) -> None:
+        self._executor.registrar.find(self._config.worker_id, each.tasks, each.number)
+
+    @_do.register
+    def _(self, each: LearnMarks) -> None:
+        self._executor.learn(each.marks)
+
+    @_do.register
+    def _(self, each: Report) -> None:
+        self._report(urgent=each.urgent)
+
+    @_do.register
+    def _(self, _: GoBack) -> None:
+        self.fenced = True
+
+    @_do.register
+    def _(self, _: Withdraw) -> None:
+        self.withdraws = True
+
+    @_do.register
+    def _(self, _: ExpectTasks) -> None:
+        self._on_unknown()
+
+    @_do.register
+    def _(self, _: LookAtCopies) -> None:
+        self._executor.look_at_copies()
+
+    @_do.register
+    def _(self, _: CleanUp) -> None:
+        self._executor.clean_up(self._config.state_cleanup_delay_ms / 1000)
+
+    @_do.register
+    def _(self, _: ReadDisk) -> None:
+        self._read_disk()
+
+    def _read_disk(self) -> None:
+        on_disk = self._executor.stores.on_disk(self._executor.held)
+        self._on_disk = {str(task): offset for task, offset in on_disk.items()}
+
+    def _report(self, *, urgent: bool) -> None:
+        follower, held = self._follower, self._executor.held
+        tasks: Mapping[str, TaskReport] = {str(each.id): each.report() for each in held.values()}
+        if follower.unsure(time.monotonic()):
+            tasks = without_lags(tasks)
+        found, follower.owners_found = follower.owners_found, {}
+        epoch = follower.answer.epoch if follower.answer is not None else Epoch()
+        committed = {
+            str(each.id): mark
+            for each in held.values()
+            if each.state is not TaskState.ACQUIRING and (mark := each.mark) is not None
+        }
+        self._client.report(tasks, self._on_disk, found, epoch, follower.leaving, committed=committed, urgent=urgent)

@@ -1,0 +1,213 @@
+"""Puts a worker together: what lives as long as the worker does, from its configuration and topology."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from millpond.runtime.blockers import Blockers
+from millpond.runtime.commit.pipeline import OffsetCommitter
+from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.kafka.clients import COPY_AHEAD_KIB, make_asker, make_consumer
+from millpond.runtime.kafka.consumer_threads import ConsumerThreads
+from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
+from millpond.runtime.ownership.takeover import OffsetStore
+from millpond.runtime.processing.environment import Environment
+from millpond.runtime.processing.handlers import Handlers
+from millpond.runtime.restoring.changelog_reader import ChangelogReader
+from millpond.runtime.restoring.global_stores import GlobalStores
+from millpond.runtime.restoring.snapshot_restorer import open_bootstrap
+from millpond.runtime.tasks.executor import TaskExecutor
+from millpond.runtime.tasks.task_stores import TaskStores
+from millpond.runtime.topics.lost_changelogs import check_changelogs
+from millpond.runtime.topics.plan import Plan, plan_with
+from millpond.runtime.topics.watch import TopicWatch
+from millpond.state import StateFile, StateFileOptions
+from millpond.topology import Topology
+
+__all__ = ("Assembly", "assemble")
+
+log = logging.getLogger(__name__)
+
+_KNOWN_S = 2.0
+#: Kafka's default for `metadata.max.age.ms`.
+_METADATA_MAX_AGE_MS = 300_000
+#: Questions to Kafka at a time beside the loop; each has a connection of its own.
+_ERRANDS = 3
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The parts of a worker that outlive its tasks."""
+
+    cluster: KafkaAdmin
+    plan: Plan
+    environment: Environment
+    state_file: StateFile
+    consumer: ReplaceableConsumer
+    """Reads inputs and the topics of global stores."""
+    copier: ReplaceableConsumer
+    """Reads changelogs."""
+    offset_committer: OffsetCommitter | None
+    """Commits offsets by themselves, under at_least_once; None where the transaction does."""
+    executor: TaskExecutor
+    watch: TopicWatch
+    """Notices new partitions of inputs, and new topics that match a pattern."""
+
+    def close(self) -> None:
+        """Let go of tasks, disk and brokers."""
+        self.executor.close()
+        self.state_file.close()
+        self.consumer.close()
+        self.copier.close()
+
+
+def assemble(
+    topology: Topology,
+    config: Config,
+    reader: ChangelogReader,
+    stopping: Callable[[], bool],
+    on_error: Callable[[KafkaError], None],
+    fencing: Callable[[str], Producer],
+    waiting: Blockers,
+    admit: Callable[[str], None],
+) -> Assembly:
+    """Connect, plan, open the state, create internal topics.
+
+    Args:
+        topology: what to run.
+        config: how.
+        reader: takes the restorations.
+        stopping: asked while brokers are waited for.
+        on_error: told about errors of the clients.
+        fencing: makes a producer that has the transactional id of an owner to itself.
+        waiting: told while brokers are waited for.
+        admit: called with the id of the Kafka cluster before anything is made or changed there; raises what is to end
+            the start.
+
+    Raises:
+        MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
+    """
+    patience = timedelta(milliseconds=config.task_timeout_ms)
+    cluster = KafkaAdmin(config.admin_settings(), patience=patience, stopping=stopping, waiting=waiting)
+    existing = cluster.topics()
+    admit(cluster.id)
+
+    def planned(topics: Mapping[str, int]) -> Plan:
+        return plan_with(topology, topics, config)
+
+    plan = planned(existing)
+    state_file = _open_state(config)
+    errands = ConsumerThreads("millpond-registrar", _ERRANDS, lambda: make_asker(config, on_error))
+    offsets = OffsetStore(
+        errands.consumer,
+        errands.forget_consumer,
+        lambda: make_asker(config, on_error, stable=False),
+        stopping,
+        config.task_timeout_ms / 1000,
+    )
+    try:
+        environment = _environment(topology, config, cluster)
+        stores = TaskStores(plan, environment, state_file, cluster.ranges)
+        bootstrap = open_bootstrap(config, stores.backend, environment.now_ms)
+        newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
+        cluster.ensure(plan.internal, newest, config.replication_factor)
+    except BaseException:
+        state_file.close()
+        raise
+    offset_committer: OffsetCommitter | None = None
+
+    def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        if offset_committer is not None:
+            offset_committer.on_commit(error, partitions)
+
+    hears_of_commits = None if config.exactly_once else on_commit
+    sources = {topic for topics in plan.tasks.values() for topic in topics}
+    consumer = ReplaceableConsumer(lambda: _knowing(make_consumer(config, hears_of_commits, on_error), sources))
+    if not config.exactly_once:
+        offset_committer = OffsetCommitter(consumer)
+    logged = {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()}
+    copier = ReplaceableConsumer(lambda: _knowing(make_consumer(config, None, on_error, COPY_AHEAD_KIB), logged))
+    for each in topology.global_stores:
+        stores.add_global(environment.complete(each.store))
+    global_stores = GlobalStores(
+        topology.global_stores, plan.partitions, environment, stores.of_builder, consumer, cluster, bootstrap
+    )
+    executor = TaskExecutor(
+        plan,
+        config,
+        environment,
+        stores,
+        global_stores,
+        consumer,
+        copier,
+        cluster,
+        offsets,
+        errands,
+        reader,
+        fencing,
+        bootstrap,
+    )
+    interval_s = int(config.admin_settings().get("metadata.max.age.ms", _METADATA_MAX_AGE_MS)) / 1000
+    watch = TopicWatch(
+        plan,
+        planned,
+        lambda: errands.run(cluster.look),
+        interval_s,
+        waiting,
+        more_tasks=config.coordinator_url is not None,  # which says who runs them
+    )
+    return Assembly(cluster, plan, environment, state_file, consumer, copier, offset_committer, executor, watch)
+
+
+def _knowing(consumer: Consumer, topics: Iterable[str]) -> Consumer:
+    """The client, told where topics are: the first assignment of one it does not know takes it half a second."""
+    for topic in sorted(topics):
+        try:
+            consumer.list_topics(topic, timeout=_KNOWN_S)
+        except KafkaException as error:
+            log.info("topic %s is not looked up ahead: %s", topic, error.args[0].str())
+            break
+    return consumer
+
+
+def _open_state(config: Config) -> StateFile:
+    options = StateFileOptions(
+        cache_bytes=max(config.rocksdb_block_cache_bytes, config.rocksdb_write_buffer_bytes),
+        write_buffer_bytes=config.rocksdb_write_buffer_bytes,
+    )
+    state_file = StateFile(config.directory, options)
+    if state_file.set_aside is not None:
+        log.error(
+            "the local state could not be opened (%s); it was moved to %s, and every store is restored from its "
+            "changelog",
+            state_file.reason,
+            state_file.set_aside,
+        )
+    return state_file
+
+
+def _environment(topology: Topology, config: Config, cluster: KafkaAdmin) -> Environment:
+    return Environment(
+        application_id=config.application_id,
+        handlers=Handlers(
+            config.deserialization_exception_handler,
+            config.processing_exception_handler,
+            config.production_exception_handler,
+            config.errors_dead_letter_queue_topic_name,
+        ),
+        internal_topics=frozenset(topology.repartition_topics),
+        default_key=config.default_key_serde,
+        default_value=config.default_value_serde,
+        default_timestamp_extractor=config.default_timestamp_extractor,
+        max_task_idle_ms=config.max_task_idle_ms,
+        cache_bytes=config.statestore_cache_max_bytes,
+        row_cache_bytes=config.rocksdb_row_cache_bytes,
+        settings=config.as_mapping(),
+        partition_count=cluster.partition_count,
+    )
