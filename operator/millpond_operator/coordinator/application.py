@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 
+from millpond.backoff import Backoff
 from millpond.protocol import Answer, Heartbeat, Member, Refusal, View, clock
 
 from .admission import RejectedMember
@@ -23,7 +25,7 @@ _LONGEST_WAIT_MS = 30_000
 #: Assignments of fewer tasks and workers are made at once: they take 30 ms at most, and another thread that has to
 #: share the interpreter with heartbeats takes longer.
 _SMALL = 2_000
-_FIRST_RETRY_S, _LAST_RETRY_S = 0.05, 2.0
+_BACKOFF = Backoff(timedelta(milliseconds=50), timedelta(seconds=2))
 #: Changes are told no more often than this.
 _TELLING_S = 0.1
 
@@ -226,14 +228,14 @@ class Application:
 
     async def _plan(self) -> None:
         """Make assignments when they are due."""
-        retry_s = _FIRST_RETRY_S
+        waits = iter(_BACKOFF)
         while True:
             await self._due.wait()
             self._due.clear()
             began = clock.monotonic()
             try:
                 await self._plan_once()
-                retry_s = _FIRST_RETRY_S
+                waits = iter(_BACKOFF)
             except Exception as error:
                 self.engine.failed()
                 self._due.set()
@@ -242,8 +244,7 @@ class Application:
                     log.error("%s: %s Workers keep the assignment they have.", self.engine.application, error)
                 else:
                     log.exception("%s: no assignment could be made; workers keep theirs", self.engine.application)
-                await asyncio.sleep(retry_s)
-                retry_s = min(retry_s * 2, _LAST_RETRY_S)
+                await asyncio.sleep(next(waits))
             else:
                 # Big assignments take their time; heartbeats get at least as much of it.
                 took = clock.monotonic() - began

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +19,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from millpond.backoff import Backoff
 from millpond.protocol import clock
 
 from .connection import Connection
@@ -40,7 +40,7 @@ _APPLY = "application/apply-patch+yaml"
 _MERGE_PATCH, _JSON_PATCH, _JSON = "application/merge-patch+json", "application/json-patch+json", "application/json"
 _PAGE = 500
 _READS_GIVE_UP_AFTER_S = 10.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_BACKOFF = Backoff(timedelta(milliseconds=100), timedelta(seconds=2), jitter=0.5)
 _LISTS_MAY_TAKE_LONGER = 3
 _MOST_WARNINGS = 256
 
@@ -342,16 +342,15 @@ class Client:
         self, verb: str, path: str, method: str = "GET", body: bytes | None = None, patience: int = 1
     ) -> bytes:
         give_up = clock.monotonic() + _READS_GIVE_UP_AFTER_S
-        pause = _FIRST_PAUSE_S
+        waits = iter(_BACKOFF)
         while True:
             try:
                 return await self._request(verb, method, path, body, _JSON, patience)
             except (Unavailable, TooManyRequests) as error:
-                wait = error.retry_after or pause * random.uniform(0.5, 1.0)
+                wait = error.retry_after or next(waits)
                 if clock.monotonic() + wait >= give_up:
                     raise
                 await asyncio.sleep(wait)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _write(
         self, verb: str, method: str, path: str, body: bytes, content_type: str, query: Mapping[str, str]

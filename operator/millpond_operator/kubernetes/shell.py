@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +15,7 @@ from typing import Any, cast
 import aiohttp
 import kopf
 
+from millpond.backoff import Backoff
 from millpond.errors import MillpondError
 from millpond.protocol import clock
 
@@ -34,7 +34,9 @@ _IDLE_S = 0.2
 _CONNECT_TIMEOUT_S = 10.0
 _REQUEST_TIMEOUT_S = 60.0
 _SHORT_LIFE_S = 1.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
+#: However long the API server is away, kopf keeps on retrying.
+_BACKOFF = Backoff(timedelta(milliseconds=100), timedelta(seconds=10), jitter=0.5)
+_SHORT_WATCH_BACKOFF = Backoff(timedelta(milliseconds=50), timedelta(seconds=5))
 
 
 class WatchError(MillpondError):
@@ -78,7 +80,7 @@ class Shell:
         self._heard = heard
         self._listed = listed
         self._inactivity = inactivity
-        self._begun: dict[str, tuple[float, float]] = {}
+        self._begun: dict[str, tuple[float, int]] = {}
         """When the last watch of each path began, and how long it had to wait before."""
         self._discovery = Discovery(watched.kind for watched in watched)
         self._tasks: Collection[asyncio.Task[Any]] = ()
@@ -175,11 +177,10 @@ class Shell:
 
     async def _pause(self, path: str) -> None:
         """A watch that ends is begun anew by kopf at once; one that ends as soon as it begins has to wait."""
-        began, pause = self._begun.get(path, (-_SHORT_LIFE_S, 0.0))
-        lived = clock.monotonic() - began
-        pause = 0.0 if lived >= _SHORT_LIFE_S else min(max(2 * pause, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-        await asyncio.sleep(pause)
-        self._begun[path] = (clock.monotonic(), pause)
+        began, short = self._begun.get(path, (-_SHORT_LIFE_S, 0))
+        short = 0 if clock.monotonic() - began >= _SHORT_LIFE_S else short + 1
+        await asyncio.sleep(_SHORT_WATCH_BACKOFF.wait_s(short) if short else 0.0)
+        self._begun[path] = (clock.monotonic(), short)
 
     def _register(self, registry: kopf.OperatorRegistry, kind: Kind) -> None:
         async def heard(event: Any, **_: Any) -> None:
@@ -197,7 +198,7 @@ class Shell:
         settings.watching.connect_timeout = _CONNECT_TIMEOUT_S
         settings.watching.chunk_size = _PAGE
         settings.networking.request_timeout = _REQUEST_TIMEOUT_S
-        settings.networking.error_backoffs = _Backoffs()
+        settings.networking.error_backoffs = _BACKOFF
         settings.networking.enforce_retry_after = False
         settings.queueing.idle_timeout = _IDLE_S  # a task per object, only while there is news of it
         settings.queueing.exit_timeout = 1.0
@@ -208,16 +209,6 @@ class Shell:
                 kind = watched.kind
                 settings.watching.label_selectors[kind.group, kind.version, kind.plural] = watched.labels
         return settings
-
-
-class _Backoffs:
-    """Pauses between attempts: longer and longer, without end. However long the API server is away, it is waited for."""
-
-    def __iter__(self) -> Iterator[float]:
-        pause = 0.1
-        while True:
-            yield pause * random.uniform(0.5, 1.0)
-            pause = min(2 * pause, 10.0)
 
 
 class _NoDiff(kopf.DiffBaseStorage):

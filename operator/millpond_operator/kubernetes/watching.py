@@ -16,6 +16,7 @@ from datetime import timedelta
 
 import msgspec
 
+from millpond.backoff import Backoff
 from millpond.protocol import clock
 
 from .cache import Cache, Key
@@ -47,6 +48,8 @@ log = logging.getLogger(__name__)
 _DEATHS_ARE_TROUBLE = 2
 _LISTS_AGAIN_S = 10.0
 _LOOKS_FOR_KINDS_S = 1.0
+_LIST_BACKOFF = Backoff(timedelta(milliseconds=500), timedelta(seconds=10), jitter=0.5)
+_RESTART_BACKOFF = Backoff(timedelta(milliseconds=400), timedelta(seconds=30), jitter=0.5)
 
 
 WATCHED: tuple[Watched, ...] = (
@@ -169,15 +172,14 @@ class Watching:
             await self._list_all(watched)
 
     async def _first_lists(self) -> None:
-        pause = 0.5
+        waits = iter(_LIST_BACKOFF)
         while True:
             try:
                 await self.resync()
                 return
             except ApiError as error:
                 log.warning("Not everything can be listed, so nothing is done yet: %s", error)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, 10.0)
+            await asyncio.sleep(next(waits))
 
     async def _keep_listing(self) -> None:
         interval = self._options.resync_interval.total_seconds()
@@ -268,7 +270,7 @@ class Watching:
                 raise WatchError(f"The API server's objects cannot be watched, {restarts} times in a row: {reason}.")
             self.restarts += 1
             log.warning("The watches ended (%s); they are begun anew.", reason)
-            await asyncio.sleep(min(0.2 * 2.0**restarts, 30.0) * random.uniform(0.5, 1.0))
+            await asyncio.sleep(_RESTART_BACKOFF.wait_s(restarts))
 
     async def _kinds_are_back(self) -> bool:
         """Wait until the API server serves all kinds, and return whether it did not at first.

@@ -12,7 +12,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+
+from millpond.backoff import Backoff
 
 from .messages import Answer, Refusal, RefusalCode, TopologySummary
 
@@ -41,8 +44,10 @@ FIRST_SESSION_S = 6.0
 
 #: What is believed of an answer.
 _SHORTEST_SESSION_MS, _LONGEST_SESSION_MS = 300, 600_000
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
-_SHORTEST_IDLE_S = 0.01
+_FIRST_PAUSE = timedelta(milliseconds=50)
+_FIRST_PAUSE_S = _FIRST_PAUSE.total_seconds()
+_BACKOFF = Backoff(_FIRST_PAUSE, timedelta(seconds=1), jitter=0.5)
+_SHORTEST_IDLE = timedelta(seconds=0.01)
 _MOST_IN_FLIGHT = 2
 _FOR_WHAT_IT_RUNS = frozenset(
     {RefusalCode.TOPOLOGY_MISMATCH, RefusalCode.UNSUPPORTED_VERSION, RefusalCode.CLAIM_REFUSED}
@@ -211,7 +216,7 @@ class HeartbeatSession:
         self._send_topology = True
         self._told: TopologySummary | None = None
         self._troubles: set[str] = set()
-        self._trouble_s = self._idle_s = 0.0
+        self._failures = self._early_answers = 0
         #: An urgent report that no heartbeat carries yet.
         self._urgent = False
         #: The rest that is under way, and how much of it an urgent report may cut off.
@@ -292,19 +297,19 @@ class HeartbeatSession:
 
     def _pause_after_trouble(self) -> float:
         """Wait longer each time, and never like all the others."""
-        self._trouble_s = min(max(self._trouble_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-        return self._trouble_s * self._chance.uniform(0.5, 1.0)
+        self._failures += 1
+        return _BACKOFF.wait_s(self._failures, self._chance)
 
     def _pause_after_answer(self, *, early: bool, news: bool) -> float:
         """Go on at once, unless the coordinator answers at once each time for no reason."""
-        self._trouble_s = 0.0
+        self._failures = 0
         if news or not early:
-            self._idle_s = 0.0
+            self._early_answers = 0
             return 0.0
         # The first early answer is one that another heartbeat of ours has replaced.
-        pause_s, longest_s = self._idle_s, self._session_ms / 3000
-        self._idle_s = min(max(self._idle_s * 2, _SHORTEST_IDLE_S), longest_s)
-        return pause_s
+        early_answers, self._early_answers = self._early_answers, self._early_answers + 1
+        longest = timedelta(milliseconds=self._session_ms / 3)
+        return Backoff(_SHORTEST_IDLE, longest).wait_s(early_answers) if early_answers else 0.0
 
     # What came of it ----------------------------------------------------------------------------------------------
 

@@ -13,9 +13,11 @@ import concurrent.futures
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from millpond.backoff import Backoff
 from millpond.protocol import Role, TaskState
 from millpond.topology import TaskId
 
@@ -33,8 +35,7 @@ PIECE_ROWS = 1_000
 PIECE_BYTES = 256 * 1024
 #: One look at the store keeps RocksDB from dropping what was overwritten since: after so long another one is taken.
 LONGEST_LOOK_S = 30.0
-_FIRST_PAUSE_S = 0.002
-_LONGEST_PAUSE_S = 0.02
+_BACKOFF = Backoff(timedelta(milliseconds=2), timedelta(milliseconds=20))
 _NOT_A_SNAPSHOT = RowsEnd(snapshot=False)
 _READABLE = (TaskState.RUNNING, TaskState.RELEASING)
 
@@ -145,7 +146,7 @@ class LocalReader:
             QueryFailed: they are not in time, or something may not be read here.
         """
         deadline = time.monotonic() + read.timeout_ms / 1000
-        pause = _FIRST_PAUSE_S
+        waits = iter(_BACKOFF)
         while True:
             try:
                 self.check(read)
@@ -154,8 +155,7 @@ class LocalReader:
                     raise
             else:
                 return
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
+            await asyncio.sleep(next(waits))
 
     def _held(self, info: StoreInfo, partition: int) -> HeldStores | None:
         if info.subtopology is not None:

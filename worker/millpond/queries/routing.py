@@ -11,10 +11,12 @@ import asyncio
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from datetime import timedelta
 from typing import Any, Protocol
 
 import msgspec
 
+from millpond.backoff import Backoff
 from millpond.topology import TaskId
 
 from .directory import TaskDirectory
@@ -26,8 +28,7 @@ from .rows import resume_after
 
 __all__ = ("RoutedScan", "Router")
 
-_FIRST_PAUSE_S = 0.01
-_LONGEST_PAUSE_S = 0.1
+_BACKOFF = Backoff(timedelta(milliseconds=10), timedelta(milliseconds=100))
 #: A worker that gives up at the deadline is given so long to say why.
 _GRACE_S = 1.0
 #: What says more of why there is no answer.
@@ -127,7 +128,7 @@ class RoutedScan:
         self._tried: dict[int, set[str]] = {}
         self._failed: dict[int, QueryFailed] = {}
         self._left = read.limit
-        self._pause = _FIRST_PAUSE_S
+        self._waits = iter(_BACKOFF)
 
     async def batches(self) -> AsyncGenerator[list[Row], None]:
         """The rows; every batch has some.
@@ -145,7 +146,7 @@ class RoutedScan:
                 if batch:
                     yield batch
                     self._deadline = time.monotonic() + self._timeout_s
-                    self._pause = _FIRST_PAUSE_S
+                    self._waits = iter(_BACKOFF)
                 self._retire()
                 if self._left == 0:
                     break
@@ -175,8 +176,7 @@ class RoutedScan:
             known = directory.view
             await self._patient(directory.missed())
             if directory.view is known:
-                await asyncio.sleep(min(self._pause, max(0.0, self._deadline - time.monotonic())))
-                self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
+                await asyncio.sleep(min(next(self._waits), max(0.0, self._deadline - time.monotonic())))
             for partition in self._homeless:
                 self._tried.pop(partition, None)
 

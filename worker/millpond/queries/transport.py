@@ -8,12 +8,14 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from millpond.backoff import Backoff
 from millpond.errors import ConfigError
 
 from .access import Tokens, client_context
@@ -24,8 +26,7 @@ __all__ = ("Transport",)
 
 #: Workers give up at the deadline and say why: that answer is waited for.
 _GRACE_S = 2.0
-_FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 0.25
+_BACKOFF = Backoff(timedelta(milliseconds=20), timedelta(milliseconds=250))
 _MOST_KEPT = 4
 
 _Connection = http.client.HTTPConnection
@@ -160,7 +161,7 @@ class Transport:
         if query:
             path += "?" + urlencode(query)
         deadline = time.monotonic() + timeout_s
-        pause = _FIRST_PAUSE_S
+        waits = iter(_BACKOFF)
         trouble: Exception = OSError("not asked")
         refused: QueryFailed | None = None
         while True:
@@ -179,10 +180,10 @@ class Transport:
                     refused = failed
                     continue
                 raise failed
+            pause = next(waits)
             if time.monotonic() + pause >= deadline:
                 break
             time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
         if refused is not None:
             raise refused
         tried = ", ".join(f"{each.host}:{each.port}" for each in self._addresses)

@@ -11,12 +11,12 @@ import contextlib
 import heapq
 import itertools
 import logging
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
+from millpond.backoff import Backoff
 from millpond.errors import MillpondError
 from millpond.protocol import clock
 from millpond_operator.kubernetes.errors import ApiError, LeadershipLost
@@ -78,8 +78,7 @@ class WorkQueue(Generic[K]):
     ) -> None:
         self.name = name
         self._metrics = metrics or _NoMetrics()
-        self._first_s = first_backoff.total_seconds()
-        self._longest_s = longest_backoff.total_seconds()
+        self._backoff = Backoff(first_backoff, longest_backoff, jitter=0.5)
         self._clock = clock
         self._ready: deque[K] = deque()
         self._added_at: dict[K, float] = {}
@@ -156,8 +155,7 @@ class WorkQueue(Generic[K]):
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        backoff = min(self._longest_s, self._first_s * 2.0 ** min(failures, 30))
-        delay = max(timedelta(seconds=backoff * random.uniform(0.5, 1.0)), at_least)
+        delay = max(timedelta(seconds=self._backoff.wait_s(failures + 1)), at_least)
         self._metrics.retried()
         self.add_after(key, delay)
         return delay

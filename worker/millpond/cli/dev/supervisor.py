@@ -14,8 +14,10 @@ import signal
 import time
 from collections import deque
 from collections.abc import Coroutine
+from datetime import timedelta
 from typing import Any
 
+from millpond.backoff import Backoff
 from millpond.errors import ConfigError, MillpondError
 from millpond.protocol import Role, View
 
@@ -32,7 +34,7 @@ log = logging.getLogger("millpond.cli")
 COORDINATOR = "coordinator"
 """What the coordinator is called where a worker's name could stand."""
 
-_LONGEST_PAUSE_S = 30.0
+_BACKOFF = Backoff(timedelta(seconds=RESTART_AFTER_S), timedelta(seconds=30))
 _STEADY_S = 10.0  # a worker that ran for so long did not fail at once
 _LOOK_S = 0.05
 _GONE_PATIENCE_S = 2.0
@@ -275,7 +277,7 @@ class Fleet:
         else:
             worker.phase = WorkerPhase.FAILED
             worker.failures = 1 if lasted_s > _STEADY_S else worker.failures + 1
-            pause_s = min(_LONGEST_PAUSE_S, RESTART_AFTER_S * 2 ** (worker.failures - 1))
+            pause_s = _BACKOFF.wait_s(worker.failures)
             worker.note = worker.log.error or _ending(status)
             again = "the same error" if worker.note == self._last_error else worker.note
             self._last_error = worker.note

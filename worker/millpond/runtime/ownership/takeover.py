@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from millpond.backoff import Backoff
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime.commit.pipeline import Offsets, is_fenced, portions, topic_partitions
 from millpond.runtime.offsets.marks import Marks
@@ -44,7 +46,7 @@ _AT_ONCE_S = 0.1
 #: While the broker ends a transaction that was left open, it turns its successor away. The client would come back after
 #: a fixed half second; a new client need not wait so long, provided that the old one is gone before it comes back. The
 #: wait is short for another reason too: an owner that lives begins anew a tenth of a second after it was fenced.
-_FIRST_INIT_S = 0.05
+_FIRST_INIT, _LONGEST_INIT = timedelta(milliseconds=50), timedelta(seconds=10)
 #: After so long waits the client retries by itself: what keeps the transaction from ending is away for longer.
 _OWN_RETRY_S = 0.5
 
@@ -190,7 +192,8 @@ def initialised(make: Callable[[], Producer], stopping: Callable[[], bool], pati
     """
     deadline = time.monotonic() + patience_s
     producer = make()
-    wait = _FIRST_INIT_S
+    waits = iter(Backoff(_FIRST_INIT, _LONGEST_INIT))
+    wait = next(waits)
     while True:
         try:
             producer.init_transactions(wait)
@@ -201,8 +204,8 @@ def initialised(make: Callable[[], Producer], stopping: Callable[[], bool], pati
                 raise BrokerError(f"cannot begin transactions: {cause.str()}. Check the brokers.") from error
             if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS and wait < _OWN_RETRY_S:
                 producer = make()
-            wait = min(wait * 2, _TRY_S)
-            if wait == _TRY_S:
+            wait = next(waits)
+            if wait == _LONGEST_INIT.total_seconds():
                 log.warning("the broker does not answer (%s); trying again", cause.str())
                 producer = make()  # one whose brokers went away may not find them again (see `lifelines.py`)
 

@@ -10,8 +10,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from millpond.backoff import Backoff
 from millpond.errors import OwnershipError
 from millpond.protocol import Heartbeat, RefusalCode
 from millpond.runtime.blockers import Blockers
@@ -29,7 +31,7 @@ __all__ = ("Admission", "await_admission")
 _TELL_S = 1.0
 #: A coordinator that does not say whether the worker may begin is waited for so long.
 _ADMISSION_TIMEOUT_S = 2.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_BACKOFF = Backoff(timedelta(milliseconds=50), timedelta(seconds=1))
 _UNDECIDED = frozenset({RefusalCode.CLAIM_PENDING, RefusalCode.CLAIM_REFUSED})
 
 
@@ -159,7 +161,7 @@ def await_admission(
         OwnershipError: the worker is to stop, and was not let in.
     """
     until = time.monotonic() + _ADMISSION_TIMEOUT_S
-    pause_s = _FIRST_PAUSE_S
+    waits = iter(_BACKOFF)
     refused: OwnershipError | None = None
     while True:
         answered = ask()
@@ -170,9 +172,8 @@ def await_admission(
         elif (answered and refusal is None) or (refused is None and time.monotonic() >= until):
             waiting.ends("admission")
             return answered
-        if stop.wait(pause_s):
+        if stop.wait(next(waits)):
             raise refused or OwnershipError("The worker was stopped before a coordinator let it in: start it again.")
-        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
 
 async def _tell_trouble(client: CoordinatorClient, waiting: Blockers) -> None:

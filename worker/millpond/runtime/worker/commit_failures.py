@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from confluent_kafka import KafkaError
 
+from millpond.backoff import Backoff
 from millpond.errors import BrokerError
 
 __all__ = ("CommitFailures",)
@@ -20,7 +23,7 @@ _CURES = {
     KafkaError.UNSUPPORTED_VERSION: "Run brokers of version 3.6 or newer.",
 }  # fmt: skip
 _MOST_ALIKE = 3
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
+_BACKOFF = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
 
 
 class CommitFailures:
@@ -56,4 +59,4 @@ class CommitFailures:
                 f"the commit was refused {self._alike} times for the same reason: {cause.str()}. Nothing of it is committed. "
                 f"{_CURES[code]}"
             )
-        return 0.0 if self._failures == 1 else min(_FIRST_WAIT_S * 2.0 ** (self._failures - 2), _LONGEST_WAIT_S)
+        return 0.0 if self._failures == 1 else _BACKOFF.wait_s(self._failures - 1)

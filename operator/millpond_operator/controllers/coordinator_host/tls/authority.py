@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from millpond.backoff import Backoff
 from millpond.protocol import clock
 from millpond_operator.kubernetes import Client, Conflict, NotFound, Object, kinds
 
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _NEXT = "next-"
 _TRIES = 5
+_BACKOFF = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class CertificateAuthority:
             except Conflict:  # another operator was a moment faster
                 if attempt == _TRIES - 1:
                     raise
-                await asyncio.sleep(0.1 * 2**attempt)
+                await asyncio.sleep(_BACKOFF.wait_s(attempt + 1))
             else:
                 return
 

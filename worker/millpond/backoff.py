@@ -1,0 +1,45 @@
+"""Back-off: how long to wait before the next attempt, longer after each failure in a row."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+__all__ = ("Backoff",)
+
+_MOST_DOUBLINGS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The waits between attempts of one kind; each is twice as long as the one before it.
+
+    Iterating over it yields the waits in seconds, without end: `waits = iter(backoff)`, then `next(waits)` after each failure.
+    """
+
+    first: timedelta
+    """The wait after the first failure."""
+    longest: timedelta
+    jitter: float = 0.0
+    """The part of each wait that is left to chance, 0 to 1, so that many clients do not retry at the same moment."""
+
+    def wait_s(self, failures: int, chance: random.Random | None = None) -> float:
+        """Return how long to wait after so many failures in a row, in seconds.
+
+        Args:
+            failures: 1 or more.
+            chance: decides about the jitter; None for the shared generator.
+        """
+        doubled = self.first.total_seconds() * 2.0 ** min(failures - 1, _MOST_DOUBLINGS)
+        wait_s = min(doubled, self.longest.total_seconds())
+        if not self.jitter:
+            return wait_s
+        return wait_s * (chance or random).uniform(1 - self.jitter, 1.0)
+
+    def __iter__(self) -> Iterator[float]:
+        failures = 0
+        while True:
+            failures += 1
+            yield self.wait_s(failures)
