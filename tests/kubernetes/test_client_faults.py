@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from millpond.backoff import Backoff
 from millpond_operator.controllers.process.metrics import OperatorMetrics
 from millpond_operator.kubernetes import (
     ApiError,
@@ -61,8 +62,7 @@ def page(*names: str, next_page: str = "", version: int = 7) -> Answer:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between attempts that a test can bear."""
-    monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(client, "_LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(client, "_BACKOFF", Backoff(timedelta(milliseconds=1), timedelta(milliseconds=10), jitter=0.5))
 
 
 @pytest.fixture

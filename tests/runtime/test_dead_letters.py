@@ -156,5 +156,5 @@ def test_bad_record_read_while_a_commit_is_in_flight_sends_nothing(start: Any) -
     for partition, messages, _ in worker.consumer.read():
         if messages:
             worker.executor.by_input[partition].add(partition.topic, messages)
-    assert worker.executor.outbox == []
+    assert worker.executor.active.outbox == []
     assert worker.executor.by_input[LEFT].inputs["left"].position == 1

@@ -90,7 +90,7 @@ def test_task_of_another_or_of_nobody_is_not_run(kafka: Kafka, worker: Parts, ow
 def test_task_of_another_topology_waits_for_admission(kafka: Kafka, worker: Parts, admitted: bool) -> None:
     """The state of its stores may mean something else; the coordinator says when that is wanted."""
     _owned_by(kafka, worker, "w0", topology="other")
-    worker.executor.admitted = lambda: admitted
+    worker.executor.claims.admitted = lambda: admitted
     told = _told(worker)
     worker.executor.hold([A], Role.ACTIVE)
     worker.settle()

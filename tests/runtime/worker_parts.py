@@ -19,6 +19,7 @@ from millpond.runtime.ownership.takeover import OffsetStore
 from millpond.runtime.restoring.changelog_reader import ChangelogReader
 from millpond.runtime.restoring.global_stores import GlobalStores
 from millpond.runtime.tasks.executor import TaskExecutor
+from millpond.runtime.tasks.resources import TaskResources
 from millpond.runtime.tasks.task_stores import TaskStores
 from millpond.runtime.topics.plan import make_plan
 from millpond.runtime.worker.assembly import _environment
@@ -122,9 +123,21 @@ class Parts:
         )
         self.reader = ChangelogReader(lambda _: None, WorkerListener(), environment.now_ms)
         self.executor = TaskExecutor(
-            plan, self.config, environment, stores, GlobalStores((), {}, environment, stores.of_builder, self.consumer, cluster),
-            self.consumer, self.copier, cluster, offsets, errands, self.reader, self.producer_of,
-        )  # fmt: skip
+            TaskResources(
+                plan=plan,
+                config=self.config,
+                environment=environment,
+                stores=stores,
+                global_stores=GlobalStores((), {}, environment, stores.of_builder, self.consumer, cluster),
+                consumer=self.consumer,
+                copier=self.copier,
+                cluster=cluster,
+                offsets=offsets,
+                threads=errands,
+                reader=self.reader,
+                fencing=self.producer_of,
+            )
+        )
         self._assembly: Any = SimpleNamespace(
             cluster=cluster, plan=plan, executor=self.executor, consumer=self.consumer, environment=environment
         )
@@ -155,7 +168,7 @@ class Parts:
         self.producer = self.producer_of(self.config.worker_id) if transactional else Producer(self.kafka)
         client: Any = self.producer
         self.collector = RecordCollector(client, transactional=transactional)
-        self.executor.outbox = self.collector.outbox
+        self.executor.active.outbox = self.collector.outbox
         sink: Any = (
             TransactionCommitter(client, self.consumer, lambda: None)
             if transactional

@@ -101,7 +101,7 @@ class Coordination:
         self._ownership_check = (
             None if config.exactly_once else OwnershipCheck(executor.lifecycle, client.session.lapses)
         )
-        executor.admitted = lambda: self._follower.admitted(time.monotonic())
+        executor.claims.admitted = lambda: self._follower.admitted(time.monotonic())
         executor.on_disowned = self._disowned
         executor.on_handed_over = lambda task, owner: self._handle(HandedOver(task, owner))
 

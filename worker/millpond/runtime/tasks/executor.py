@@ -11,43 +11,24 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import singledispatchmethod
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
-
-from millpond.errors import OwnershipError, StateCorrupted
+from millpond.errors import StateCorrupted
 from millpond.protocol import Mark, Role, TaskState
 from millpond.runtime.commit.pipeline import Offsets
-from millpond.runtime.config.model import Config
-from millpond.runtime.kafka.admin import KafkaAdmin
-from millpond.runtime.kafka.consumer_threads import ConsumerThreads
-from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
-from millpond.runtime.offsets.completeness import Completeness
 from millpond.runtime.offsets.metadata import (
     Claim,
     CommittedOffset,
     OffsetMetadata,
     Partition,
-    belongs_to,
-    check_metadata,
-    claim_of,
-    epoch_of,
-    next_epoch,
 )
 from millpond.runtime.ownership import lookups
-from millpond.runtime.ownership.lookups import OwnershipLookups, TaskLookup
-from millpond.runtime.ownership.takeover import OffsetStore
-from millpond.runtime.processing.context import Outgoing
-from millpond.runtime.processing.environment import Environment
+from millpond.runtime.ownership.lookups import OwnershipLookups
 from millpond.runtime.processing.stream_task import StreamTask
-from millpond.runtime.restoring.changelog_reader import ChangelogReader
-from millpond.runtime.restoring.global_stores import GlobalStores
-from millpond.runtime.restoring.snapshot_restorer import SnapshotRestorer
 from millpond.runtime.topics.plan import Plan, summary
 from millpond.topology import TaskId
 
-from .backpressure import BackPressure
+from .active_tasks import ActiveTasks
 from .changelog_copies import ChangelogCopies
 from .events import (
-    ChangelogReplaced,
     CommitBegun,
     CommitCompleted,
     CommitFailed,
@@ -59,10 +40,8 @@ from .events import (
     Keep,
     LookedUp,
     Release,
-    SnapshotAwaited,
     SnapshotReady,
     StoresExpired,
-    StoresOpened,
     StoresRestored,
 )
 from .held_tasks import HeldTask
@@ -81,8 +60,10 @@ from .instructions import (
     StopReading,
 )
 from .lifecycle import TaskLifecycle
-from .start_positions import StartPositions, within_range
-from .task_stores import TaskStores
+from .resources import TaskResources
+from .start_positions import StartPositions
+from .store_operations import StoreOperations
+from .task_claims import TaskClaims
 
 __all__ = ("TaskExecutor",)
 
@@ -98,63 +79,55 @@ class TaskExecutor:
     Attributes:
         lifecycle: decides what happens to them.
         held: by id, whatever the role.
-        running: the active tasks that process, in the order in which they were started.
-        by_input: the running task of each input partition.
+        active: the active tasks that process.
+        running, by_input: of `active`.
         reader: fills stores from changelogs.
         globals: the global stores.
         stores: the state of all tasks.
+        bootstrap: restores stores from snapshots; None where the application has none.
         registrar: looks up and changes owners in Kafka.
         topology: the hash of the worker's.
-        admitted: whether tasks of another topology may be activated. Without a coordinator they always may.
-        on_disowned: told of a task that was to be active, and is not this worker's by Kafka.
-        on_handed_over: told of a task, and its next owner, once the commit that names that one is through.
+        claims: decides what this worker may do with a task by its offset metadata.
+        on_disowned: called with a task that was to be active and is not this worker's by Kafka.
+        on_handed_over: called with a task and its next owner, once the commit that names that one is complete.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        config: Config,
-        environment: Environment,
-        stores: TaskStores,
-        global_stores: GlobalStores,
-        consumer: ReplaceableConsumer,
-        copier: ReplaceableConsumer,
-        cluster: KafkaAdmin,
-        offsets: OffsetStore,
-        errands: ConsumerThreads,
-        reader: ChangelogReader,
-        fencing: Callable[[str], Producer],
-        bootstrap: SnapshotRestorer | None = None,
-    ) -> None:
+    def __init__(self, resources: TaskResources) -> None:
+        plan, config, environment = resources.plan, resources.config, resources.environment
         self.lifecycle = TaskLifecycle(self._restores_inputs)
         self.held: dict[TaskId, HeldTask] = {}
-        self.running: list[StreamTask] = []
-        self.by_input: dict[Partition, StreamTask] = {}
-        self.reader = reader
-        self.globals = global_stores
-        self.stores = stores
-        self.bootstrap = bootstrap
-        self.outbox: list[Outgoing] = []
+        self.reader = resources.reader
+        self.globals = resources.global_stores
+        self.stores = resources.stores
+        self.bootstrap = resources.snapshots
         self.topology = summary(plan).hash
-        self.admitted: Callable[[], bool] = lambda: True
-        self.on_disowned: Callable[[TaskId, Claim, str | None], None] = self._refuse
         self.on_handed_over: Callable[[TaskId, str], None] = lambda *_: None
         self._plan = plan
-        self._subtopologies = {each.id: each for each in plan.subtopologies}
         self._config = config
-        self._marks = offsets.marks
+        self._marks = resources.offsets.marks
         self._environment = environment
-        self._consumer = consumer
-        self._back_pressure = BackPressure(consumer, config.buffered_records_per_partition)
-        self._copies = ChangelogCopies(copier, reader, cluster, self.held)
+        self._copies = ChangelogCopies(resources.copier, self.reader, resources.cluster, self.held)
+        self._operations = StoreOperations(self.stores, self.reader, self._copies, environment, self.topology)
         self._dropped_at: dict[TaskId, float] = {}
-        self.positions_of_start = StartPositions(plan, config, environment, self.topology)
-        stores.position_of = self.positions_of_start.position
+        self.start_positions = StartPositions(plan, config, environment, self.topology)
+        self.claims = TaskClaims(config, self.topology, self.start_positions)
+        self.on_disowned: Callable[[TaskId, Claim, str | None], None] = self.claims.taken_over
+        self.stores.position_of = self.start_positions.position
+        self._consumer = resources.consumer
+        self.active = ActiveTasks(
+            plan,
+            environment,
+            resources.consumer,
+            config.buffered_records_per_partition,
+            self.start_positions,
+            self.topology,
+        )
+        self.running, self.by_input = self.active.running, self.active.by_input
         self.registrar = OwnershipLookups(
-            errands, cluster, offsets,
+            resources.threads, resources.cluster, resources.offsets,
             lambda task: (self._plan.inputs_of(task), self._plan.changelogs_of(task)),
-            fencing if config.exactly_once else None,
-            self.positions_of_start.start_of,
+            resources.fencing if config.exactly_once else None,
+            self.start_positions.start_of,
             self.topology,
         )  # fmt: skip
 
@@ -250,57 +223,29 @@ class TaskExecutor:
             self.handle(Keep(task))
 
     def looked_up(self, answer: lookups.LookupAnswer) -> None:
-        """Take in where tasks stand in Kafka."""
+        """Take in what a lookup found in Kafka.
+
+        Raises:
+            OwnershipError: another worker owns a task, and there is no coordinator that could have assigned it there.
+        """
         findings: list[Finding] = []
         for task, where in answer.tasks.items():
             held = self.held.get(task)
             if held is None or held.record.lookup != answer.number:
                 continue
             held.found = where
-            if held.role is not Role.ACTIVE:
-                findings.append(Finding(task))
-                continue
-            claim, owner = claim_of(self._config.worker_id, where.committed)
-            if self._config.coordinator_url is None and claim is Claim.RESUME:
-                self.check_mine(held, where)
-            findings.append(Finding(task, claim, owner, epoch_of(where.committed), self._resumable(where)))
+            findings.append(self.claims.finding(held, where))
         self.handle(LookedUp(answer.number, tuple(findings)))
-
-    def _resumable(self, where: TaskLookup) -> bool:
-        return belongs_to(self.topology, where.committed) or self.admitted()
-
-    def check_mine(self, held: HeldTask, where: TaskLookup) -> None:
-        """Check that no other process has taken a task, which without a coordinator nobody else can.
-
-        Raises:
-            OwnershipError: another worker, or another process with this worker's id, owns it.
-        """
-        worker = self._config.worker_id
-        claim, owner = claim_of(worker, where.committed)
-        if claim is not Claim.RESUME:
-            self._refuse(held.id, claim, owner)
-        epoch = epoch_of(where.committed)
-        if held.epoch and held.epoch != epoch:
-            raise OwnershipError(
-                f"another process runs as worker '{worker}' of '{self._config.application_id}' (it owns task {held.id} "
-                f"since epoch {epoch}, this one is at {held.epoch}). Give each worker its own 'worker.id'."
-            )
-
-    def _refuse(self, task: TaskId, claim: Claim, owner: str | None) -> None:
-        raise OwnershipError(
-            f"task {task} was taken over by worker '{owner}' while this worker '{self._config.worker_id}' was silent. "
-            f"Nothing is lost: what it had not committed, '{owner}' processes again."
-        )
 
     # The loop -----------------------------------------------------------------------------------------------------
 
     def take_in_snapshots(self) -> None:
         """Ingest a little of the snapshots that were fetched, and open what waited for them. Quick."""
-        bootstrap = self.bootstrap
-        if bootstrap is None:
+        snapshots = self.bootstrap
+        if snapshots is None:
             return
-        bootstrap.replay_rate(self.reader.rate)
-        for task in bootstrap.turn():
+        snapshots.replay_rate(self.reader.rate)
+        for task in snapshots.turn():
             if not self.globals.restored(task):
                 self.handle(SnapshotReady(task))
 
@@ -316,7 +261,7 @@ class TaskExecutor:
 
     def balance(self) -> None:
         """Leave inputs that are too far ahead, come back to those with room."""
-        self._back_pressure.balance(self.running)
+        self.active.balance()
 
     def look_at_ends(self) -> None:
         """Ask, now and then, where the changelogs of copies and the topics of global stores end. Cheap when it is not time."""
@@ -375,7 +320,7 @@ class TaskExecutor:
             return held.task.positions(owner, epoch, self.topology, held.digest)
         assert held.where is not None
         # It is handed over before it ran: nothing of it changes but the owner.
-        return self.positions_of_start.claimed(held.where, owner, epoch)
+        return self.start_positions.claimed(held.where, owner, epoch)
 
     def releasing(self, tasks: Iterable[HeldTask]) -> None:
         """The commit that hands these tasks over has begun: they process nothing more."""
@@ -399,16 +344,6 @@ class TaskExecutor:
         for task, mark in marks.items():
             self._marks.tell(task, self._plan.inputs_of(task), mark)
 
-    def announcement(self, answer: lookups.LookupAnswer) -> dict[Partition, tuple[int, OffsetMetadata]]:
-        """Return the offsets of tasks that are this worker's, as they are, with the epochs of a new incarnation."""
-        offsets: dict[Partition, tuple[int, OffsetMetadata]] = {}
-        for where in answer.tasks.values():
-            mine = claim_of(self._config.worker_id, where.committed)[0] is Claim.RESUME
-            if mine and self._resumable(where):
-                epoch = next_epoch(where.committed)
-                offsets |= self.positions_of_start.claimed(where, self._config.worker_id, epoch)
-        return offsets
-
     # Back to a commit, and the end --------------------------------------------------------------------------------
 
     def go_back(self, *, renew: bool = False) -> None:
@@ -416,15 +351,10 @@ class TaskExecutor:
 
         With `renew`, the consumers are replaced: whatever made the commit fail may have left them deaf.
         """
-        self.outbox.clear()
-        reading = self._back_pressure.forget(list(self.by_input))
+        self.active.outbox.clear()
+        self.active.stop_all(unassign=not renew)
         if renew:
             self.renew_consumers()
-        elif reading:
-            self._consumer.incremental_unassign([TopicPartition(each.topic, each.partition) for each in reading])
-        self._back_pressure.clear()
-        self.running.clear()
-        self.by_input.clear()
         for held in self.held.values():
             if held.mark is not None:
                 self._marks.tell(held.id, held.committed, held.mark)
@@ -443,9 +373,9 @@ class TaskExecutor:
     def adopt(self, plan: Plan) -> None:
         """Take a plan with more inputs, or with more tasks. Go back then: tasks are made anew, with all their inputs."""
         self._plan = plan
-        self._subtopologies = {each.id: each for each in plan.subtopologies}
         self.stores.adopt(plan)
-        self.positions_of_start.adopt(plan)
+        self.start_positions.adopt(plan)
+        self.active.adopt(plan)
 
     def rebuild_corrupted(self, error: StateCorrupted) -> None:
         """Close everything, forget the local rows of a corrupted store, and hold again what was held."""
@@ -460,7 +390,7 @@ class TaskExecutor:
 
     def drop_all(self) -> None:
         """Forget all tasks and global stores, and what they did not commit."""
-        self.outbox.clear()
+        self.active.outbox.clear()
         self._copies.forget()
         self.drop(list(self.held))
         self._dropped_at.clear()
@@ -492,146 +422,35 @@ class TaskExecutor:
 
     @_do.register
     def _(self, each: OpenStores) -> Outcomes:
-        held, bootstrap = self.held[each.task], self.bootstrap
-        where = held.found
-        assert where is not None
-        if each.following and not where.committed and self.stores.doubtful(held.id, where):
-            return [ChangelogReplaced(each.task)]
-        if bootstrap is not None and each.snapshot:
-            wanted = self.stores.wanted
-            if bootstrap.awaits(held.id, lambda: wanted(held.id, where), each.together):
-                return [SnapshotAwaited(each.task)]
-        if not each.following:
-            self._adopt_position(held, where)
-        try:
-            self.stores.open(held, where, topology=self.topology, following=each.following)
-        except BaseException:
-            self.stores.close(held, for_good=False)
-            raise
-        for changelog in held.changelogs:
-            self.reader.add(changelog)
-        self._copies.read(changelog for changelog in held.changelogs if each.following or not changelog.done)
-        return [StoresOpened(each.task, held.restored)]
-
-    def _adopt_position(self, held: HeldTask, where: TaskLookup) -> None:
-        held.digest = self.stores.digest(where, held.id)
-        held.committed, held.where = where.committed, where
+        return [self._operations.open(self.held[each.task], each, self.bootstrap)]
 
     @_do.register
     def _(self, each: BecomeActive) -> Outcomes:
-        held = self.held[each.task]
-        where = held.found
-        assert where is not None
-        self._adopt_position(held, where)
-        for changelog in held.changelogs:
-            self.reader.become_active(changelog, self.stores.end_of(changelog.source, where))
-            if changelog.bounded and not changelog.done:
-                # What lay beyond the bound was read and left out: read it again.
-                self._copies.unassign([changelog])
-                self._copies.read([changelog])
-        self._copies.unassign(changelog for changelog in held.changelogs if changelog.done)
+        self._operations.become_active(self.held[each.task])
         return _NOTHING
 
     @_do.register
     def _(self, each: StartTasks) -> Outcomes:
-        positions: list[TopicPartition] = []
-        for held in map(self.held.__getitem__, each.tasks):
-            # Its processors' init() may read the stores: they are complete only now.
-            held.task = task = self._make_task(held)
-            for changelog in held.changelogs:
-                self.reader.remove(changelog)
-            self._copies.unassign(held.changelogs)
-            for partition in held.committed:
-                self.by_input[partition] = task
-                position = task.inputs[partition.topic].position
-                positions.append(TopicPartition(partition.topic, partition.partition, position))
-            self.running.append(task)
-            log.info("task %s: running", held.id)
-        self._consumer.incremental_assign(positions)
+        started = [self.held[task] for task in each.tasks]
+        self.active.start(started, self.globals.by_name())
+        self._operations.stop_restoring(started)
         stores = self.active_stores()
         for store in stores:
             store.cache_limit = self._environment.row_cache_bytes // len(stores)
         return _NOTHING
 
-    def _make_task(self, held: HeldTask) -> StreamTask:
-        where = held.where
-        assert where is not None
-        remembered: dict[str, int] = {}
-        for each in where.committed.values():
-            for name, value in each.metadata.processors.items():
-                remembered[name] = max(value, remembered.get(name, value))
-        task = StreamTask(
-            self._subtopologies[held.id.subtopology], held.id.partition, held.stores, self.globals.by_name(),
-            self._environment, self.outbox, remembered, self._plan.tasks[held.id],
-        )  # fmt: skip
-        check_metadata(task.id, task.remembered_names, self.topology)
-        position = self.positions_of_start.position
-        task.resume_at(
-            {
-                partition.topic: (
-                    within_range(partition, position(partition, where), where.ranges[partition]),
-                    each.metadata,
-                )
-                for partition, each in where.committed.items()
-            }
-        )
-        if any(
-            each.offset is None or each.metadata.topology != self.topology or each.metadata.former_changelogs
-            for each in held.committed.values()
-        ):
-            # Nobody is to take it for another topology's any more, and an input that is new to it starts only once.
-            task.commit_needed = True
-        return task
-
     @_do.register
     def _(self, each: StopReading) -> Outcomes:
-        held = self.held[each.task]
-        task = held.task
-        if task is None:
-            return _NOTHING
-        inputs = [partition for partition in held.committed if self.by_input.get(partition) is task]
-        for partition in inputs:
-            del self.by_input[partition]
-        attached = self._back_pressure.forget(inputs)
-        if attached:
-            self._consumer.incremental_unassign([TopicPartition(one.topic, one.partition) for one in attached])
-        if task in self.running:
-            self.running.remove(task)
+        self.active.stop(self.held[each.task])
         return _NOTHING
 
     @_do.register
     def _(self, each: BecomeCopy) -> Outcomes:
-        held = self.held[each.task]
-        ran = held.task is not None
-        held.end_task()
-        held.committed, held.where = {}, None
-        for changelog in held.changelogs:
-            store = changelog.store
-            store.revert()
-            offset = changelog.backend.offset(store.name, store.partition)
-            if offset is not None:
-                changelog.position = max(offset, 0)
-            if ran:
-                known = changelog.backend.provenance(store.name, store.partition)
-                changelog.completeness = Completeness(self._environment.now_ms() if known is None else known.as_of_ms)
-                changelog.whole = False
-            changelog.end = max(changelog.end, changelog.position)
-            changelog.seen_end = -1
-            self.reader.follow(changelog)
-        self._copies.unassign(held.changelogs)
-        self._copies.read(held.changelogs)
-        return [StoresOpened(each.task, held.restored)]
+        return [self._operations.become_copy(self.held[each.task])]
 
     @_do.register
     def _(self, each: CloseStores) -> Outcomes:
-        held = self.held[each.task]
-        for changelog in held.changelogs:
-            self.reader.remove(changelog)
-        self._copies.unassign(held.changelogs)
-        # Stores are closed rather than reverted: the one may have to read a file that is broken, the other not.
-        self.stores.close(held, for_good=each.for_good)
-        held.end_task()
-        held.where = None
+        self._operations.close(self.held[each.task], for_good=each.for_good)
         if each.for_good:
             self._dropped_at[each.task] = time.monotonic()
             del self.held[each.task]

@@ -23,6 +23,7 @@ from millpond.runtime.restoring.changelog_reader import ChangelogReader
 from millpond.runtime.restoring.global_stores import GlobalStores
 from millpond.runtime.restoring.snapshot_restorer import open_bootstrap
 from millpond.runtime.tasks.executor import TaskExecutor
+from millpond.runtime.tasks.resources import TaskResources
 from millpond.runtime.tasks.task_stores import TaskStores
 from millpond.runtime.topics.lost_changelogs import check_changelogs
 from millpond.runtime.topics.plan import Plan, plan_with
@@ -139,19 +140,21 @@ def assemble(
         topology.global_stores, plan.partitions, environment, stores.of_builder, consumer, cluster, bootstrap
     )
     executor = TaskExecutor(
-        plan,
-        config,
-        environment,
-        stores,
-        global_stores,
-        consumer,
-        copier,
-        cluster,
-        offsets,
-        errands,
-        reader,
-        fencing,
-        bootstrap,
+        TaskResources(
+            plan=plan,
+            config=config,
+            environment=environment,
+            stores=stores,
+            global_stores=global_stores,
+            consumer=consumer,
+            copier=copier,
+            cluster=cluster,
+            offsets=offsets,
+            threads=errands,
+            reader=reader,
+            fencing=fencing,
+            snapshots=bootstrap,
+        )
     )
     interval_s = int(config.admin_settings().get("metadata.max.age.ms", _METADATA_MAX_AGE_MS)) / 1000
     watch = TopicWatch(

@@ -296,7 +296,7 @@ class Worker:
         config = self.config
         producer = self._made_producer()
         self._collector = self._careful(producer) or RecordCollector(producer, transactional=config.exactly_once)
-        self._executor.outbox = self._collector.outbox
+        self._executor.active.outbox = self._collector.outbox
         self.metrics.collector = self._collector
         offset_sink = self._assembly.offset_committer or TransactionCommitter(
             producer, self._assembly.consumer, lambda: None
@@ -643,7 +643,7 @@ class Worker:
         if self._coordination is None:
             executor = self._executor
             for task, where in executor.registrar.looked_up(executor.active_tasks).tasks.items():
-                executor.check_mine(executor.held[task], where)
+                executor.claims.check_own(executor.held[task], where)
 
     def _rebuild(self, error: StateCorrupted) -> None:
         self._close_offset_sink()

@@ -48,7 +48,7 @@ def announce(executor: TaskExecutor, config: Config, producer: Producer, tasks: 
     Raises:
         OwnershipError: another process uses this worker's transactional id.
     """
-    offsets = executor.announcement(executor.registrar.looked_up(tasks))
+    offsets = executor.claims.announcement(executor.registrar.looked_up(tasks))
     if not offsets:
         return
     try:

@@ -1,0 +1,50 @@
+"""What the tasks of a worker are run with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka import Producer
+
+from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.kafka.consumer_threads import ConsumerThreads
+from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
+from millpond.runtime.ownership.takeover import OffsetStore
+from millpond.runtime.processing.environment import Environment
+from millpond.runtime.restoring.changelog_reader import ChangelogReader
+from millpond.runtime.restoring.global_stores import GlobalStores
+from millpond.runtime.restoring.snapshot_restorer import SnapshotRestorer
+from millpond.runtime.topics.plan import Plan
+
+from .task_stores import TaskStores
+
+__all__ = ("TaskResources",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResources:
+    """What tasks are run with; all of it outlives them."""
+
+    plan: Plan
+    config: Config
+    environment: Environment
+    stores: TaskStores
+    """The state of all tasks."""
+    global_stores: GlobalStores
+    consumer: ReplaceableConsumer
+    """Reads inputs and the topics of global stores."""
+    copier: ReplaceableConsumer
+    """Reads changelogs."""
+    cluster: KafkaAdmin
+    offsets: OffsetStore
+    """The committed offsets and their metadata."""
+    threads: ConsumerThreads
+    """Wait for brokers beside the loop."""
+    reader: ChangelogReader
+    """Fills stores from changelogs."""
+    fencing: Callable[[str], Producer]
+    """Makes a producer that has the transactional id of an owner to itself."""
+    snapshots: SnapshotRestorer | None = None
+    """Restores stores from snapshots; None where the application has none."""
