@@ -19,7 +19,7 @@ from millpond.runtime.kafka import clients
 from millpond.runtime.ownership import lookups as registrar
 from millpond.runtime.restoring.changelog_reader import ChangelogReader
 from millpond.runtime.tasks.executor import TaskExecutor
-from millpond.runtime.worker import loop as worker
+from millpond.runtime.worker import startup
 from millpond.runtime.worker.commit_scheduler import CommitScheduler
 from millpond.state import StateFile
 
@@ -60,13 +60,13 @@ def arm(step: str, occurrence: int) -> None:
         case ["tasks", method]:
             owner = TaskExecutor
         case ["worker", method]:
-            owner, method = worker.Worker, f"_{method}"
+            owner = startup.Startup
         case ["committer", "completed"]:
             owner, method = CommitScheduler, "_completed"
         case ["committer", method]:
             owner = CommitScheduler
         case ["start", method]:
-            owner = worker  # which calls them by name
+            owner = startup  # which calls them by name
         case ["claims", method]:
             owner = registrar
         case _:

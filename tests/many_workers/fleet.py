@@ -120,9 +120,9 @@ class Fleet:
     def active(self) -> dict[str, list[str]]:
         """The tasks that run on each worker, as the workers have it."""
         return {
-            name: sorted(str(task.id) for task in running.worker._executor.running)
+            name: sorted(str(task.id) for task in running.worker._parts.executor.running)
             for name, running in self.workers.items()
-            if getattr(running.worker, "_manager", None) is not None
+            if hasattr(running.worker._parts, "assembly")
         }
 
     def copies(self) -> dict[str, list[str]]:
@@ -130,7 +130,7 @@ class Fleet:
         return {
             name: sorted(
                 str(held.id)
-                for held in list(running.worker._executor.held.values())
+                for held in list(running.worker._parts.executor.held.values())
                 if held.role.value != "active" and held.state.value == "running"
             )
             for name, running in self.workers.items()

@@ -63,7 +63,7 @@ def _cut_off(worker: mp.Worker, proxy: Proxy, *, in_commit: bool) -> threading.E
     if not in_commit:
         now()
         return cut
-    sink: Any = worker._offset_sink
+    sink: Any = worker._parts.offset_sink
     start = sink.start
 
     def start_cut_off(offsets: Any) -> None:

@@ -46,7 +46,7 @@ def test_record_slower_than_the_session_is_processed_once(
         fleet.wait(
             lambda: (
                 [row.value for row in kafka.read(broker.bootstrap_servers, target)][-1:] == [b"last"]
-                and not fleet.workers["w0"].worker._committer.needed()
+                and not fleet.workers["w0"].worker._parts.committer.needed()
             ),
             "both are through and committed",
         )

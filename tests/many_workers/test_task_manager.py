@@ -56,7 +56,7 @@ def copies(fleet):
     return [
         held
         for running in fleet.workers.values()
-        for held in list(running.worker._executor.held.values())
+        for held in list(running.worker._parts.executor.held.values())
         if held.role is not Role.ACTIVE
     ]
 
@@ -200,7 +200,7 @@ def test_loop_continues_while_a_look_up_waits(broker, create_topic, app_id, tmp_
         fleet.start("w0", "w1")
         fleet.wait_shared(2)
         fleet.wait(lambda: sum(map(len, fleet.copies().values())) == 2, "both tasks have copies")
-        task = next(iter(fleet.workers["w1"].worker._executor.tasks))
+        task = next(iter(fleet.workers["w1"].worker._parts.executor.tasks))
         # As a worker that stopped between its offsets and its commit. The id is another: w1 goes on.
         group = Consumer({"bootstrap.servers": servers, "group.id": app_id})
         hung = Producer({"bootstrap.servers": servers, "transactional.id": f"{app_id}-hung"})
@@ -213,13 +213,13 @@ def test_loop_continues_while_a_look_up_waits(broker, create_topic, app_id, tmp_
         monkeypatch.setattr(claims_module, "_ANSWER_S", ASKED_S)
         fleet.coordinator.post("w1", "drain")
         worker = fleet.workers["w0"].worker
-        taken_up = lambda: worker._executor.held[task].role is Role.ACTIVE
+        taken_up = lambda: worker._parts.executor.held[task].role is Role.ACTIVE
         fleet.wait(taken_up, "w0 takes the task up")
         for count in range(1, 4):
             kafka.produce(servers, source, one_each(2))
             other = {f"key-{1 - task.partition}": count}
             fleet.wait(lambda other=other: newest(servers, target) == other, "its other task goes on", EXPECTED_S)
-            assert worker._executor.held[task].state is TaskState.ACQUIRING
+            assert worker._parts.executor.held[task].state is TaskState.ACQUIRING
         hung.abort_transaction(30)
         fleet.wait(lambda: newest(servers, target) == {"key-0": 3, "key-1": 3}, "its task goes on, too")
 
@@ -286,18 +286,20 @@ def test_a_worker_that_leaves_hands_over_though_a_commit_fails(broker, create_to
     with Fleet(counting(source, target), servers, app_id, tmp_path, SETTINGS) as fleet:
         fleet.start("w0", "w1")
         fleet.wait_shared(2)
-        (task,) = fleet.workers["w1"].worker._executor.tasks
+        (task,) = fleet.workers["w1"].worker._parts.executor.tasks
         leaving = fleet.workers.pop("w1")
 
         def once_refused(self, offsets):
-            if leaving.worker._offset_sink is self and leaving.worker._stop.is_set() and not failed:
+            if leaving.worker._parts.offset_sink is self and leaving.worker._parts.stop.is_set() and not failed:
                 failed.append(offsets)
                 self._answers.put(CommitFailed("the broker went away for a moment"))
             else:
                 start(self, offsets)
 
         monkeypatch.setattr(TransactionCommitter, "start", once_refused)
-        monkeypatch.setattr(claims_module, "_FIRST_INIT_S", 0.001)  # a broker that does not answer at once
+        monkeypatch.setattr(
+            claims_module, "_FIRST_INIT", timedelta(milliseconds=1)
+        )  # a broker that does not answer at once
         leaving.stop()
         assert failed
         _, metadata = kafka.committed_offsets(servers, app_id, source)[task.partition]

@@ -132,11 +132,12 @@ class Scene:
         kafka.eventually(lambda: self.topologies() == {self.hashes[which]}, "all tasks are the topology's", 60)
 
     def runs(self, name):
-        executor = getattr(self.workers[name].worker, "_executor", None)
+        assembly = getattr(self.workers[name].worker._parts, "assembly", None)
+        executor = None if assembly is None else assembly.executor
         return 0 if executor is None else len(executor.running)
 
     def holds(self, name):
-        return list(self.workers[name].worker._executor.held)
+        return list(self.workers[name].worker._parts.executor.held)
 
     def keeps_off(self, name):
         """A worker goes on for a while, and neither holds nor commits anything."""
@@ -173,7 +174,7 @@ def test_worker_refused_for_its_topology_touches_nothing(scene, guarantee):
     scene.service.stop()
     scene.service.start(pinned=scene.hashes[Scene.counting])
     running = scene.start("w0", Scene.passing, **settings)
-    running.wait(lambda: running.worker.shut_out, "it is refused")
+    running.wait(lambda: running.worker.rejection, "it is refused")
     scene.produce("b")
     scene.keeps_off("w0")
     scene.stop("w0")
@@ -191,7 +192,7 @@ def test_refused_worker_leaves_tasks_of_its_own_topology_alone(scene):
     before = scene.committed()
     scene.service.pin(scene.hashes[Scene.passing])
     running = scene.start("w0", Scene.counting)
-    running.wait(lambda: running.worker.shut_out, "it is refused")
+    running.wait(lambda: running.worker.rejection, "it is refused")
     scene.produce("b")
     scene.keeps_off("w0")
     assert scene.committed() == before
@@ -240,7 +241,7 @@ def test_suspended_application_continues_with_an_admitted_topology(scene):
     for name in ("w0", "w1"):
         scene.start(name, Scene.passing)
     for name in ("w0", "w1"):
-        scene.workers[name].wait(lambda name=name: scene.workers[name].worker.shut_out, "it is refused")
+        scene.workers[name].wait(lambda name=name: scene.workers[name].worker.rejection, "it is refused")
         scene.keeps_off(name)
     scene.service.pin(passing)
     scene.belongs_to(Scene.passing)
@@ -256,14 +257,14 @@ def test_workers_refused_after_admission_commit_and_let_go(scene):
     scene.produce("a")
     running.wait(lambda: running.worker.metrics.records_processed == TASKS, "all is processed")
     scene.service.pin("another")
-    running.wait(lambda: running.worker.shut_out and not scene.holds("w0"), "it lets go")
+    running.wait(lambda: running.worker.rejection and not scene.holds("w0"), "it lets go")
     scene.puts_out("count:1")
     assert set(scene.offsets().values()) == {1}
     scene.produce("b")
     scene.keeps_off("w0")
     scene.service.pin("")
     running.wait(lambda: scene.runs("w0") == TASKS, "all tasks run again")
-    assert running.worker.shut_out is None
+    assert running.worker.rejection is None
     running.wait(lambda: running.worker.metrics.records_processed == 2 * TASKS, "all is processed")
     scene.stop("w0")
     scene.puts_out("count:1", "count:2")
@@ -299,5 +300,5 @@ def test_new_partitions_of_an_input_without_state_are_read(scene, guarantee):
     kafka.produce(scene.servers, scene.source, records)
     wanted = {key: ["new"] for key, *_ in records}
     kafka.eventually(lambda: scene.output() == wanted, "each record is passed on once", 60)
-    assert all(scene.workers[name].worker.shut_out is None for name in scene.workers)
+    assert all(scene.workers[name].worker.rejection is None for name in scene.workers)
     assert all(scene.runs(name) for name in scene.workers)

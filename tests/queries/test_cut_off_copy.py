@@ -50,7 +50,7 @@ def test_cut_off_copy_keeps_to_the_staleness_bound(app_id: str, tmp_path: Path) 
                     counts = client.store("counts", key=mp.String, value=mp.Long)
                     bound = {"max_staleness": timedelta(seconds=BOUND_S)}
                     kafka.eventually(lambda: _asked(counts.lookup, bound) == (1, "w1"), "the copy answers", 40)
-                    (copy,) = fleet.workers["w1"].worker._executor.held.values()
+                    (copy,) = fleet.workers["w1"].worker._parts.executor.held.values()
                     end = kafka.end_offsets(servers, f"{app_id}-counts-changelog")[0]
                     fleet.wait(lambda: copy.changelogs[0].position == end, "it is at the very end")
                     proxy.cut(Cut.BOTH)

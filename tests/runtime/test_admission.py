@@ -68,12 +68,12 @@ def test_running_worker_lets_go_when_its_id_is_anothers(broker, create_topic, ap
         Running(counting(source, target), servers, app_id, tmp_path, settings_for(service)) as running,
     ):
         running.wait_running()
-        running.wait(lambda: running.worker._executor.running, "it processes")
+        running.wait(lambda: running.worker._parts.executor.running, "it processes")
         engine.claim(KafkaClaim(cluster, "Another application has that id: take another one."))
-        running.wait(lambda: not running.worker._executor.held, "it lets go")
+        running.wait(lambda: not running.worker._parts.executor.held, "it lets go")
         assert "take another one" in readiness(running)[1]
         engine.claim(KafkaClaim(cluster))
-        running.wait(lambda: running.worker._executor.running, "it processes again")
+        running.wait(lambda: running.worker._parts.executor.running, "it processes again")
 
 
 def test_worker_that_is_not_let_in_ends_when_it_is_told_to(broker, create_topic, app_id, tmp_path):

@@ -15,7 +15,7 @@ from millpond.runtime.commit.rejected_changelog import RecordLimits
 from millpond.runtime.commit.rejected_records import CarefulCollector, RejectedRecords
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.processing.handlers import Result
-from millpond.runtime.worker.loop import Worker
+from millpond.runtime.worker.loop import Loop
 from tests.runtime.memory_kafka import Kafka, Producer, error
 
 IN = Partition("in", 0)
@@ -192,22 +192,26 @@ class _Rejected:
 
     def __init__(self, *, position: int) -> None:
         self.steps: list[str] = []
-        self.worker: Any = Worker.__new__(Worker)
-        self.worker._refusals = RejectedRecords()
-        self.worker._refusals.met(KafkaError(TOO_LARGE), {IN: 10, Partition("in", 1): 10})
-        self.worker._executor = SimpleNamespace(
-            settled=False, globals=SimpleNamespace(behind=()), inputs_to_come=lambda: [Partition("in", 1)],
-            by_input={IN: SimpleNamespace(inputs={"in": SimpleNamespace(position=position)})},
-        )  # fmt: skip
-        committer = SimpleNamespace(phase=CommitPhase.IDLE, needed=lambda: False, next_commit=1.0)
-        self.worker._committer = committer
-        self.worker._coordination = None
-        for step in ("process", "send", "advance", "go_back"):
-            setattr(self.worker, f"_{step}", lambda step=step: self.steps.append(step))
+        rejected = RejectedRecords()
+        rejected.met(KafkaError(TOO_LARGE), {IN: 10, Partition("in", 1): 10})
+        parts: Any = SimpleNamespace(
+            rejected=rejected,
+            executor=SimpleNamespace(
+                settled=False, globals=SimpleNamespace(behind=()), inputs_to_come=lambda: [Partition("in", 1)]
+            ),
+            positions=lambda: {IN: position},
+            committer=SimpleNamespace(phase=CommitPhase.IDLE, needed=lambda: False, next_commit=1.0),
+            may_write=lambda: True,
+        )
+        recovery: Any = SimpleNamespace(go_back=lambda: self.steps.append("go_back"))
+        unused: Any = None
+        self.loop: Any = Loop(parts, unused, recovery, unused)
+        for step in ("process", "send", "advance"):
+            setattr(self.loop, f"_{step}", lambda step=step: self.steps.append(step))
 
     def turn(self) -> list[str]:
         collector: Any = SimpleNamespace(settle=lambda: True)
-        self.worker._turn_carefully(collector)
+        self.loop._turn_carefully(collector)
         return self.steps
 
 

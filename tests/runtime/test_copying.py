@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from millpond.runtime.worker import loop as worker_module
-from millpond.runtime.worker.loop import Worker
+from millpond.runtime.worker import loop as loop_module
+from millpond.runtime.worker.loop import Loop
 
 #: What it takes to apply one changelog record.
 EACH_S = 0.000_01
@@ -21,12 +21,15 @@ class _Turn:
         self.now = 100.0
         self.applied = 0
         self._behind = behind
-        monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: self.now))
-        self.worker: Any = Worker.__new__(Worker)
-        self.worker._assembly = SimpleNamespace(copier=SimpleNamespace(consume=self._consume))
-        self.worker._executor = SimpleNamespace(reader=SimpleNamespace(expired=[]))
-        self.worker._intake = SimpleNamespace(copied=self._copied)
-        self.worker._pace = SimpleNamespace(processing_s=processing_s)
+        monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        unused: Any = None
+        parts: Any = SimpleNamespace(
+            assembly=SimpleNamespace(copier=SimpleNamespace(consume=self._consume)),
+            executor=SimpleNamespace(reader=SimpleNamespace(expired=[])),
+            dispatcher=SimpleNamespace(copied=self._copied),
+            pace=SimpleNamespace(processing_s=processing_s),
+        )
+        self.loop = Loop(parts, unused, unused, unused)
 
     def _consume(self, most: int, _timeout: float) -> list[None]:
         return [None] * min(most, self._behind - self.applied)
@@ -40,19 +43,19 @@ class _Turn:
 def test_copies_that_are_behind_get_as_long_as_the_tasks(monkeypatch: pytest.MonkeyPatch, processing_s: float) -> None:
     """However busy the tasks are, so that a standby does not fall behind without bound."""
     turn = _Turn(monkeypatch, processing_s, behind=1_000_000)
-    turn.worker._copy(busy=True)
+    turn.loop._copy(busy=True)
     assert processing_s <= turn.applied * EACH_S < processing_s + 0.01
 
 
 def test_copies_that_caught_up_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is there is taken, and the turn goes on."""
     turn = _Turn(monkeypatch, 0.25, behind=30)
-    turn.worker._copy(busy=True)
+    turn.loop._copy(busy=True)
     assert turn.applied == 30
 
 
 def test_copies_get_a_whole_batch_while_tasks_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """And input is looked for after each."""
     turn = _Turn(monkeypatch, 0.0, behind=1_000_000)
-    turn.worker._copy(busy=False)
-    assert turn.applied == worker_module._RESTORE_RECORDS
+    turn.loop._copy(busy=False)
+    assert turn.applied == loop_module._RESTORE_RECORDS

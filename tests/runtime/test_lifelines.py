@@ -21,8 +21,7 @@ from millpond.runtime.kafka.reconnect import Lifelines, Line
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.ownership import takeover as claims
 from millpond.runtime.ownership.takeover import OffsetStore
-from millpond.runtime.worker import assembly
-from millpond.runtime.worker import loop as worker
+from millpond.runtime.worker import assembly, producers
 from tests.runtime.running import Running
 from tests.support import kafka
 from tests.support.kafka import eventually
@@ -152,7 +151,7 @@ def cut_off(monkeypatch, line, nowhere):
         a list that has it once it is made.
     """
     made = []
-    module, name = (worker, "make_producer") if line is Line.PRODUCER else (assembly, "make_consumer")
+    module, name = (producers, "make_producer") if line is Line.PRODUCER else (assembly, "make_consumer")
     make = getattr(module, name)
 
     def instead(config, *given, **named):

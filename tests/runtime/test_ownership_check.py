@@ -16,7 +16,7 @@ from millpond.runtime.offsets.metadata import OffsetMetadata, Partition
 from millpond.runtime.tasks.coordination import Coordination
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
-from tests.runtime.test_assignment_follower import _Client
+from tests.runtime.test_assignment_follower import _Client, goes_back
 from tests.runtime.worker_parts import Parts
 
 A = TaskId(0, 0)
@@ -115,7 +115,7 @@ def test_worker_frozen_past_its_session_asks_before_writing(scene: _Scene, answe
     scene.worker.errands.work()
     scene.settle()
     assert scene.coordination.may_write()
-    assert not scene.coordination.fenced
+    assert not goes_back(scene.coordination)
 
 
 @pytest.mark.parametrize("owner", ["w1", "w0"])
@@ -125,7 +125,7 @@ def test_worker_whose_task_was_taken_over_goes_back(scene: _Scene, owner: str) -
     scene.taken_over(owner)
     scene.coordination.may_write()
     scene.settle()
-    assert scene.coordination.fenced
+    assert goes_back(scene.coordination)
     assert not scene.coordination.may_write()
 
 
@@ -139,7 +139,7 @@ def test_worker_without_a_coordinator_keeps_asking(scene: _Scene) -> None:
     scene.pass_time(2.0)
     assert not scene.coordination.may_write()
     scene.settle()
-    assert scene.coordination.fenced
+    assert goes_back(scene.coordination)
 
 
 def test_forgotten_offsets_are_not_taken_for_a_take_over(scene: _Scene) -> None:
@@ -165,7 +165,7 @@ def test_look_up_that_began_before_the_lapse_is_checked_again(scene: _Scene) -> 
     scene.answered()
     assert not scene.coordination.may_write()
     scene.settle()
-    assert scene.coordination.fenced
+    assert goes_back(scene.coordination)
 
 
 def test_worker_that_lost_its_brokers_asks_before_writing(scene: _Scene) -> None:
@@ -176,7 +176,7 @@ def test_worker_that_lost_its_brokers_asks_before_writing(scene: _Scene) -> None
     scene.taken_over("w1")
     assert not scene.coordination.may_write()
     scene.settle()
-    assert scene.coordination.fenced
+    assert goes_back(scene.coordination)
 
 
 def test_brokers_away_for_a_moment_are_no_doubt(scene: _Scene) -> None:
@@ -191,4 +191,4 @@ def test_output_of_tasks_given_away_is_dropped(scene: _Scene) -> None:
     client: Any = scene.coordination._client
     client.tell()
     scene.coordination.turn(clock.monotonic())
-    assert scene.coordination.fenced
+    assert goes_back(scene.coordination)

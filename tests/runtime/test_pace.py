@@ -100,7 +100,7 @@ def test_record_slower_than_the_transaction_timeout_gets_through(
         running.wait_running()
         kafka.produce(servers, source, [("a", "quick")])
         # The transaction that the quick one opened is still open when the slow one comes.
-        running.wait(lambda: running.worker._collector.in_transaction, "a transaction is open")
+        running.wait(lambda: running.worker._parts.collector.in_transaction, "a transaction is open")
         kafka.produce(servers, source, [("b", "slow"), ("c", "last")])
         running.wait(lambda: _values(servers, target) == [b"last", b"quick", b"slow"], "all is committed, once")
         assert calls.count("slow") <= 2

@@ -214,9 +214,10 @@ def test_empty_input_is_waited_for_then_passed_over(broker, create_topic, app_id
     with Running(_merged(left, right, target), servers, app_id, tmp_path, {"max.task.idle.ms": 3_000}) as running:
         running.wait_running()
         running.wait(
-            lambda: any(task.group.buffered() == 10 for task in running.worker._executor.running), "records are read"
+            lambda: any(task.group.buffered() == 10 for task in running.worker._parts.executor.running),
+            "records are read",
         )
-        (task,) = running.worker._executor.running
+        (task,) = running.worker._parts.executor.running
         assert task.processed == 0
         assert task.group.enforced == 0
         running.wait(lambda: len(kafka.read(servers, target)) == 10, "the task goes on without the empty input")
@@ -233,10 +234,10 @@ def test_input_far_ahead_is_not_buffered_without_bound(broker, create_topic, app
     with Running(_merged(left, right, target), servers, app_id, tmp_path, settings) as running:
         running.wait_running()
         running.wait(
-            lambda: any(task.group.buffered() > limit for task in running.worker._executor.running),
+            lambda: any(task.group.buffered() > limit for task in running.worker._parts.executor.running),
             "the buffer is full",
         )
-        (task,) = running.worker._executor.running
+        (task,) = running.worker._parts.executor.running
         seen = []
 
         def turns_passed():

@@ -19,7 +19,8 @@ from millpond.runtime.commit.pipeline import CommitPhase
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.plan import Plan, make_plan, summary
 from millpond.runtime.topics.watch import TopicWatch
-from millpond.runtime.worker.loop import Worker
+from millpond.runtime.worker.loop import Loop
+from millpond.runtime.worker.recovery import Recovery
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
 from tests.runtime.worker_parts import Parts
@@ -287,37 +288,41 @@ class _Loop:
         self.committer = SimpleNamespace(
             phase=CommitPhase.DELIVERING, next_commit=9.0, needed=lambda: self.needed, advance=lambda _: None
         )
-        worker: Any = Worker.__new__(Worker)
-        worker._new_plan = self.new
-        worker._assembly = _Parted(before)
-        worker._executor = SimpleNamespace(adopt=self.adopted.append)
-        worker._committer = self.committer
-        worker._pace = SimpleNamespace(slow=False, flushed=lambda _: None)
-        worker._go_back = lambda: Worker._adopt(worker)
-        self.worker = worker
+        unused: Any = None
+        self.parts: Any = SimpleNamespace(
+            new_plan=self.new,
+            assembly=_Parted(before),
+            executor=SimpleNamespace(adopt=self.adopted.append),
+            committer=self.committer,
+            pace=SimpleNamespace(slow=False, flushed=lambda _: None),
+        )
+        recovery: Any = Recovery(self.parts, unused)
+        self.recovery = recovery
+        recovery.go_back = recovery._adopt_new_plan
+        self.loop = Loop(self.parts, unused, recovery, unused)
 
 
 def test_new_inputs_are_adopted_once_all_is_committed() -> None:
     """The loop turns all the while, processes nothing more, and adopts them once."""
     loop = _Loop()
-    assert loop.worker._awaits_commit()
+    assert loop.loop._awaits_commit()
     assert loop.committer.next_commit == 0.0
-    loop.worker._advance()
+    loop.loop._advance()
     loop.committer.phase = CommitPhase.IDLE
-    loop.worker._advance()
+    loop.loop._advance()
     assert loop.adopted == []
     loop.needed = False
-    loop.worker._advance()
+    loop.loop._advance()
     assert loop.adopted == [loop.new]
-    assert loop.worker._assembly.plan is loop.new
-    assert not loop.worker._awaits_commit()
-    loop.worker._advance()
+    assert loop.parts.assembly.plan is loop.new
+    assert not loop.loop._awaits_commit()
+    loop.loop._advance()
     assert loop.adopted == [loop.new]
 
 
 def test_new_inputs_are_adopted_when_their_commit_fails() -> None:
     """The watch tells of them once only: a worker that goes back reads them, whatever made it go back."""
     loop = _Loop()
-    loop.worker._go_back()
+    loop.recovery.go_back()
     assert loop.adopted == [loop.new]
-    assert loop.worker._new_plan is None
+    assert loop.parts.new_plan is None

@@ -106,7 +106,7 @@ def test_worker_that_recovers_at_start_joins_without_trouble(broker, create_topi
         with running:
             engine = service.application(app_id, "shop").engine
             running.wait(lambda: "w0" in engine.members, "it is a member")
-            assert engine.members["w0"].incarnation == running.worker._introduction.incarnation
+            assert engine.members["w0"].incarnation == running.worker._parts.admission.incarnation
             running.wait(lambda: engine.members["w0"].trouble is not None, "its trouble goes along")
             running.worker.waiting.ends("test")
             running.wait(lambda: engine.members["w0"].trouble is None, "its trouble is over")

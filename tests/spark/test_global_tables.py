@@ -71,7 +71,7 @@ def _names(rng: random.Random, count: int) -> list[Any]:
 
 def _state(running: Running) -> dict[str, Any]:
     """All rows of the stores as they are committed, and where they end."""
-    stores = running.worker._executor.stores
+    stores = running.worker._parts.executor.stores
 
     def found() -> dict[str, Any]:
         return {

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millpond.errors import MillpondError as MillpondError
     from millpond.runtime.config.model import Config as Config
     from millpond.runtime.listeners import WorkerListener as WorkerListener
-    from millpond.runtime.worker.loop import Worker as Worker
+    from millpond.runtime.worker.worker import Worker as Worker
     from millpond.serdes import UUID as UUID
     from millpond.serdes import Boolean as Boolean
     from millpond.serdes import Bytes as Bytes
@@ -98,7 +98,7 @@ _MODULES = {
     "millpond.errors": ("MillpondError",),
     "millpond.runtime.config.model": ("Config",),
     "millpond.runtime.listeners": ("WorkerListener",),
-    "millpond.runtime.worker.loop": ("Worker",),
+    "millpond.runtime.worker.worker": ("Worker",),
     "millpond.serdes": (
         "UUID",
         "Boolean",

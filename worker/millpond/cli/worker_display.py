@@ -22,7 +22,7 @@ from .session import Session
 
 if TYPE_CHECKING:
     from millpond.runtime.config.model import Config
-    from millpond.runtime.worker.loop import Worker
+    from millpond.runtime.worker.worker import Worker
 
 __all__ = ("WorkerView",)
 

@@ -11,8 +11,8 @@ from types import FrameType
 import click
 
 from millpond.runtime.config.model import Config
-from millpond.runtime.worker.loop import Worker
 from millpond.runtime.worker.malloc import keep_few_arenas
+from millpond.runtime.worker.worker import Worker
 from millpond.topology import Topology
 
 from .session import Session

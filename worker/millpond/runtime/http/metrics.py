@@ -43,13 +43,19 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 class ObservedTasks(Protocol):
     """What the metrics look at."""
 
-    state: WorkerState
-    last_turn: float
     waiting: Blockers
     contact: BrokerContact
 
     @property
-    def shut_out(self) -> str | None:
+    def state(self) -> WorkerState:
+        """Where the worker is in its life."""
+
+    @property
+    def last_turn(self) -> float:
+        """When the last turn of its loop began, in monotonic seconds."""
+
+    @property
+    def rejection(self) -> str | None:
         """Why the coordinator has never let the worker in; None when it has, or when there is none."""
 
 
@@ -165,7 +171,7 @@ class WorkerMetrics:
         if worker is None:
             return None
         trouble = worker.waiting.trouble(0.0)
-        return worker.shut_out if trouble is None else trouble.message
+        return worker.rejection if trouble is None else trouble.message
 
     def healthy(self) -> bool:
         """Whether the loop turns."""
@@ -180,7 +186,7 @@ class WorkerMetrics:
         return (
             worker is not None
             and worker.state is WorkerState.RUNNING
-            and worker.shut_out is None
+            and worker.rejection is None
             and not worker.contact.lost
         )
 

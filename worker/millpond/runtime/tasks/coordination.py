@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING
@@ -67,9 +67,6 @@ class Coordination:
         contact: knows whether brokers answer. While they do not, no owner is looked up: that would end the worker.
         on_unknown: called when the coordinator names a task that is not among them: an input may have more partitions.
 
-    Attributes:
-        fenced: another worker owns a task that runs here: the worker has to go back to the last commit.
-        withdraws: the coordinator rejects this worker for what it runs: it has to drop everything.
     """
 
     def __init__(
@@ -87,8 +84,7 @@ class Coordination:
         self._contact = contact
         self._on_unknown = on_unknown
         self._on_disk: dict[str, int] = {}
-        self.fenced = False
-        self.withdraws = False
+        self._for_the_loop: list[Instruction] = []
         self._follower = AssignmentFollower(
             executor.lifecycle,
             config.worker_id,
@@ -146,7 +142,7 @@ class Coordination:
     # The loop -----------------------------------------------------------------------------------------------------
 
     def turn(self, now: float) -> None:
-        """Take in the coordinator's answer, and report when there is something to tell. Cheap when there is nothing.
+        """Take in the coordinator's answer, and report what has changed. Cheap when nothing has.
 
         Raises:
             OwnershipError: a newer process has this worker's name.
@@ -157,6 +153,11 @@ class Coordination:
         self._handle(Turn(now, self._client.connected_at, self.rejected, self._brokers()))
         if answer is not None:
             self._handle(AnswerReceived(now, answer))
+
+    def for_the_loop(self) -> Iterator[Instruction]:
+        """Yield what only the loop can do: `Withdraw`, then `GoBack`. What is not taken yet is yielded the next time."""
+        while self._for_the_loop:
+            yield self._for_the_loop.pop(0)
 
     def looked_up(self, answer: lookups.LookupAnswer) -> bool:
         """Take in an answer of Kafka; returns whether the follower or the check of owners had asked."""
@@ -255,12 +256,14 @@ class Coordination:
         self._report(urgent=each.urgent)
 
     @_do.register
-    def _(self, _: GoBack) -> None:
-        self.fenced = True
+    def _(self, each: Withdraw) -> None:
+        if each not in self._for_the_loop:
+            self._for_the_loop.insert(0, each)
 
     @_do.register
-    def _(self, _: Withdraw) -> None:
-        self.withdraws = True
+    def _(self, each: GoBack) -> None:
+        if each not in self._for_the_loop:
+            self._for_the_loop.append(each)
 
     @_do.register
     def _(self, _: ExpectTasks) -> None:

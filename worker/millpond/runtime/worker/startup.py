@@ -1,23 +1,169 @@
-"""The start of a worker: which tasks are its own, and how Kafka learns that it is back."""
+"""The start of a worker: it connects, finds the tasks that it owns, and announces them in Kafka."""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
-from millpond.errors import OwnershipError
+from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCorrupted
+from millpond.protocol import Role
 from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.reconnect import Line, answers
 from millpond.runtime.offsets.metadata import tasks_by_claim
 from millpond.runtime.ownership.lookups import OwnershipLookups
+from millpond.runtime.restoring.changelog_reader import ChangelogReader, Restoration
+from millpond.runtime.states import WorkerState
+from millpond.runtime.tasks.coordination import Coordination
 from millpond.runtime.tasks.executor import TaskExecutor
 from millpond.topology import TaskId
 
-__all__ = ("announce", "claim_everything")
+from .assembly import assemble
+from .dispatch import Dispatcher
+from .parts import WorkerParts
+from .producers import Producers
+from .recovery import FENCED_BACKOFF_S
+
+__all__ = ("Startup", "announce", "claim_everything", "rejected_by_kafka")
+
+
+log = logging.getLogger(__name__)
+
+#: How long a worker waits for the coordinator to admit or to reject it, before it continues with the tasks that it owns.
+_ADMISSION_TIMEOUT_S = 2.0
+#: The same where the coordinator did not answer a moment ago.
+_SILENT_ADMISSION_TIMEOUT_S = 0.5
+
+
+class Startup:
+    """Brings a worker to its first turn.
+
+    Args:
+        parts: of the worker.
+        producers: makes its producer.
+        take_over: whether tasks of other workers are taken over.
+    """
+
+    def __init__(self, parts: WorkerParts, producers: Producers, *, take_over: bool) -> None:
+        self._parts = parts
+        self._producers = producers
+        self._take_over = take_over
+
+    def assemble(self) -> None:
+        """Connect, plan, and open the state.
+
+        Raises:
+            MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
+        """
+        parts = self._parts
+        parts.become(WorkerState.STARTING)
+        with parts.admission.telling_trouble():
+            parts.assembly = assemble(
+                parts.topology,
+                parts.config,
+                ChangelogReader(self._restore_progress, parts.listener),
+                self._producers.gives_up,
+                parts.client_errors.error,
+                self._producers.fencing,
+                parts.blockers,
+                parts.admission.await_admission,
+            )
+        parts.dispatcher = Dispatcher(parts.executor, parts.client_errors.doubt)
+        parts.admission.kafka_cluster = lambda: parts.assembly.cluster.id
+
+    def _restore_progress(self, restoration: Restoration) -> None:
+        store = restoration.store
+        done = restoration.position - restoration.start
+        self._parts.listener.restore_progress(store.name, store.partition, done, done + restoration.remaining)
+
+    def start(self) -> None:
+        """Find this worker's tasks, and activate them.
+
+        Raises:
+            MillpondError: the brokers do not answer, or a task is another worker's.
+        """
+        parts, config, executor = self._parts, self._parts.config, self._parts.executor
+        tasks = list(parts.assembly.plan.tasks)
+        if config.coordinator_url is not None:
+            parts.client = parts.admission.client(config.coordinator_url, parts.assembly.plan)
+            parts.coordination = Coordination(
+                executor, parts.client, config, tasks, parts.contact, parts.assembly.watch.hurry
+            )
+        own = self._own_tasks(tasks)
+        self._watch_clients()
+        parts.become(WorkerState.RESTORING)
+        self._create_global_stores()
+        executor.hold(own, Role.ACTIVE)
+        if parts.coordination is not None:
+            parts.coordination.start()
+
+    def _own_tasks(self, tasks: Sequence[TaskId]) -> Sequence[TaskId]:
+        """The tasks to start with, announced as this worker's."""
+        parts, config, executor = self._parts, self._parts.config, self._parts.executor
+        deadline = time.monotonic() + config.task_timeout_ms / 1000
+        while True:
+            self._producers.start()
+            try:
+                if parts.coordination is None:
+                    claim_everything(executor.registrar, config, tasks, take_over=self._take_over)
+                    own = tasks
+                else:
+                    # A task that is handed over to this worker a moment later comes with the coordinator's answer.
+                    own = self._admitted(parts.coordination, executor.registrar.naming(config.worker_id, tasks))
+                announce(executor, config, parts.collector.producer, own)
+                parts.blockers.ends("start")
+                return own
+            except (OwnershipError, KafkaException) as error:
+                # With a coordinator, another worker is just taking over from this worker's last incarnation.
+                final = isinstance(error, OwnershipError) and config.coordinator_url is None
+                if final or parts.stop.is_set() or time.monotonic() >= deadline:
+                    raise
+                log.warning("the start failed (%s); retrying in %.1f s", error, FENCED_BACKOFF_S)
+                parts.blockers.begins("start", error if isinstance(error, MillpondError) else rejected_by_kafka(error))
+                parts.close_offset_sink()
+                parts.stop.wait(FENCED_BACKOFF_S)
+
+    def _admitted(self, coordination: Coordination, own: Sequence[TaskId]) -> Sequence[TaskId]:
+        """The tasks to start with: none where the coordinator rejects this worker's topology."""
+        parts = self._parts
+        coordination.begin(own)
+        if parts.heartbeats is None:
+            assert parts.client is not None
+            parts.heartbeats = parts.metrics.http.spawn(parts.client.run())
+            parts.client.heard.wait(_SILENT_ADMISSION_TIMEOUT_S if parts.admission.alone else _ADMISSION_TIMEOUT_S)
+        coordination.learn_marks()
+        return () if coordination.rejected else own
+
+    def _create_global_stores(self) -> None:
+        executor = self._parts.executor
+        while True:
+            try:
+                executor.globals.create()
+            except StateCorrupted as error:
+                if error.store is None:
+                    raise
+                executor.globals.close()
+                executor.stores.rebuild(error)
+            else:
+                return
+
+    def _watch_clients(self) -> None:
+        parts, assembly = self._parts, self._parts.assembly
+        topic = next(iter(assembly.plan.partitions))
+        parts.client_errors.watch(
+            {
+                Line.READER: lambda timeout_s: answers(assembly.consumer, topic, timeout_s),
+                Line.COPIER: lambda timeout_s: answers(assembly.copier, topic, timeout_s),
+                Line.PRODUCER: lambda timeout_s: answers(parts.collector.producer, topic, timeout_s),
+            },
+            lambda timeout_s: assembly.cluster.answers(topic, timeout_s),
+        )
 
 
 def claim_everything(registrar: OwnershipLookups, config: Config, tasks: Sequence[TaskId], *, take_over: bool) -> None:
-    """Without a coordinator every task is this worker's.
+    """Claim all tasks: without a coordinator, one worker runs everything.
 
     Raises:
         OwnershipError: a task is another worker's, or another claimed it at the same moment.
@@ -58,3 +204,8 @@ def announce(executor: TaskExecutor, config: Config, producer: Producer, tasks: 
             f"another process runs as worker '{config.worker_id}' of '{config.application_id}' (it fenced this one "
             f"while it started). Give each worker its own 'worker.id'."
         ) from error
+
+
+def rejected_by_kafka(error: KafkaException) -> BrokerError:
+    """Return the error that a user sees where a client cannot continue."""
+    return BrokerError(f"Kafka rejected a request: {error.args[0].str()}.")

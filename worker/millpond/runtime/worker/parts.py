@@ -1,0 +1,113 @@
+"""What a worker is made of: shared by its start, its loop, its recovery and its end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from millpond.runtime.blockers import Blockers
+from millpond.runtime.commit.pipeline import OffsetSink
+from millpond.runtime.commit.record_collector import RecordCollector
+from millpond.runtime.commit.rejected_records import RejectedRecords
+from millpond.runtime.config.model import Config
+from millpond.runtime.http.metrics import WorkerMetrics
+from millpond.runtime.kafka.broker_contact import BrokerContact
+from millpond.runtime.listeners import WorkerListener
+from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.states import WorkerState, may_follow
+from millpond.runtime.tasks.coordination import Coordination
+from millpond.runtime.tasks.executor import TaskExecutor
+from millpond.runtime.topics.plan import Plan
+from millpond.topology import Topology
+
+from .admission import Admission
+from .assembly import Assembly
+from .client_errors import ClientErrors
+from .commit_scheduler import CommitScheduler
+from .dispatch import Dispatcher
+from .gc import GarbageCollector
+from .pacing import BatchPacing
+
+if TYPE_CHECKING:
+    from millpond.protocol.client import CoordinatorClient
+
+__all__ = ("COMMIT_POLL_S", "WorkerParts")
+
+log = logging.getLogger(__name__)
+
+#: While a commit is in flight, its end is looked for at least this often.
+COMMIT_POLL_S = 0.001
+
+
+@dataclass(eq=False, kw_only=True)
+class WorkerParts:
+    """All parts of one worker. Only its loop's thread may change them."""
+
+    topology: Topology
+    config: Config
+    listener: WorkerListener
+    metrics: WorkerMetrics
+    blockers: Blockers
+    contact: BrokerContact
+    admission: Admission
+    garbage: GarbageCollector
+    stop: threading.Event
+    """Set when the worker is to commit and end."""
+
+    state: WorkerState = WorkerState.CREATED
+    pace: BatchPacing = field(init=False)
+    rejected: RejectedRecords = field(default_factory=RejectedRecords)
+    client_errors: ClientErrors = field(default_factory=ClientErrors)
+    new_plan: Plan | None = None
+    """A plan with more inputs, which is adopted as soon as nothing waits for a commit."""
+    behind: bool = False
+    """Whether tasks have more records than the last turn processed."""
+    leave_until: float | None = None
+    """While the worker hands its tasks over at its end: until when, in monotonic seconds."""
+
+    assembly: Assembly = field(init=False)
+    """What is made at the start, and outlives tasks and producers."""
+    dispatcher: Dispatcher = field(init=False)
+
+    collector: RecordCollector = field(init=False)
+    """As long as the producer lasts, like the two after it."""
+    committer: CommitScheduler = field(init=False)
+    offset_sink: OffsetSink | None = None
+
+    coordination: Coordination | None = None
+    """None without a coordinator, like the two after it."""
+    client: CoordinatorClient | None = None
+    heartbeats: Future[None] | None = None
+
+    def __post_init__(self) -> None:
+        self.pace = BatchPacing(self.config)
+
+    @property
+    def executor(self) -> TaskExecutor:
+        """The tasks."""
+        return self.assembly.executor
+
+    def become(self, state: WorkerState) -> None:
+        """Change the state, where the transition is allowed, and tell the listener."""
+        if may_follow(self.state, state):
+            log.info("worker %s: %s -> %s", self.config.worker_id, self.state.value, state.value)
+            self.state = state
+            self.listener.state_changed(state)
+
+    def may_write(self) -> bool:
+        """Whether no other worker can have taken this worker's tasks over unnoticed."""
+        return self.coordination is None or self.coordination.may_write()
+
+    def positions(self) -> dict[Partition, int]:
+        """Return the next offset of each input of the running tasks."""
+        by_input = self.executor.by_input
+        return {partition: task.inputs[partition.topic].position for partition, task in by_input.items()}
+
+    def close_offset_sink(self) -> None:
+        """End the commit in flight, if there is one."""
+        if self.offset_sink is not None:
+            self.offset_sink.close()
+            self.offset_sink = None

@@ -1,0 +1,80 @@
+"""How a worker polls: how many records at a time, and how long it waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import Message
+
+from millpond.runtime.commit.pipeline import CommitPhase
+from millpond.runtime.commit.rejected_records import CAREFUL_RECORDS
+
+from .parts import COMMIT_POLL_S, WorkerParts
+
+__all__ = ("Polling",)
+
+#: The longest wait while a task does not run yet, and while only the coordinator or a query may need an answer.
+_UNSETTLED_WAIT_S = 0.002
+_COORDINATION_WAIT_S = 0.01
+
+
+class Polling:
+    """Polls the inputs of a worker.
+
+    Args:
+        parts: of the worker.
+        answers_queries: whether other workers or clients may query this one.
+    """
+
+    def __init__(self, parts: WorkerParts, *, answers_queries: Callable[[], bool]) -> None:
+        self._parts = parts
+        self._answers_queries = answers_queries
+
+    @property
+    def limit(self) -> int:
+        """The most records to poll, and to process per task, in one turn."""
+        pace_limit = self._parts.pace.limit
+        return min(CAREFUL_RECORDS, pace_limit) if self._parts.rejected.careful else pace_limit
+
+    def poll(self, now: float) -> list[Message]:
+        """Return what there is to process; wait for it while there is nothing else to do.
+
+        Args:
+            now: monotonic seconds.
+        """
+        parts = self._parts
+        consumer, committer = parts.assembly.consumer, parts.committer
+        waits = parts.pace.slow and committer.phase is not CommitPhase.IDLE
+        if waits or committer.holds_reading() or not parts.may_write():
+            # One record rather than none: committed offsets are confirmed through the consumer.
+            held: list[Message] = consumer.consume(1, COMMIT_POLL_S)
+            return held
+        limit = self.limit
+        messages: list[Message] = consumer.consume(limit, 0)
+        if not messages and committer.phase is CommitPhase.DELIVERING:
+            # Nothing else to do: wait for the deliveries, which makes the client hurry.
+            parts.collector.hasten()
+            return consumer.consume(limit, 0)
+        if messages or (parts.behind and not parts.rejected.careful):
+            return messages
+        messages = consumer.consume(1, self._longest_wait(now))
+        if messages:
+            messages += consumer.consume(max(1, limit - 1), 0)
+        return messages
+
+    def _longest_wait(self, now: float) -> float:
+        """Seconds until there is something to do even if no record arrives."""
+        parts, executor = self._parts, self._parts.executor
+        wait = parts.config.poll_ms / 1000
+        if parts.committer.phase is not CommitPhase.IDLE:
+            wait = min(wait, COMMIT_POLL_S)
+        elif parts.committer.needed():
+            wait = min(wait, max(0.0, parts.committer.next_commit - now))
+        if not executor.settled or executor.globals.behind:
+            wait = min(wait, _UNSETTLED_WAIT_S)
+        elif parts.coordination is not None or self._answers_queries():
+            wait = min(wait, _COORDINATION_WAIT_S)
+        due = [each for task in executor.running if (each := task.next_wall_clock_due()) is not None]
+        if due:
+            wait = min(wait, max(0.0, (min(due) - parts.assembly.environment.now_ms()) / 1000))
+        return wait

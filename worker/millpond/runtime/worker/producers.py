@@ -1,0 +1,108 @@
+"""The worker's producer: made, connected, and given the transactional id; and what lasts as long as it does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Producer
+
+from millpond.runtime.commit.pipeline import CommitPipeline, TransactionCommitter
+from millpond.runtime.commit.record_collector import RecordCollector
+from millpond.runtime.commit.rejected_changelog import RecordLimits
+from millpond.runtime.commit.rejected_records import CarefulCollector
+from millpond.runtime.kafka.clients import largest_record, make_producer
+from millpond.runtime.kafka.reconnect import COMMON_TOPIC, answers
+from millpond.runtime.ownership.takeover import initialised
+
+from .commit_scheduler import CommitScheduler
+from .parts import WorkerParts
+
+__all__ = ("Producers",)
+
+#: The longest wait for the first connection of a new producer, which goes on trying afterwards.
+_CONNECT_S = 0.5
+
+
+class Producers:
+    """Makes producers.
+
+    Args:
+        parts: of the worker.
+    """
+
+    def __init__(self, parts: WorkerParts) -> None:
+        self._parts = parts
+
+    def start(self) -> None:
+        """Make a producer that has this worker's transactional id to itself, and what commits through it.
+
+        Raises:
+            BrokerError: the brokers do not give the transactional id in time.
+        """
+        parts, config = self._parts, self._parts.config
+        producer = self._make()
+        parts.collector = self._careful(producer) or RecordCollector(producer, transactional=config.exactly_once)
+        parts.executor.active.outbox = parts.collector.outbox
+        parts.metrics.collector = parts.collector
+        offset_sink = parts.assembly.offset_committer or TransactionCommitter(
+            producer, parts.assembly.consumer, lambda: None
+        )
+        parts.offset_sink = offset_sink
+        pipeline = CommitPipeline(parts.collector, offset_sink)
+        parts.committer = CommitScheduler(
+            parts.assembly, config, parts.collector, pipeline, parts.metrics, parts.garbage, parts.listener
+        )
+
+    def fencing(self, owner: str) -> Producer:
+        """Make a producer that has the transactional id of `owner` to itself; raises as `start`."""
+        config, on_error = self._parts.config, self._parts.client_errors.error
+        return self._initialised(lambda: _connected(make_producer(config, owner, on_error)))
+
+    def gives_up(self) -> bool:
+        """Whether brokers are not waited for any more: the worker is to end, and is not handing its tasks over."""
+        leave_until = self._parts.leave_until
+        return self._parts.stop.is_set() and (leave_until is None or time.monotonic() >= leave_until)
+
+    def _make(self) -> Producer:
+        parts, config = self._parts, self._parts.config
+
+        def made() -> Producer:
+            return _connected(
+                make_producer(
+                    config,
+                    config.worker_id if config.exactly_once else None,
+                    parts.client_errors.error,
+                    careful=parts.rejected.careful,
+                    batch_bytes=parts.rejected.batch_bytes,
+                )
+            )
+
+        return self._initialised(made) if config.exactly_once else made()
+
+    def _careful(self, producer: Producer) -> CarefulCollector | None:
+        parts = self._parts
+        if not parts.rejected.careful:
+            return None
+        return CarefulCollector(
+            producer,
+            transactional=parts.config.exactly_once,
+            refusals=parts.rejected,
+            handlers=parts.assembly.environment.handlers,
+            contexts=lambda: [task.context for task in parts.executor.tasks.values()],
+            limits=RecordLimits(largest_record(parts.config), parts.assembly.cluster.max_message_bytes),
+        )
+
+    def _initialised(self, made: Callable[[], Producer]) -> Producer:
+        return initialised(made, self.gives_up, self._parts.config.task_timeout_ms / 1000)
+
+
+def _connected(producer: Producer) -> Producer:
+    """Make a new producer ask for its producer id at once.
+
+    librdkafka asks when an answer about metadata arrives over a connection that is up, and otherwise every 0.5 s.
+    The first answer may end the connection to the bootstrap address; the second one comes over the one that stays.
+    """
+    if answers(producer, COMMON_TOPIC, _CONNECT_S):
+        answers(producer, COMMON_TOPIC, _CONNECT_S)
+    return producer

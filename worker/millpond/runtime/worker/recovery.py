@@ -1,0 +1,152 @@
+"""Back to the last commit: after a failed commit, a fenced producer, lost clients, or corrupted state.
+
+A worker that recovers does what it does at its start: it reads what is committed, brings its stores there, and continues.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import replace
+
+from confluent_kafka import KafkaError, KafkaException
+
+from millpond.errors import StateCorrupted
+from millpond.runtime.commit.pipeline import CommitFailed, TransactionCommitter, is_fenced
+from millpond.runtime.commit.rejected_records import refuses
+from millpond.runtime.kafka.reconnect import Line
+from millpond.runtime.states import WorkerState
+
+from .commit_failures import CommitFailures
+from .parts import WorkerParts
+from .producers import Producers
+
+__all__ = ("FENCED_BACKOFF_S", "Recovery")
+
+log = logging.getLogger(__name__)
+
+#: How long a fenced worker leaves its transactional id to the worker that fenced it.
+FENCED_BACKOFF_S = 0.3
+
+
+class Recovery:
+    """Takes a worker back to what is committed.
+
+    Args:
+        parts: of the worker.
+        producers: makes the next producer.
+    """
+
+    def __init__(self, parts: WorkerParts, producers: Producers) -> None:
+        self._parts = parts
+        self._producers = producers
+        self._failures = CommitFailures()
+
+    def recover(self, error: CommitFailed | KafkaException) -> None:
+        """Go back after a commit that failed, or whose end is unknown.
+
+        Raises:
+            MillpondError: it will not succeed the next time either, or the brokers do not answer.
+        """
+        parts = self._parts
+        fenced = (isinstance(error, CommitFailed) and error.fenced) or (
+            # A fatal error does not name its cause again once it has been reported.
+            isinstance(error, KafkaException) and (is_fenced(error) or error.args[0].code() == KafkaError._FATAL)
+        )
+        cause = self._cause(error)
+        log.warning("%s (%s); going back to the last commit", self._description(fenced=fenced), cause or error)
+        parts.metrics.recoveries += 1
+        wait_s = self._failures.failed(cause if isinstance(cause, KafkaError) else None, parts.metrics.commits)
+        if isinstance(cause, KafkaError) and refuses(cause) and parts.executor.running:
+            parts.rejected.met(cause, parts.positions())
+        parts.stop.wait(wait_s)
+        # A broker that fenced this worker or rejected a record is connected: the clients need not be replaced.
+        self.go_back(fenced=fenced, renew=not fenced and not parts.rejected.careful)
+
+    def _description(self, *, fenced: bool) -> str:
+        open_s, timeout_s = self._parts.collector.transaction_s, self._parts.config.transaction_timeout_ms / 1000
+        if open_s > timeout_s:
+            return (
+                f"the transaction was open for {open_s:.1f} s, so the broker has aborted it "
+                f"('transaction.timeout.ms' is {timeout_s:.1f} s)"
+            )
+        return "fenced by another producer" if fenced else "a commit failed"
+
+    def _cause(self, error: CommitFailed | KafkaException) -> object:
+        cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
+        sink, positions = self._parts.offset_sink, self._parts.positions()
+        if isinstance(cause, KafkaError) and isinstance(sink, TransactionCommitter) and positions:
+            return sink.cause_of(cause, next(iter(positions.items())))
+        return cause
+
+    def go_back(self, *, fenced: bool = False, renew: bool = False) -> None:
+        """Continue from the last commit, with a new producer.
+
+        Args:
+            fenced: whether another worker has fenced this one.
+            renew: whether to replace the consumers, too.
+
+        Raises:
+            MillpondError: the brokers do not answer, or without a coordinator a task was taken over.
+        """
+        parts = self._parts
+        self._drop_producer()
+        self._adopt_new_plan()
+        parts.behind = False
+        parts.client_errors.forget_fatal()
+        if fenced:
+            # The other worker gets the time to write the new owners: two that take the id from each other at once would
+            # go on doing so. The owners are looked up before this worker takes its id back.
+            parts.stop.wait(FENCED_BACKOFF_S)
+            self._check_still_owner()
+        self._producers.start()
+        parts.executor.go_back(renew=renew)
+        self._continue()
+
+    def rebuild(self, error: StateCorrupted) -> None:
+        """Forget the local rows of a corrupted store, and continue from the last commit; raises as `go_back`."""
+        self._drop_producer()
+        self._producers.start()
+        self._parts.executor.rebuild_corrupted(error)
+        self._continue()
+
+    def replace_clients(self, lost: Collection[Line]) -> None:
+        """Replace the clients that do not find the brokers again.
+
+        Raises:
+            CommitFailed: the worker has to go back for it.
+        """
+        if not lost:
+            return
+        parts = self._parts
+        parts.metrics.clients_replaced += len(lost)
+        found = f"the brokers are back, but the client that {' and the one that '.join(lost)} does not find them"
+        if set(lost) != {Line.COPIER}:
+            raise CommitFailed(found)
+        log.warning("%s; replacing it", found)
+        parts.executor.renew_copier()
+
+    def _drop_producer(self) -> None:
+        self._parts.close_offset_sink()
+        self._parts.collector.producer.purge()
+        self._parts.become(WorkerState.STARTING)
+
+    def _continue(self) -> None:
+        if self._parts.coordination is not None:
+            self._parts.coordination.went_back(self._parts.assembly.plan)
+        self._parts.become(WorkerState.RESTORING)
+
+    def _check_still_owner(self) -> None:
+        """Without a coordinator, a task that another worker owns now ends this one; with one it is merely dropped."""
+        if self._parts.coordination is None:
+            executor = self._parts.executor
+            for task, where in executor.registrar.looked_up(executor.active_tasks).tasks.items():
+                executor.claims.check_own(executor.held[task], where)
+
+    def _adopt_new_plan(self) -> None:
+        """Read new inputs from here on, if there are any: tasks are made anew, and nothing waits for a commit."""
+        parts = self._parts
+        plan, parts.new_plan = parts.new_plan, None
+        if plan is not None:
+            parts.assembly = replace(parts.assembly, plan=plan)
+            parts.executor.adopt(plan)
