@@ -56,25 +56,32 @@ class OwnershipCheck:
         self._asked_lapses = 0
         self._asked_at = 0.0
         self._owned_at: float | None = None
+        self._owned_tasks: frozenset[TaskId] = frozenset()
 
     def may_write(self, seen: SessionSeen) -> tuple[bool, list[Instruction]]:
         """Return whether the tasks that run are this worker's, and the look-up that finds out when that is not known."""
-        self._doubtful = self._doubtful or seen.brokers is Brokers.LOST
+        if seen.brokers is Brokers.LOST:
+            # A lookup that was sent before says nothing of what others did meanwhile.
+            self._doubtful = self._stays_doubtful = True
         if not seen.lapsed and seen.lapses == self._checked_lapses and not self._doubtful:
             return True, []
         if self._number or seen.brokers is not Brokers.ANSWERING:
             return False, []
-        if self._owned_at is not None and seen.now - self._owned_at < _RELIED_ON_S:
+        started = self._started()
+        relied_on = self._owned_at is not None and seen.now - self._owned_at < _RELIED_ON_S
+        if relied_on and started <= self._owned_tasks:
             return True, []
-        instructions = list(self._look_up(seen))
+        instructions = list(self._look_up(seen, started))
         return not self._number, instructions
 
-    def _look_up(self, seen: SessionSeen) -> Iterable[Instruction]:
-        active = [each for each in self._lifecycle.tasks.values() if each.active]
-        started = {each.task for each in active if each.state in _STARTED}
+    def _started(self) -> set[TaskId]:
+        return {each.task for each in self._lifecycle.tasks.values() if each.active and each.state in _STARTED}
+
+    def _look_up(self, seen: SessionSeen, started: set[TaskId]) -> Iterable[Instruction]:
         self._asked_at, self._asked_lapses, self._stays_doubtful = seen.now, seen.lapses, False
-        if any(each.state is TaskState.ACQUIRING for each in active):
-            # A look-up that began before may yet start a task.
+        self._owned_tasks = frozenset(started)
+        if any(each.active and each.state is TaskState.ACQUIRING for each in self._lifecycle.tasks.values()):
+            # A lookup that was sent before may still start a task.
             self._asked_lapses, self._stays_doubtful = self._checked_lapses, self._doubtful
         if started:
             self._unchecked = started
