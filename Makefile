@@ -8,16 +8,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Three test processes: one of them waits for a real API server most of the time. More processes are slower on small machines.
 JOBS ?= 3
-# A test process that dies ends the run, and is told: xdist would wait for ever for tests that it had to give to others.
+# A test process that dies ends the run: xdist would wait for ever for the tests that it had to reassign.
 PYTEST_JOBS = -n $(JOBS) --dist loadgroup --max-worker-restart 0
 ARGS ?=
-# Where it is set, every process that a test starts would compile all of millpond anew, and pytest all tests.
+# With it, every process that a test starts would compile all of millpond again, and pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## Show this menu
 	@awk 'BEGIN { FS = ":.*## "; printf "\nmillpond: make \033[1mTASK\033[0m\n\n" } \
-	  /^[a-z0-9-]+:.*## / { printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2 } \
+	  /^[a-z0-9-]+:.*## / { printf "  \033[36m%-17s\033[0m %s\n", $$1, $$2 } \
 	  END { printf "\nArguments go through: make test ARGS=\"-k window\"\n\n" }' $(MAKEFILE_LIST)
 
 .PHONY: demo
@@ -29,7 +29,7 @@ demo-snapshot: venv spark ## Delete a worker's disk: replay and snapshot side by
 	@$(BIN)/python examples/flights/demo_snapshot.py $(ARGS)
 
 .PHONY: check
-check: venv ## Check what needs nothing but Python, soon: style, types, layers, and every plain test
+check: venv ## Check style, types and layers, and run the plain tests, which need nothing but Python
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # What needs nothing but Python, by the marks that tests/support/needs.py derives.
@@ -40,7 +40,7 @@ plain: venv
 	@$(BIN)/python -m pytest -q $(PYTEST_JOBS) --quick -m "$(PLAIN)" $(ARGS)
 
 .PHONY: test
-test: venv spark ## Run all tests, on a real broker and a real API server; only what the chosen ones need is fetched and built
+test: venv spark ## Run all tests, on a real broker and a real API server; fetches and builds only what the chosen tests need
 	@$(BIN)/python -m pytest $(PYTEST_JOBS) $(ARGS)
 
 .PHONY: test-loaded
@@ -53,11 +53,11 @@ soak: venv ## Run the long tests in full, or MINUTES of them: make soak MINUTES=
 	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: mutants
-mutants: venv ## Put faults into a copy of the tree one at a time, and show which test catches each: make mutants ARGS="--area commit"
+mutants: venv ## Put faults into a copy of the code, one at a time, and show which test catches each: make mutants ARGS="--area commit"
 	@$(BIN)/python -m tests.mutants --jobs $(JOBS) $(ARGS)
 
 .PHONY: e2e
-e2e: venv ## Run everything on a real cluster: the one of KUBECONFIG, or one that kind makes (KIND_NODE_IMAGE)
+e2e: venv ## Run everything on a real cluster: that of KUBECONFIG, or a new one by kind (KIND_NODE_IMAGE)
 	@$(BIN)/python -m pytest e2e $(ARGS)
 
 .PHONY: bench
@@ -73,7 +73,7 @@ bench-heartbeats: venv ## Measure one coordinator under the heartbeats of 2,000 
 	@$(BIN)/python -m bench.heartbeats $(ARGS)
 
 .PHONY: bench-hostile
-bench-hostile: venv ## Measure what a hostile tenant costs the others: late heartbeats, lost leases, memory
+bench-hostile: venv ## Measure the harm of a hostile tenant to the others: late heartbeats, lost leases, memory
 	@$(BIN)/python -m tests.cluster.binaries
 	@$(BIN)/python -m bench.hostile $(ARGS)
 
@@ -82,7 +82,7 @@ bench-failover: venv ## Compare the pauses of failures and moves with Kafka Stre
 	@$(BIN)/python -m bench.failover $(ARGS)
 
 .PHONY: bench-bootstrap
-bench-bootstrap: venv spark ## Compare the ways back to lost state: replay, snapshot, Kafka Streams
+bench-bootstrap: venv spark ## Compare the ways to restore lost state: replay, snapshot, Kafka Streams
 	@$(BIN)/python -m bench.bootstrap $(ARGS)
 
 .PHONY: bench-scale-out
@@ -90,7 +90,7 @@ bench-scale-out: venv spark ## Add a worker with an empty disk, by replay and by
 	@$(BIN)/python -m bench.scale_out $(ARGS)
 
 .PHONY: bench-scaling
-bench-scaling: venv ## Measure what a second worker brings
+bench-scaling: venv ## Measure the throughput of a second worker
 	@$(BIN)/python -m bench.scaling $(ARGS)
 
 .PHONY: bench-streamapps
@@ -111,8 +111,24 @@ lint: venv ## Check style, types, layers
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --cache-dir build/import-linter
 
+.PHONY: structure
+structure: venv ## Show the size and shape of the code: rooms, floors and circles of packages, large folders, long modules
+	@$(BIN)/python -m tests.packaging.structure
+
+# What measures its own speed is too slow while lines are counted.
+TIMED := --deselect tests/assignment/test_large_applications.py::test_a_large_application_is_assigned_within_a_second
+
+.PHONY: coverage
+coverage: venv ## Measure which branches the plain tests take, and print them per package; HTML is in build/coverage
+	@rm -rf build/coverage; failed=0; \
+	$(BIN)/python -m coverage run -m pytest -q $(PYTEST_JOBS) --quick -m "$(PLAIN)" $(TIMED) $(ARGS) || failed=$$?; \
+	$(BIN)/python -m coverage combine --quiet; \
+	$(BIN)/python -m coverage html --quiet; \
+	$(BIN)/python -m tests.packaging.coverage_table; \
+	exit $$failed
+
 .PHONY: format
-format: venv ## Format the code and mend what ruff can mend
+format: venv ## Format the code and apply ruff's fixes
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
@@ -122,11 +138,11 @@ docs: venv ## Build the documentation into build/docs
 	@echo "build/docs/index.html"
 
 .PHONY: reference
-reference: venv ## Write docs/reference anew from the CRDs
+reference: venv ## Write docs/reference from the CRDs
 	@$(BIN)/python -m docs.crds
 
 .PHONY: venv
-venv: $(VENV)/ready ## Make the virtual environment (every other task does so by itself)
+venv: $(VENV)/ready ## Make the virtual environment (all other tasks do this first)
 
 $(VENV)/ready: requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "millpond needs Python 3.11 or newer; name it with make PYTHON=..." >&2; exit 1; }
@@ -138,26 +154,26 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Apart from the rest, since pyspark is larger than everything else together.
+# Separate, since pyspark is larger than everything else together.
 .PHONY: spark
-spark: venv $(VENV)/spark ## Install what snapshots and their tables need: Spark, and libraries for it
+spark: venv $(VENV)/spark ## Install Spark and the libraries for snapshots and tables
 
 $(VENV)/spark: requirements-spark.lock $(VENV)/ready
 	@echo "Installing Spark into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
 	@touch $@
 
-# The operator runs no topologies: what only that needs is not in its image.
+# The operator runs no topologies: its image has no packages of the data plane.
 COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --custom-compile-command "make lock"
 DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments
 
 .PHONY: versitygw
-versitygw: venv ## Build the S3 server that tests use, once; tests build it by themselves where there is Go
+versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go
 	@$(BIN)/python -m tests.support.versitygw
 
 .PHONY: lock
-lock: ## Pin the dependencies of pyproject.toml anew (for maintainers)
+lock: ## Pin the newest versions of the dependencies in pyproject.toml (for maintainers)
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(COMPILE) --upgrade --extra dev $(ARGS) pyproject.toml --output-file requirements.lock
@@ -168,6 +184,6 @@ lock: ## Pin the dependencies of pyproject.toml anew (for maintainers)
 	echo 'setuptools>=77' | $(COMPILE) -c requirements.lock $(ARGS) - --output-file requirements-build.lock
 
 .PHONY: clean
-clean: ## Remove what the other tasks made, the virtual environment too
+clean: ## Remove everything that the other tasks made, also the virtual environment
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache worker/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -67,7 +67,10 @@ def _page(definition: _Schema) -> Iterator[str]:
     schema = version["schema"]["openAPIV3Schema"]
     short = ", ".join(f"`{each}`" for each in names["shortNames"])
     yield from (f"# {names['kind']}", "", _WRITTEN, "", schema["description"], "")
-    yield f"`apiVersion: {spec['group']}/{version['name']}`, `kind: {names['kind']}`; for kubectl `{names['plural']}`, {short}."
+    yield (
+        f"`apiVersion: {spec['group']}/{version['name']}`, `kind: {names['kind']}`; "
+        f"for kubectl `{names['plural']}`, {short}."
+    )
     yield from _refusals({**schema, "properties": {}})
     yield from ("", "`kubectl get` shows:", "", "| column | from | |", "|---|---|---|")
     for column in version["additionalPrinterColumns"]:

@@ -8,7 +8,7 @@ from sphinx.application import Sphinx
 def show_indented_blocks_as_code(
     _app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]
 ) -> None:
-    """Put reStructuredText's `::` before each such block; sections like "Args:" have no blank line and stay as they are."""
+    """Put reStructuredText's `::` before each indented block; sections such as "Args:" have no blank line and stay."""
     result: list[str] = []
     outer = 0  # indentation of the text around
     inside = False

@@ -19,7 +19,7 @@ from e2e.evidence import Logs, dump
 from e2e.images import Images
 from e2e.installation import Installation
 from e2e.kafka import Kafka
-from e2e.pauses import Event, table
+from e2e.measuring.pauses import Event, table
 
 NAMESPACE = "millpond-e2e"
 

@@ -1,4 +1,4 @@
-"""Snapshots on a cluster: Spark's executors are pods, the object store is a pod, and a worker without a disk comes back from one."""
+"""Snapshots on a cluster: Spark's executors and the object store are pods; an empty worker loads a snapshot."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def spark(place: Place, images: Images, say: Callable[[str], None]) -> Images:
 
 @pytest.fixture(scope="module")
 def objects(cluster: Cluster, kafka: Kafka, spark: Images) -> Iterator[ObjectStore]:
-    """A real S3 server beside the broker, as long as these tests need it: others look for what is left in the namespace."""
+    """A real S3 server beside the broker, only for these tests: others check that nothing is left in the namespace."""
     store = ObjectStore(cluster, kafka.namespace, spark.objects)
     store.start()
     yield store
@@ -93,7 +93,7 @@ def sent() -> Counter[str]:
 def test_scheduled_snapshot_is_made_by_executors_in_pods(
     cluster: Cluster, kafka: Kafka, app: StreamApp, sent: Counter[str]
 ) -> None:
-    """The schedule makes a StateBootstrap, whose driver starts pods in a namespace that enforces the restricted standard."""
+    """The schedule makes a StateBootstrap; its driver starts pods in a namespace with the restricted standard."""
     for _ in range(_ROUNDS):
         _send(kafka, sent, range(_CUSTOMERS))
     _await_committed(kafka)

@@ -1,4 +1,4 @@
-"""The demo application on a cluster: its manifest is applied, and what comes out is what a plain loop over the data gives."""
+"""The demo application on a cluster: its output equals that of a plain loop over the data."""
 
 from __future__ import annotations
 

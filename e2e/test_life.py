@@ -1,4 +1,4 @@
-"""The life of an application, under a steady input: nothing is lost, nothing comes twice, and no task stands still for long."""
+"""The life of an application under a steady input: no record is lost or doubled, and no task stands still for long."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from e2e.commands import ROOT, found, run
 from e2e.images import Images
 from e2e.installation import Installation
 from e2e.kafka import Kafka
-from e2e.pauses import Event
+from e2e.measuring.condition_watch import ConditionWatch
+from e2e.measuring.pauses import Event
+from e2e.measuring.traffic import PARTITIONS
+from e2e.measuring.verification import Verification
 from e2e.streamapp import StreamApp, condition
-from e2e.telling import Telling
-from e2e.traffic import PARTITIONS
-from e2e.verification import Verification
 from tests.support.kafka import topic_names
 from tests.support.telling import is_ready
 
@@ -36,14 +36,14 @@ def verification(
 
 
 @pytest.fixture(scope="module")
-def telling(verification: Verification) -> Iterator[Telling]:
+def condition_watch(verification: Verification) -> Iterator[ConditionWatch]:
     """What the application tells of itself all the while, beside what is so."""
-    with Telling(verification.app, verification.meter, 2 * PARTITIONS) as telling:
-        yield telling
+    with ConditionWatch(verification.app, verification.meter, 2 * PARTITIONS) as condition_watch:
+        yield condition_watch
 
 
 def test_an_applied_manifest_becomes_a_running_application(
-    verification: Verification, telling: Telling, images: Images
+    verification: Verification, condition_watch: ConditionWatch, images: Images
 ) -> None:
     """`kubectl apply` of a StreamApp, and its output comes."""
     app = verification.app
@@ -132,10 +132,12 @@ def test_killed_worker_restarts(verification: Verification) -> None:
         app.settled(2, 120)
 
 
-def test_workers_run_without_the_operator(verification: Verification, telling: Telling, operator: Installation) -> None:
+def test_workers_run_without_the_operator(
+    verification: Verification, condition_watch: ConditionWatch, operator: Installation
+) -> None:
     """The operator is gone for a minute and a worker dies meanwhile: its tasks go on before the operator is back."""
     app = verification.app
-    with verification.meter.event("operator away, worker dies"), telling.unwatched():
+    with verification.meter.event("operator away, worker dies"), condition_watch.unwatched():
         gone = time.monotonic()
         operator.remove()
         try:
@@ -151,7 +153,7 @@ def test_workers_run_without_the_operator(verification: Verification, telling: T
 
 
 def test_a_lost_node_holds_no_tasks(
-    verification: Verification, telling: Telling, place: Place, operator: Installation
+    verification: Verification, condition_watch: ConditionWatch, place: Place, operator: Installation
 ) -> None:
     """A node falls silent, and the pods there cannot even be deleted: others process its tasks until it is back.
 
@@ -165,7 +167,7 @@ def test_a_lost_node_holds_no_tasks(
         pytest.skip("every node with a worker is needed for something else")
     node = victim["spec"]["nodeName"]
     with verification.meter.event("node lost, and back"):
-        with telling.lost(node):
+        with condition_watch.lost(node):
             run(docker, "pause", node)
             try:
                 app.until(lambda now: condition(now, "Ready").get("status") == "False", "it is not ready", 15)
@@ -195,11 +197,11 @@ def test_suspended_application_resumes_where_it_stopped(verification: Verificati
         app.settled(2, 120)
 
 
-def test_conditions_told_the_truth_throughout(verification: Verification, telling: Telling) -> None:
+def test_conditions_told_the_truth_throughout(verification: Verification, condition_watch: ConditionWatch) -> None:
     """None was wrong for longer than five seconds, none flapped, and no passing trouble of a volume was told."""
-    wrong = telling.findings()
+    wrong = condition_watch.findings()
     assert not wrong, f"{len(wrong)} findings:\n" + "\n".join(wrong)
-    assert not telling.hasty()
+    assert not condition_watch.hasty()
 
 
 def test_every_record_is_output_once(verification: Verification) -> None:
@@ -282,7 +284,9 @@ def _delete_a_pod(verification: Verification, *options: str) -> None:
     victim = app.pods()[0]["metadata"]
     app.kubectl("delete", "pod", victim["name"], "--wait=false", *options)
     eventually(
-        lambda: any(pod["metadata"]["name"] == victim["name"] and pod["metadata"]["uid"] != victim["uid"] for pod in app.pods()),
+        lambda: any(
+            pod["metadata"]["name"] == victim["name"] and pod["metadata"]["uid"] != victim["uid"] for pod in app.pods()
+        ),
         f"{victim['name']} is made again", 120,
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.pauses import Arrivals, Event, table
+from e2e.measuring.pauses import Arrivals, Event, table
 
 
 def _steady(*moments: float) -> Arrivals:

@@ -10,9 +10,9 @@ from e2e.cluster import Cluster, Object, eventually
 from e2e.images import Images
 from e2e.installation import Installation
 from e2e.kafka import Kafka
-from e2e.pauses import Event
+from e2e.measuring.pauses import Event
+from e2e.measuring.verification import Verification
 from e2e.streamapp import StreamApp, condition
-from e2e.verification import Verification
 
 _NAMESPACE = "millpond-e2e-tenants"
 _ALIAS = "broker-by-another-name"
@@ -48,7 +48,7 @@ def verification(cluster: Cluster, own_kafka: Kafka, images: Images, events: lis
 
 @pytest.fixture(params=[f"kafka.{_NAMESPACE}.svc.cluster.local:9092", f"{_ALIAS}.{_NAMESPACE}.svc:9092"])
 def second(request: pytest.FixtureRequest, verification: Verification, cluster: Cluster) -> Iterator[StreamApp]:
-    """Another StreamApp with the same id, which reaches the same Kafka by a longer name, or by one that tells nothing."""
+    """Another StreamApp with the same id, which reaches the same Kafka under a longer name or an unrelated one."""
     app = StreamApp(cluster, _NAMESPACE, f"{verification.app.name}-again")
     app.apply(verification.spec(applicationId=verification.app.name, kafka={"bootstrapServers": request.param}))
     yield app

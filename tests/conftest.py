@@ -90,7 +90,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test with what it needs. One process runs all that wait for a real API server, beside others that compute; one runs all of Spark."""
+    """Mark a test with what it needs.
+
+    One process runs all tests that wait for a real API server, beside others that compute; one runs all of Spark.
+    """
     for marker in needs(getattr(item, "fixturenames", ())):
         item.add_marker(marker)
     if item.get_closest_marker("apiserver") and group_of(item) is None:
@@ -101,8 +104,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only `make soak` runs, and begin with tests that need nothing, while what the others need is fetched and built; long ones go before short ones.
+    """Leave out what only `make soak` runs, and put the others in order.
 
+    Tests that need nothing come first, while what the others need is fetched and built. Long tests come before short.
     Of several processes one has the real API server's tests to itself, and begins with them.
     """
     if not config.option.soak:

@@ -1,4 +1,4 @@
-"""Counts orders by customer: an application with much state, and output whose last record of each key says how many there were."""
+"""Counts orders per customer: an application with a large state. The last output of a key is its final count."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def view(status: Status) -> Group:
         (f" {status.phase}", "bold"), f"   {status.elapsed:5.0f} s of about {status.total:.0f} s   ",
         (f"{status.faults} of {status.of} faults", "bold cyan"),
         f"   {status.sent:,} orders sent, {status.sent - status.seen:,} under way",
-        ("   silent for " f"{status.idle_s:.1f} s", "yellow") if status.idle_s > 2 else "",
+        (f"   silent for {status.idle_s:.1f} s", "yellow") if status.idle_s > 2 else "",
     )  # fmt: skip
     wrong = Text.assemble(
         " workers: ", (" ".join(status.running) or "none", "green"),

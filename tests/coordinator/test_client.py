@@ -7,6 +7,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,8 @@ class Good(Scripted):
         self._newer.set()
         self._newer = mine = asyncio.Event()
         if heartbeat.known_revision == 1 and heartbeat.coordinator == "c1":
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(mine.wait(), heartbeat.wait_ms / 1000)
-            except TimeoutError:
-                pass
         return http(answer(heartbeat, sequence=max(each.sequence for each in self.heartbeats), **self._fields))
 
 

@@ -60,8 +60,10 @@ def test_count_reduce_and_aggregate_follow_the_stream(records: list[tuple[Any, A
 
 
 def test_first_aggregate_has_no_old_value() -> None:
-    """What the initializer made was never in the table. (Kafka Streams passes it on as the old value when uncached,
-    so that its results depend on caching: a regrouping would subtract what was never added.)
+    """What the initializer made was never in the table.
+
+    Kafka Streams passes it on as the old value when uncached, so its results depend on caching: a regrouping would subtract
+    what was never added.
     """
     for caching in (False, True):
         node = Node(store=store(String, caching=caching))

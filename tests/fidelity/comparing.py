@@ -1,4 +1,4 @@
-"""The same tests against two API servers, the one in memory and the real one: clients of both, and what is comparable."""
+"""The same tests against two API servers, in memory and real: clients of both, and the parts of objects to compare."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOMENTS = frozenset(
 
 
 class Twins(NamedTuple):
-    """Clients with all rights of both servers."""
+    """Clients of both servers, with all rights."""
 
     memory: Api
     real: Api
@@ -76,7 +76,7 @@ def namespace_on(api: Api) -> Iterator[str]:
 
 
 def outcome(work: Callable[[], Object]) -> Any:
-    """What comes of a request: the object, or the status and the reason of the refusal."""
+    """The result of a request: the object, or the status and the reason of the error."""
     try:
         return work()
     except ApiFailure as failure:
@@ -84,7 +84,7 @@ def outcome(work: Callable[[], Object]) -> Any:
 
 
 def seen(value: Any, **words: str) -> Any:
-    """What was seen, without what must differ; `words` are replaced by their names."""
+    """The observed value without parts that must differ; `words` are replaced by their names."""
     if isinstance(value, dict):
         made = {key: seen(each, **words) for key, each in value.items() if key not in _MOMENTS}
         if "managedFields" in made:
@@ -99,7 +99,7 @@ def seen(value: Any, **words: str) -> Any:
 
 
 def _differences(memory: Any, real: Any, path: str = "") -> list[str]:
-    """Where what was seen differs, line by line."""
+    """The differences between both values, line by line."""
     if isinstance(memory, dict) and isinstance(real, dict):
         keys = sorted({*memory, *real})
         pairs = [(f"{path}.{key}", memory.get(key, "nothing"), real.get(key, "nothing")) for key in keys]

@@ -21,7 +21,7 @@ Server = SharedApiServer | SharedMemoryApiServer
 
 @pytest.fixture(scope="module", params=["memory", pytest.param("real", marks=pytest.mark.apiserver)])
 def server(request: pytest.FixtureRequest, background: Background) -> Iterator[Server]:
-    """One of the two."""
+    """One of the two servers."""
     if request.param == "real":
         yield request.getfixturevalue("api_server")
         return
@@ -31,7 +31,7 @@ def server(request: pytest.FixtureRequest, background: Background) -> Iterator[S
 
 @pytest.fixture(scope="module")
 def client(server: Server, background: Background) -> Iterator[Api]:
-    """With all rights."""
+    """A client with all rights."""
     with Api(background, server.admin) as api:
         install_crds(api, _CRDS)
         yield api

@@ -31,7 +31,7 @@ def make_ready(client: Api, space: str, name: str) -> None:
 
 
 def test_a_stateful_set_has_its_pods_and_claims(client: Api, space: str) -> None:
-    """With their names, labels, volumes and owners; fewer replicas take the last ones, claims stay."""
+    """Pods and claims have names, labels, volumes and owners; fewer replicas delete the last pods, claims stay."""
     client.apply(stateful_set(space))
     eventually(lambda: status_of(client, space).get("replicas") == 2, "there are pods")
     pods = client.list("Pod", space)
@@ -56,7 +56,7 @@ def test_a_stateful_set_has_its_pods_and_claims(client: Api, space: str) -> None
 
 
 def test_a_new_template_waits_until_a_pod_is_deleted(client: Api, space: str) -> None:
-    """OnDelete: the new pod is of the new revision, the others stay what they are."""
+    """With OnDelete only a new pod has the new revision; the others stay unchanged."""
     client.apply(stateful_set(space))
     eventually(lambda: status_of(client, space).get("currentReplicas") == 2, "there are pods")
     first = status_of(client, space)
@@ -85,7 +85,7 @@ def test_a_new_template_waits_until_a_pod_is_deleted(client: Api, space: str) ->
 
 @pytest.mark.parametrize(("deleted", "scaled"), [("Delete", "Retain"), ("Retain", "Delete"), ("Delete", "Delete")])
 def test_claims_belong_to_whom_the_policy_says(deleted: str, scaled: str, client: Api, space: str) -> None:
-    """To the set, or to a pod that is one too many."""
+    """Claims belong to the set, or to a surplus pod, by the policy."""
     policy = {"whenDeleted": deleted, "whenScaled": scaled}
     client.apply(stateful_set(space, persistentVolumeClaimRetentionPolicy=policy))
 
@@ -105,7 +105,7 @@ def test_claims_belong_to_whom_the_policy_says(deleted: str, scaled: str, client
 
 
 def test_a_set_that_is_made_anew_adopts_its_pods(client: Api, space: str) -> None:
-    """Deleted as Orphan, its pods and revisions stay; the new one takes them over."""
+    """After deletion with Orphan, pods and revisions stay, and the new set adopts them."""
     client.apply(stateful_set(space))
     eventually(lambda: status_of(client, space).get("replicas") == 2, "there are pods")
     before = {each["metadata"]["name"]: each["metadata"]["uid"] for each in client.list("Pod", space)}
@@ -124,7 +124,7 @@ def test_a_set_that_is_made_anew_adopts_its_pods(client: Api, space: str) -> Non
 
 
 def test_most_of_a_stateful_set_stays_as_it_is(client: Api, space: str) -> None:
-    """What may not change says so."""
+    """Changes of immutable fields are rejected."""
     client.apply(stateful_set(space, 0))
     failure = refusal(lambda: client.apply(stateful_set(space, 0, serviceName="other")))
     assert (failure.status, failure.reason) == (422, "Invalid")
@@ -143,7 +143,7 @@ def test_most_of_a_stateful_set_stays_as_it_is(client: Api, space: str) -> None:
 def test_a_strategy_that_was_changed_is_put_back_by_applying(
     given: Object, made: Object, client: Api, space: str
 ) -> None:
-    """Unless somebody left what OnDelete does not allow."""
+    """A manifest can be applied unless a field remains that OnDelete does not allow."""
     found = client.create(stateful_set(space, 0, updateStrategy=given))
     assert found["spec"]["updateStrategy"] == made
     if "rollingUpdate" in made:
@@ -168,7 +168,7 @@ def job(space: str, **spec: Any) -> Object:
 
 @pytest.mark.parametrize(("phase", "type"), [("Succeeded", "Complete"), ("Failed", "Failed")])
 def test_a_job_ends_as_its_pod_does(phase: str, type: str, client: Api, space: str) -> None:
-    """And says so in its conditions."""
+    """A Job's conditions have its pod's result."""
     client.create(job(space, backoffLimit=0))
     eventually(lambda: client.list("Pod", space), "there is a pod")
     (pod,) = client.list("Pod", space)
@@ -186,7 +186,7 @@ def test_a_job_ends_as_its_pod_does(phase: str, type: str, client: Api, space: s
 
 
 def test_a_job_has_a_deadline(client: Api, space: str) -> None:
-    """After it, it has failed, and its pods are deleted."""
+    """After its deadline a Job has failed, and its pods are deleted."""
     client.create(job(space, activeDeadlineSeconds=1))
 
     def reasons() -> set[str]:
@@ -198,7 +198,7 @@ def test_a_job_has_a_deadline(client: Api, space: str) -> None:
 
 
 def test_a_budget_counts_pods_that_are_ready(client: Api, space: str) -> None:
-    """And lets one of them go."""
+    """A budget counts ready pods, and allows the eviction of one."""
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"s": "t"}}}
     metadata = {"name": "s", "namespace": space}
     client.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec})

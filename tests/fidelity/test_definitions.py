@@ -1,4 +1,4 @@
-"""What the rules of the project's own definitions refuse, and in which words, is the same in memory as on the real API server."""
+"""The rules of the project's CRDs reject the same objects, in the same words, in memory and on a real API server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _stream_app(namespace: str) -> Object:
 
 
 def _refusal(work: Callable[[], object]) -> str:
-    """The sentence of a refusal; "" when there is none."""
+    """The message of a rejection; "" without one."""
     try:
         work()
     except ApiFailure as failure:
@@ -36,7 +36,7 @@ def _refusal(work: Callable[[], object]) -> str:
 
 
 def test_rules_refuse_mistakes_in_the_same_words(twins: Twins) -> None:
-    """Every one of them, and what is right is taken by both."""
+    """Both servers reject each mistake with the same message, and accept what is right."""
 
     def scenario(api: Api, namespace: str) -> list[tuple[str, str]]:
         app = _stream_app(namespace)
@@ -53,7 +53,7 @@ def test_rules_refuse_mistakes_in_the_same_words(twins: Twins) -> None:
 
 
 def test_rules_refuse_changes_in_the_same_words(twins: Twins) -> None:
-    """Their messages speak of what was before."""
+    """Both servers reject forbidden changes with the same message."""
 
     def scenario(api: Api, namespace: str) -> list[str]:
         found = []

@@ -109,7 +109,7 @@ _BODIES: dict[str, tuple[str, st.SearchStrategy[Object]]] = {
 
 
 def _write(kind: str) -> st.SearchStrategy[tuple[str, str, Object]]:
-    """What is done, by whom, and with which parts of the object."""
+    """A write: its verb, its manager and its parts of the object."""
     body = st.builds(lambda metadata, rest: {"metadata": metadata, **rest}, _METADATA, _BODIES[kind][1])
     return st.tuples(st.sampled_from(["apply", "apply", "apply gently", "merge", "replace", "delete"]), _MANAGERS, body)
 
@@ -149,7 +149,7 @@ def _path(kind: str, namespace: str) -> str:
 
 @pytest.mark.parametrize("kind", _BODIES)
 def test_any_writes_by_several_managers_end_alike(kind: str, twins: Twins) -> None:
-    """Who owns which field, what is pruned, what conflicts: each answer is the same."""
+    """Field owners, pruned fields and conflicts are the same on both servers."""
 
     @_CASES
     @given(st.lists(_write(kind), min_size=1, max_size=6))
@@ -169,7 +169,7 @@ def test_any_writes_by_several_managers_end_alike(kind: str, twins: Twins) -> No
 
 
 def _without_status(found: Any) -> Any:
-    """Controllers write it meanwhile."""
+    """The object without its status, which controllers write meanwhile."""
     if not isinstance(found, dict):
         return found
     managed = [

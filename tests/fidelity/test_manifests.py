@@ -1,4 +1,4 @@
-"""What becomes of manifests is the same on the API server in memory and on the real one, to the last default."""
+"""Manifests become the same objects on the API server in memory and on the real one, with all defaults."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def _in(namespace: str, manifest: Object, **metadata: Any) -> Object:
 
 
 def _spec(found: Any) -> Any:
-    """Controllers write the status meanwhile."""
+    """The object's spec; controllers write the status meanwhile."""
     if not isinstance(found, dict):
         return found
     own = [each for each in found["metadata"].get("managedFields", ()) if each["manager"] != "kube-controller-manager"]
@@ -204,7 +204,7 @@ def _spec(found: Any) -> Any:
 
 
 def _at_rest(api: Api, kind: str, namespace: str) -> Object:
-    """The object, once controllers have done with it what they do at once."""
+    """The object after the controllers' first writes."""
 
     def done() -> bool:
         found = api.get(kind, namespace, "a")
@@ -221,7 +221,7 @@ def _at_rest(api: Api, kind: str, namespace: str) -> Object:
 
 @pytest.mark.parametrize("kind", MANIFESTS)
 def test_a_manifest_becomes_the_same_object(kind: str, twins: Twins) -> None:
-    """However it comes: created or applied."""
+    """Created or applied, a manifest becomes the same object on both servers."""
 
     def scenario(api: Api, namespace: str) -> Any:
         made = api.create(_in(namespace, MANIFESTS[kind]))
@@ -235,7 +235,7 @@ def test_a_manifest_becomes_the_same_object(kind: str, twins: Twins) -> None:
 
 @pytest.mark.parametrize("kind", MANIFESTS)
 def test_writes_change_versions_and_generations_alike(kind: str, twins: Twins) -> None:
-    """Applying again changes nothing; labels are no new generation; what is put back is what was."""
+    """Applying again changes nothing, labels make no new generation, and a restored field is as before."""
 
     def scenario(api: Api, namespace: str) -> Any:
         told: dict[str, Any] = {}

@@ -25,7 +25,7 @@ Server = SharedApiServer | SharedMemoryApiServer
 
 
 def test_pages_of_a_list_are_of_one_moment(client: Api, space: str) -> None:
-    """What is written between two pages is not in the second."""
+    """A write between two pages is not in the second page."""
     for name in "abc":
         client.create(config_map(space, name, metadata={"labels": {"x": "y"}}))
     path = path_of("ConfigMap", space)
@@ -41,7 +41,7 @@ def test_pages_of_a_list_are_of_one_moment(client: Api, space: str) -> None:
 
 
 def test_a_list_can_be_of_a_former_version(client: Api, space: str) -> None:
-    """As long as the server remembers."""
+    """A list of an earlier version works as long as the server keeps that version."""
     made = client.create(config_map(space, data={"a": "1"}))
     client.patch("ConfigMap", space, "a", {"data": {"a": "2"}})
     query = {
@@ -66,7 +66,7 @@ def test_a_list_can_be_of_a_former_version(client: Api, space: str) -> None:
     ],
 )
 def test_label_selectors_select(selector: str, found: str, client: Api, space: str) -> None:
-    """In all their forms."""
+    """All forms of label selectors work."""
     for name, labels in {"a": {"x": "y"}, "b": {"x": "z"}, "c": {"w": "v"}}.items():
         client.create(config_map(space, name, metadata={"labels": labels}))
     listed = names(client.list("ConfigMap", space, selector))
@@ -74,7 +74,7 @@ def test_label_selectors_select(selector: str, found: str, client: Api, space: s
 
 
 def follow(background: Background, server: Server, space: str, version: str, changes: int, **query: str) -> list[Any]:
-    """So many changes since a version: type, name and data."""
+    """The next changes since a version: type, name and data."""
 
     async def work() -> list[Any]:
         told: list[Any] = []
@@ -93,7 +93,7 @@ def follow(background: Background, server: Server, space: str, version: str, cha
 def test_a_watch_tells_all_that_happened_since_a_version(
     server: Server, client: Api, background: Background, space: str
 ) -> None:
-    """One change after the other; what is written without a change is none."""
+    """A watch delivers one change after the other, and none for writes without a change."""
     version = client.request("GET", path_of("ConfigMap", space))["metadata"]["resourceVersion"]
     client.create(config_map(space, data={"a": "1"}))
     client.patch("ConfigMap", space, "a", {"data": {"a": "2"}})
@@ -112,7 +112,7 @@ def test_a_watch_tells_all_that_happened_since_a_version(
 def test_a_watch_with_a_selector_tells_of_comers_and_goers(
     server: Server, client: Api, background: Background, space: str
 ) -> None:
-    """An object that gets the label is added, one that loses it deleted, as it was last."""
+    """An object that gets the label is added; one that loses it is deleted, in its last version."""
     version = client.request("GET", path_of("ConfigMap", space))["metadata"]["resourceVersion"]
     client.create(config_map(space, data={"a": "1"}))
     client.patch("ConfigMap", space, "a", {"metadata": {"labels": {"x": "y"}}})
@@ -124,7 +124,7 @@ def test_a_watch_with_a_selector_tells_of_comers_and_goers(
 
 
 def test_a_watch_may_begin_with_what_there_is(server: Server, client: Api, background: Background, space: str) -> None:
-    """Version 0 says so."""
+    """A watch from version 0 begins with the existing objects."""
     client.create(config_map(space, data={"a": "1"}))
     assert follow(background, server, space, "0", 1, fieldSelector="metadata.name=a") == [("ADDED", "a", {"a": "1"})]
 
@@ -133,14 +133,14 @@ def test_a_watch_may_begin_with_what_there_is(server: Server, client: Api, backg
 
 
 def test_a_dry_run_writes_nothing(client: Api, space: str) -> None:
-    """But it is answered as if it did."""
+    """A dry run writes nothing and has the answer of a real write."""
     made = client.apply(config_map(space, data={"a": "1"}), dry_run=True)
     assert made["data"] == {"a": "1"}
     assert client.find("ConfigMap", space, "a") is None
 
 
 def test_what_exists_is_not_created_again(client: Api, space: str) -> None:
-    """And what does not exist cannot be patched."""
+    """Creating an existing object and patching a missing one are errors."""
     client.create(config_map(space))
     failure = refusal(lambda: client.create(config_map(space)))
     assert (failure.status, failure.reason) == (409, "AlreadyExists")
@@ -151,7 +151,7 @@ def test_what_exists_is_not_created_again(client: Api, space: str) -> None:
 
 
 def test_names_are_generated(client: Api, space: str) -> None:
-    """From a prefix."""
+    """Names are generated from a prefix."""
     given = config_map(space)
     given["metadata"] = {"namespace": space, "generateName": "a-"}
     made = client.create(given)["metadata"]
@@ -160,7 +160,7 @@ def test_names_are_generated(client: Api, space: str) -> None:
 
 
 def test_applying_to_a_version_that_was_is_a_conflict(client: Api, space: str) -> None:
-    """The optimistic concurrency of server-side apply; to a new object any version applies."""
+    """Server-side apply with an old version is a conflict; for a new object any version is accepted."""
     made = client.apply(config_map(space, data={"a": "1"}))
     client.patch("ConfigMap", space, "a", {"data": {"a": "2"}})
     version = made["metadata"]["resourceVersion"]
@@ -170,7 +170,7 @@ def test_applying_to_a_version_that_was_is_a_conflict(client: Api, space: str) -
 
 
 def test_a_conflict_of_managers_names_them(client: Api, space: str) -> None:
-    """One who does not force is told whose the field is."""
+    """Without force, a conflict names the manager that owns the field."""
     client.apply(config_map(space, data={"a": "1"}), manager="one")
     content, path = "application/apply-patch+yaml", path_of("ConfigMap", space, "a")
     given = config_map(space, data={"a": "2"})
@@ -180,7 +180,7 @@ def test_a_conflict_of_managers_names_them(client: Api, space: str) -> None:
 
 
 def test_epochs_and_terms_never_go_back(client: Api, space: str) -> None:
-    """A former leader cannot overwrite what a newer one wrote."""
+    """A former leader cannot overwrite a newer leader's writes."""
     spec = {"image": "i", "topology": "a:b", "kafka": {"bootstrapServers": "k:9092"}}
     app: Object = {"apiVersion": "millpond.dev/v1alpha1", "kind": "StreamApp", "spec": spec}
     app["metadata"] = {"name": "a", "namespace": space}
@@ -200,7 +200,7 @@ def test_epochs_and_terms_never_go_back(client: Api, space: str) -> None:
 
 
 def test_the_scale_of_a_custom_resource_is_its_replicas(client: Api, space: str) -> None:
-    """Read and written."""
+    """The scale can be read and written."""
     spec = {"image": "i", "topology": "a:b", "kafka": {"bootstrapServers": "k:9092"}}
     metadata = {"name": "a", "namespace": space}
     client.create({"apiVersion": "millpond.dev/v1alpha1", "kind": "StreamApp", "metadata": metadata, "spec": spec})
@@ -214,7 +214,7 @@ def test_the_scale_of_a_custom_resource_is_its_replicas(client: Api, space: str)
 
 
 def test_finalizers_are_waited_for(client: Api, space: str) -> None:
-    """The object goes with the last of them, and no new ones come."""
+    """The object is deleted with its last finalizer, and no new ones can be added."""
     client.create(config_map(space, metadata={"finalizers": ["example.com/a"]}))
     client.delete("ConfigMap", space, "a")
     leaving = client.get("ConfigMap", space, "a")["metadata"]
@@ -227,7 +227,7 @@ def test_finalizers_are_waited_for(client: Api, space: str) -> None:
 
 
 def test_another_uid_is_not_deleted(client: Api, space: str) -> None:
-    """What was made anew is another one."""
+    """A deletion with a uid does not delete a new object of that name."""
     client.create(config_map(space))
     failure = refusal(lambda: client.delete("ConfigMap", space, "a", preconditions={"uid": "b"}))
     assert (failure.status, failure.reason) == (409, "Conflict")
@@ -236,7 +236,7 @@ def test_another_uid_is_not_deleted(client: Api, space: str) -> None:
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
 def test_dependents_go_as_they_are_told(policy: str, client: Api, space: str) -> None:
-    """With their owner, before it, or not at all."""
+    """Dependents are deleted with their owner, before it, or not at all."""
     owner = client.create(config_map(space, "owner"))
     references = [owner_of(owner, blockOwnerDeletion=True)]
     metadata = {"ownerReferences": references, "finalizers": ["example.com/a"]}
@@ -257,7 +257,7 @@ def test_dependents_go_as_they_are_told(policy: str, client: Api, space: str) ->
 
 
 def test_a_dependent_of_nobody_is_collected(client: Api, space: str) -> None:
-    """One of somebody who is there stays, and forgets the other."""
+    """A dependent without owners is deleted; one with a remaining owner stays, without the other reference."""
     owner = client.create(config_map(space, "owner"))
     gone = {**owner_of(owner), "name": "gone", "uid": "5d6b5ee4-4b9c-4b1e-9d2c-111111111111"}
     client.create(config_map(space, "lost", metadata={"ownerReferences": [gone]}))
@@ -270,7 +270,7 @@ def test_a_dependent_of_nobody_is_collected(client: Api, space: str) -> None:
 
 
 def test_a_pod_on_a_node_gets_time_to_end(client: Api, space: str) -> None:
-    """One that is on none goes at once; a second deletion may only shorten it."""
+    """A pod without a node is deleted at once; a second deletion can only shorten the grace period."""
     spec = {"containers": [{"name": "c", "image": "i:1"}], "terminationGracePeriodSeconds": 10}
     for name in ("a", "b"):
         client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": space}, "spec": spec})
@@ -289,7 +289,7 @@ def test_a_pod_on_a_node_gets_time_to_end(client: Api, space: str) -> None:
 
 
 def test_a_namespace_goes_with_all_that_is_in_it(client: Api) -> None:
-    """And takes nothing new meanwhile."""
+    """A namespace is deleted with its objects, and accepts no new ones meanwhile."""
     with namespace_on(client) as space:
         client.create(config_map(space, metadata={"finalizers": ["example.com/a"]}))
         client.delete("Namespace", None, space)
@@ -301,7 +301,7 @@ def test_a_namespace_goes_with_all_that_is_in_it(client: Api) -> None:
 
 
 def test_a_pod_needs_its_priority_class(client: Api, space: str) -> None:
-    """What a StatefulSet's controller then tells in an event."""
+    """A pod with a missing priority class is rejected, and an event of the StatefulSet has the error."""
     pod = {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": space},
         "spec": {"priorityClassName": "gold", "containers": [{"name": "c", "image": "i:1"}]},
@@ -315,7 +315,7 @@ def test_a_pod_needs_its_priority_class(client: Api, space: str) -> None:
 
 
 def test_a_token_is_good_as_long_as_its_pod_is_there(client: Api, space: str) -> None:
-    """For its audience only, and it says of which pod it is."""
+    """A token is valid for its audience while its pod exists, and names the pod."""
     spec = {"containers": [{"name": "c", "image": "i:1"}]}
     pod = client.create(
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": space}, "spec": spec}
@@ -383,7 +383,7 @@ def test_a_service_account_may_do_what_its_role_says(
 
 @pytest.mark.parametrize("path", ["/version", "/api/v1", "/apis/apps/v1", "/apis/millpond.dev/v1alpha1"])
 def test_discovery_says_what_is_served(path: str, client: Api) -> None:
-    """As kopf reads it."""
+    """Discovery has the resources in the form that kopf reads."""
     found = client.request("GET", path)
     if path == "/version":
         assert (found["major"], found["minor"]) == ("1", "34")

@@ -43,7 +43,7 @@ def _steps(world: World, seen: dict[World, tuple[str, World] | None]) -> Iterabl
 
 
 def test_no_order_of_events_breaks_an_invariant() -> None:
-    """Nobody commits a task that another owns; stores, inputs and look-ups are as the life cycle believes."""
+    """No worker commits a task of another; stores, inputs and lookups are as the life cycle records them."""
     seen = _explored()
     places = Counter((world.places[0].role, world.places[0].state) for world in seen)
     print(f"{len(seen)} states")
@@ -54,7 +54,7 @@ def test_no_order_of_events_breaks_an_invariant() -> None:
 
 
 def test_every_task_that_waits_can_still_run() -> None:
-    """From each state a task can come to run, or be dropped, without another order: nothing waits for what never comes."""
+    """From each state a task can reach RUNNING, or be dropped, without another order: nothing waits for ever."""
     seen = _explored()
     forward = {world: [after for _, after in steps(world)] for world in seen}
     backward: dict[World, list[World]] = {world: [] for world in seen}
@@ -147,7 +147,7 @@ def test_exploration_finds_a_fault(
 
 
 def test_commit_without_ownership_is_a_violation() -> None:
-    """The heart of the exploration is not asleep."""
+    """The exploration finds a violation if there is one."""
     running = Place(
         OTHER, Role.ACTIVE, TaskState.RUNNING, opened=True, known=True, stores=True, reads=True, committing=True
     )

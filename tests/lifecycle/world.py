@@ -1,10 +1,10 @@
-"""One worker's tasks, and everything around them, as a world that can be explored to its end.
+"""One worker's tasks, and everything around them, as a world that can be explored completely.
 
-The life cycle is the real one (`millpond.runtime.tasks.lifecycle`); what its instructions ask for is modelled here, and so is
-Kafka. Other workers do not occur: all that they can do to this one is to become the owner of a task, which fences it, or to make
-it the owner. The protocol in Kafka, with its transactions, markers and late requests, has a model of its own
-(`tests/ownership/model.py`), so a take-over and the decision about a commit are one step each. What a state holds, and why no
-more is needed:
+The life cycle is the real one (`millpond.runtime.tasks.lifecycle`); the effects of its instructions are modelled
+here, and so is Kafka. Other workers do not occur: all that they can do to this one is to become the owner of a
+task, which fences it, or to make it the owner. The protocol in Kafka, with its transactions, markers and late
+requests, has a model of its own (`tests/ownership/model.py`), so a take-over and the decision about a commit are
+one step each. What a state holds, and why no more is needed:
 
 - **Numbers** of look-ups are only compared: an answer is the one that a task waits for, or an earlier one.
 - **Epochs** are only compared with what is committed: what the worker knows is of the present owner, or stale.
@@ -254,7 +254,7 @@ def _check(place: Place) -> None:
 
 
 def steps(world: World) -> Iterator[tuple[str, World]]:
-    """All that may happen next, each with what comes of it.
+    """Everything that may happen next, each with its result.
 
     Raises:
         Violation: something that must not be.

@@ -1,4 +1,4 @@
-"""`python -m tests.mutants`: put each mutant into a copy of the tree, and show which test catches it."""
+"""`python -m tests.mutants`: put each mutant into a copy of the code, and show which test catches it."""
 
 from __future__ import annotations
 

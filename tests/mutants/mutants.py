@@ -1,4 +1,4 @@
-"""The list of mutants: small faults in ownership, assignment, commit and rollout, with the tests that must catch each."""
+"""The list of mutants: faults in ownership, assignment, commit and rollout, with the tests that must catch them."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def caught(mutant: Mutant, environment: Mapping[str, str]) -> Result:
 
 @contextmanager
 def _copy() -> Iterator[Path]:
-    """A copy of the tree that goes when the block ends."""
+    """A copy of the tree, deleted when the block ends."""
     with tempfile.TemporaryDirectory(prefix="millpond-mutant-") as place:
         root = Path(place)
         for each in ROOT.iterdir():
@@ -113,8 +113,9 @@ def _run(
 ) -> tuple[int, str]:
     """Run tests in a copy. Return pytest's exit code and output."""
     command = [
-        sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib",
-        "-rfE", "--tb=line", "--hypothesis-seed=0", f"--timeout={timeout_s}", "--timeout-method=thread",
+        sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
+        "-o", "addopts=--import-mode=importlib", "-rfE", "--tb=line", "--hypothesis-seed=0",
+        f"--timeout={timeout_s}", "--timeout-method=thread",
     ]  # fmt: skip
     roots = os.pathsep.join(str(root / each) for each in ("worker", "operator", "."))
     done = subprocess.run(

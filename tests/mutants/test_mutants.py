@@ -1,4 +1,4 @@
-"""The list of mutants keeps up with the code: each can be applied, and the tests that must catch it exist."""
+"""The list of mutants fits the code: each can be applied, and the tests that must catch it exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.mutants.mutants import AREAS, ROOT, Mutant, load
 
 MUTANTS = load()
 LEAST = 14
-"""Mutants in each area."""
+"""The least number of mutants in each area."""
 
 
 @functools.cache
@@ -37,7 +37,7 @@ def test_every_area_has_enough_mutants():
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.id)
 def test_mutant_fits_the_code_and_names_existing_tests(mutant: Mutant):
-    """Its old text occurs exactly once in its file, the new one differs and is Python, and each test is there."""
+    """Its old text occurs exactly once in its file, the new one differs and is Python, and each test exists."""
     assert mutant.occurrences() == 1, f"{mutant.file} has the old text {mutant.occurrences()} times:\n{mutant.old}"
     assert mutant.new != mutant.old
     assert mutant.harm.endswith(".")

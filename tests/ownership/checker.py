@@ -13,7 +13,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.ownership.model import NOBODY, TASKS, WORKERS, Holder, Model, Mutant, State, Step
+from tests.ownership.model import Model, Mutant
+from tests.ownership.states import NOBODY, TASKS, WORKERS, Holder, State, Step
 
 __all__ = ("Found", "explore", "liveness", "of_mutant")
 

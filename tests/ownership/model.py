@@ -1,28 +1,6 @@
-"""The ownership protocol (docs/decisions/0013-ownership.md) as a state machine that can be explored to its end.
+"""The ownership protocol (docs/decisions/0013-ownership.md) as a state machine that can be explored completely.
 
-Three workers, two tasks, and Kafka. What a state holds, and why no more is needed:
-
-- **Offsets** are only compared with each other. So nobody has a number: what somebody knows of a task is either still
-  what is committed, or stale. However many commits there are, the number of states stays finite.
-- **Producer epochs** decide one thing: whose producer of a transactional id is the newest one. So each id has a holder:
-  the worker itself, or the executor of a take-over. Who lost an id, by a crash, a pause or an executor, may think what it
-  likes: all its requests are refused until it initialises the id again. It is therefore the same as a worker that is
-  down. A second process of a worker is the worker after `init_transactions`; the first has lost the id. Who initialised
-  an id and found out nothing yet is not told apart: whoever it is may lose the id to another with no other effect. So the
-  one step leaves the id to nobody, with its open transaction aborted, and the first reading shows who it was.
-- **Late requests** of a producer that is silent since arrive as long as its id is not initialised again: a transaction
-  whose producer has gone can still become pending, and be committed.
-- **Transactions** have a stage; the marker that commits offsets and each changelog's marker are written separately and in
-  any order. An abort's markers are written together: nobody may act on the id's tasks before all of them are.
-- **Look-ups** change nothing before Kafka reads for them, so question and reading are one step, possible whenever the
-  offsets are stable. The answer travels: `Know.MINE` is an answer on its way or a task that restores. An answer of an older
-  number is ignored, which is the same as no answer: it exists only in the mutant that accepts it.
-- **The coordinator** does not occur: every order is possible at any time. Take up, drop, release to anybody, take over from
-  anybody for anybody, by any number of executors.
-- **Time** does not occur: a step may be put off for ever, so every pause and every timeout is possible at every point.
-
-Three workers, since a commit concerns at most the owner whose id it uses, the owner it names and one who comes between;
-two tasks, since a task is bound to others only by sharing a transaction, which may name two different owners.
+`states.py` has what a state holds, and why no more is needed; `checker.py` explores the model.
 """
 
 from __future__ import annotations
@@ -30,23 +8,42 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import permutations, product
-from typing import NamedTuple
+from itertools import product
 
-__all__ = ("NOBODY", "TASKS", "UNOWNED", "WORKERS", "Identity", "Model", "Mutant", "State", "Step")
+from .states import (
+    IN_FLIGHT,
+    NOBODY,
+    NOTHING_KNOWN,
+    TASKS,
+    UNOWNED,
+    WORKERS,
+    Content,
+    Extra,
+    Holder,
+    Identity,
+    Know,
+    Stage,
+    State,
+    Step,
+    after_marker,
+    as_aborted,
+    as_normal,
+    as_settled,
+    as_stale,
+    forgetting,
+    is_pending,
+    knowing,
+)
+from .symmetry import LEAST_RENAMINGS, RENAMINGS, renamed_extras, renamed_identity
 
-WORKERS = (0, 1, 2)
-TASKS = (0, 1)
-NOBODY = 3
-"""The owner of what nobody owns; and the place, in a state, of the identity under which that is claimed."""
-UNOWNED = NOBODY
+__all__ = ("Model", "Mutant")
 
 _NAMES = ("A", "B", "C", "nobody")
 _IDS = ("A", "B", "C", "unowned")
 
 
 class Mutant(enum.Enum):
-    """What may be left out of the protocol; each must lead to a violation."""
+    """A rule that is left out of the protocol; each must lead to a violation."""
 
     NO_FENCING = "a take-over that does not initialise the previous owner's id"
     NO_OWNER_CHECK = "a take-over that does not look who the owner is after fencing"
@@ -65,103 +62,6 @@ class Mutant(enum.Enum):
 
 #: In these the first owner may come about in a wrong way: what follows must show that it was wrong.
 _NAMELESS = frozenset({Mutant.NO_OWNER_CHECK, Mutant.START_WHEN_TOLD, Mutant.CLAIM_UNDER_OWN_ID, Mutant.NONE_IS_MINE})
-
-
-class Holder(enum.IntEnum):
-    """Who has the newest producer of a transactional id."""
-
-    NONE = 0
-    """Nobody, or somebody who knows of no task yet."""
-    SELF = 1
-    EXECUTOR = 2
-
-
-class Know(enum.IntEnum):
-    """What the holder of an id knows of a task."""
-
-    NOTHING = 0
-    MINE = 1
-    """A stable read named the holder: an answer on its way, a task that restores, or an executor's reading."""
-    RUNS = 2
-    INCOMPLETE = 3
-    """It runs on state that lacks commits of its predecessor."""
-    COMMITTING = 4
-    """In the transaction in flight, and it goes on after that."""
-    LEAVING = 5
-    """In the transaction in flight, and it is nothing of the holder's after that."""
-    AHEAD = 6
-    """It runs, and its last commit is decided; the marker that makes its offset the committed one is not written."""
-
-
-class Stage(enum.IntEnum):
-    """Where the transaction of an id is."""
-
-    NONE = 0
-    BEGUN = 1
-    """Changelog records are written; the request that makes offsets pending is on its way."""
-    PENDING = 2
-    """Offsets are pending; the request that commits is on its way."""
-    COMMITTED = 3
-    """The coordinator has decided; some marker is not written yet."""
-    ABORTED = 4
-
-
-class Content(NamedTuple):
-    """What a transaction commits for a task."""
-
-    owner: int
-    work: bool
-    """Whether it moves the offset; a change of owner alone does not."""
-    stale: bool = False
-    incomplete: bool = False
-
-
-Knowledge = tuple[Know, bool]
-"""What is known of a task, and whether that is stale."""
-_FLYING = frozenset({Know.COMMITTING, Know.LEAVING})
-_NOTHING: Knowledge = (Know.NOTHING, False)
-
-
-class Identity(NamedTuple):
-    """A transactional id: its newest producer's holder, and its transaction."""
-
-    holder: Holder = Holder.NONE
-    knows: tuple[Knowledge, ...] = (_NOTHING,) * len(TASKS)
-    stage: Stage = Stage.NONE
-    contents: tuple[Content | None, ...] = (None,) * len(TASKS)
-    """Offsets whose marker is not written yet."""
-    logs: tuple[bool, ...] = (False,) * len(TASKS)
-    """Changelogs whose marker is not written yet."""
-
-
-class Extra(NamedTuple):
-    """What exists only in a mutant: an old answer, an executor without fencing, a late duplicate."""
-
-    kind: str
-    identity: int
-    task: int
-    stale: bool
-
-
-Renaming = tuple[tuple[int, ...], bool, tuple[int, ...]]
-"""New names of the workers, whether the tasks change theirs, and who stands in each worker's place."""
-
-State = tuple[int, int, int, int, int, int, frozenset[Extra]]
-"""The owner committed for each task, the identities of the three workers and `UNOWNED` (as numbers), extras."""
-
-
-class Step(NamedTuple):
-    """One thing that happens."""
-
-    label: str
-    after: State
-    violation: str | None = None
-    progress: int | None = None
-    """Tasks whose offsets it moved, as bits."""
-    actor: int | None = None
-    """The worker without which it cannot happen; None for brokers and executors."""
-    late: bool = False
-    """It is a request of a producer whose process is silent, or offsets that expire: nothing to rely on."""
 
 
 @dataclass
@@ -203,20 +103,20 @@ class Model:
         """The identity of a number."""
         return self._identities[number]
 
-    # Symmetry -------------------------------------------------------------------------------------------------
+    # Symmetry
 
     def canonical(self, state: State, fixed: int = 0) -> State:
-        """The same state for all that differ only in the names of tasks and workers; the first `fixed` keep theirs."""
+        """Return one state for all that differ only in names of tasks and workers; the first `fixed` keep theirs."""
         extras = state[6]
         one, two, three, four = (self._twin(state[2 + at]) for at in (*WORKERS, UNOWNED))
         twins = (one, two, three)
         best: tuple[int, ...] | None = None
         found = extras
-        for place, (workers, swapped, (first, second, third)) in _LEAST[fixed][state[0], state[1]]:
+        for place, (workers, swapped, (first, second, third)) in LEAST_RENAMINGS[fixed][state[0], state[1]]:
             renamed = (twins[first][place], twins[second][place], twins[third][place], four[place])
             if best is not None and renamed > best:
                 continue
-            moved = _moved(extras, workers, swapped=swapped) if extras else extras
+            moved = renamed_extras(extras, workers, swapped=swapped) if extras else extras
             if best is None or renamed < best or sorted(moved) < sorted(found):
                 best, found = renamed, moved
                 owners = (workers[state[1]], workers[state[0]]) if swapped else (workers[state[0]], workers[state[1]])
@@ -228,26 +128,26 @@ class Model:
         twins = self._twins.get(number)
         if twins is None:
             twins = self._twins[number] = [
-                self.number(_renamed(self._identities[number], workers, swapped=swapped))
-                for workers, swapped, _ in _RENAMINGS
+                self.number(renamed_identity(self._identities[number], workers, swapped=swapped))
+                for workers, swapped, _ in RENAMINGS
             ]
         return twins
 
     def renamed_first(self, state: State, worker: int) -> State:
         """The state with `worker` as the first one."""
-        for place, (workers, swapped, back) in enumerate(_RENAMINGS):
+        for place, (workers, swapped, back) in enumerate(RENAMINGS):
             if workers[worker] == 0 and not swapped:
                 ids = [self._twin(state[2 + each])[place] for each in back]
                 return (workers[state[0]], workers[state[1]], *ids, self._twin(state[5])[place], frozenset())  # type: ignore[return-value]
         raise AssertionError
 
-    # Steps ----------------------------------------------------------------------------------------------------
+    # Steps
 
     def steps(self, state: State) -> Iterator[Step]:
-        """Everything that may happen next."""
+        """Yield everything that may happen next."""
         owners = state[:2]
         all_ids = [self._identities[number] for number in state[2:6]]
-        pending = [[_pending(each, task) for task in TASKS] for each in all_ids]
+        pending = [[is_pending(each, task) for task in TASKS] for each in all_ids]
         stable = [not any(row[task] for row in pending) for task in TASKS]
         logged = [not any(each.logs[task] for each in all_ids) for task in TASKS]
         lacking = [any(each.logs[task] and each.stage is Stage.COMMITTED for each in all_ids) for task in TASKS]
@@ -261,7 +161,7 @@ class Model:
                 moves = self._moves[key] = tuple(
                     (label, there, own, late)
                     for label, after, own, late in made
-                    if (there := self.number(_normal(after))) != number
+                    if (there := self.number(as_normal(after))) != number
                 )
             for label, after, own, late in moves:
                 replaced = (*state[: 2 + at], after, *state[3 + at :])
@@ -287,7 +187,7 @@ class Model:
         holder, knows, stage, contents, logs = identity
         mutants = self.mutants
         name, id_name = _NAMES[at], _IDS[at]
-        aborted = _aborted(identity)
+        aborted = as_aborted(identity)
 
         # Producers come and go.
         nothing = Identity().knows
@@ -313,7 +213,7 @@ class Model:
             for task in self.tasks:
                 if logs[task]:
                     left = tuple(open_ and each != task for each, open_ in enumerate(logs))
-                    written = _settled(identity._replace(logs=left))
+                    written = as_settled(identity._replace(logs=left))
                     yield f"the marker of {id_name} reaches the changelog of {task}", written, False, False
 
         # The commit in flight; its requests may be late.
@@ -325,10 +225,10 @@ class Model:
             decided = identity._replace(stage=Stage.COMMITTED)
             if holder is Holder.EXECUTOR:  # it is done
                 decided = decided._replace(holder=Holder.NONE, knows=Identity().knows)
-            yield f"the transaction of {id_name} is to be committed", _settled(decided), own, late
-        flying = any(know in _FLYING for know, _ in knows)
+            yield f"the transaction of {id_name} is to be committed", as_settled(decided), own, late
+        flying = any(know in IN_FLIGHT for know, _ in knows)
         if flying and stage in {Stage.COMMITTED, Stage.NONE}:
-            learned = identity._replace(knows=tuple(map(_learned, knows, contents)))
+            learned = identity._replace(knows=tuple(map(after_marker, knows, contents)))
             yield f"{name} learns that its commit is through", learned, True, False
 
         # What is found out. A new producer can do so once the transaction that it found is decided.
@@ -343,20 +243,20 @@ class Model:
                 seen = f"reads that {task} is {_whose(owners[task])}"
                 who = f"{name}, its id {'not yet ' * early}initialised," if holder is Holder.NONE else name
                 if at != UNOWNED and (free or holder is Holder.SELF) and self._counts_as_mine(at, owners[task]):
-                    mine = _know(identity, task, Know.MINE)._replace(holder=Holder.NONE if early else Holder.SELF)
+                    mine = knowing(identity, task, Know.MINE)._replace(holder=Holder.NONE if early else Holder.SELF)
                     yield f"{who} {seen}", mine, True, False
                 executes = holder is Holder.EXECUTOR or (free and not early and Mutant.NO_FENCING not in mutants)
                 if executes and (owners[task] == at or Mutant.NO_OWNER_CHECK in mutants):
-                    read = _know(identity, task, Know.MINE)._replace(holder=Holder.EXECUTOR)
+                    read = knowing(identity, task, Know.MINE)._replace(holder=Holder.EXECUTOR)
                     yield f"an executor that has the id of {id_name} {seen}", read, False, False
             if holder is Holder.SELF and know is Know.MINE:
                 if logged[task]:
-                    yield f"{name} has restored {task} and runs it", _know(identity, task, Know.RUNS), True, False
+                    yield f"{name} has restored {task} and runs it", knowing(identity, task, Know.RUNS), True, False
                 elif Mutant.LAST_STABLE_OFFSET in mutants:
                     found = Know.INCOMPLETE if lacking[task] else Know.RUNS
                     yield (
                         f"{name} restores {task} to the last stable offset and runs it",
-                        _know(identity, task, found),
+                        knowing(identity, task, found),
                         True,
                         False,
                     )
@@ -364,7 +264,7 @@ class Model:
             if Mutant.DROP_WHILE_COMMITTING in mutants:
                 dropped |= {Know.COMMITTING, Know.LEAVING}
             if holder is Holder.SELF and know in dropped:
-                yield f"{name} is told to drop {task}", _forget(identity, task), True, False
+                yield f"{name} is told to drop {task}", forgetting(identity, task), True, False
 
         # A new transaction.
         if stage is Stage.NONE and not flying and holder is not Holder.NONE:
@@ -404,12 +304,12 @@ class Model:
             who = f"the executor for {_IDS[at]}" if executor else _NAMES[at]
             yield f"{who} begins to commit {' and '.join(said)}", begun, not executor, False
 
-    # Steps that change more than one identity -----------------------------------------------------------------
+    # Steps that change more than one identity
 
     def _marker(self, state: State, at: int) -> Step:
         """The marker of a committed transaction reaches the offsets: now they are committed."""
         identity = self._identities[state[2 + at]]
-        after = self._replace(state, at, _settled(identity._replace(contents=(None, None))))
+        after = self._replace(state, at, as_settled(identity._replace(contents=(None, None))))
         violation, progress = None, 0
         for task, content in enumerate(identity.contents):
             if content is None:
@@ -427,7 +327,7 @@ class Model:
         after[task] = content.owner
         if content.work:
             for place in (*WORKERS, UNOWNED):
-                after[2 + place] = self.number(_staled(self._identities[after[2 + place]], task, own=place == at))
+                after[2 + place] = self.number(as_stale(self._identities[after[2 + place]], task, own=place == at))
             after[6] = frozenset(each._replace(stale=each.stale or each.task == task) for each in state[6])
         return tuple(after)  # type: ignore[return-value]
 
@@ -443,7 +343,7 @@ class Model:
             owner = state[task]
             if owner == NOBODY or any(row[task] for row in pending) or any(each.contents[task] for each in all_ids):
                 continue
-            if all_ids[owner].knows[task] != _NOTHING and Mutant.NO_REFRESH not in self.mutants:
+            if all_ids[owner].knows[task] != NOTHING_KNOWN and Mutant.NO_REFRESH not in self.mutants:
                 continue
             after = self._committed(state, NOBODY, task, Content(NOBODY, work=True))
             yield Step(f"the offset of {task} expires", after, late=True)
@@ -489,7 +389,7 @@ class Model:
             answer = next((each for each in state[6] if (each.identity, each.task) == (at, task)), None)
             holder, stage = all_ids[at].holder, all_ids[at].stage
             has_id = holder is Holder.SELF or (holder is Holder.NONE and stage not in {Stage.BEGUN, Stage.PENDING})
-            asks = has_id and all_ids[at].knows[task] == _NOTHING
+            asks = has_id and all_ids[at].knows[task] == NOTHING_KNOWN
             if answer is None:
                 if asks and state[task] == at and not any(row[task] for row in pending):
                     extras = state[6] | {Extra("answer", at, task, False)}
@@ -504,10 +404,10 @@ class Model:
                 after = self._replace(state, at, all_ids[at]._replace(holder=Holder.SELF, knows=knows))
                 yield Step(f"{_NAMES[at]} accepts the delayed answer about {task}", (*after[:6], state[6] - {answer}))
 
-    # What must hold -------------------------------------------------------------------------------------------
+    # What must hold
 
     def _wrong(self, name: str, at: int, owner: int, task: int, content: Content) -> str | None:
-        """Why a commit must not have happened; None when it may."""
+        """Return why a commit violates the protocol; None if it does not."""
         if content.stale:
             return f"{name} committed {task} from an offset from which another commit went on already"
         if owner != at and not (owner == NOBODY and self.mutants & _NAMELESS):
@@ -526,7 +426,7 @@ class Model:
             for task in TASKS:
                 know, stale = identity.knows[task]
                 content = identity.contents[task]
-                flying = know in {*_FLYING, Know.AHEAD}
+                flying = know in {*IN_FLIGHT, Know.AHEAD}
                 if know is not Know.NOTHING and not flying and (state[task] != at or stale):
                     return (
                         f"{_IDS[at]} thinks it may commit {task}, which is {_whose(state[task])}{' further on' * stale}"
@@ -538,103 +438,3 @@ class Model:
 
 def _whose(owner: int) -> str:
     return f"{_NAMES[owner]}'s"
-
-
-def _pending(identity: Identity, task: int) -> bool:
-    return identity.contents[task] is not None and identity.stage is not Stage.BEGUN
-
-
-def _aborted(identity: Identity) -> Identity:
-    """What becomes of an identity's transaction when the id is initialised, or times out."""
-    if identity.stage is Stage.BEGUN:
-        return identity._replace(stage=Stage.ABORTED, contents=(None, None))
-    if identity.stage is Stage.PENDING:
-        contents = tuple(None if each is None else Content(NOBODY, work=False) for each in identity.contents)
-        return identity._replace(stage=Stage.ABORTED, contents=contents)
-    return identity
-
-
-def _normal(identity: Identity) -> Identity:
-    """Who knows nothing is nobody."""
-    return identity if identity.knows != Identity().knows else identity._replace(holder=Holder.NONE)
-
-
-def _settled(identity: Identity) -> Identity:
-    """A transaction whose markers are all written is over."""
-    if identity.stage is Stage.COMMITTED and not any(identity.contents) and not any(identity.logs):
-        return identity._replace(stage=Stage.NONE)
-    return identity
-
-
-def _learned(knowledge: Knowledge, content: Content | None) -> Knowledge:
-    know, stale = knowledge
-    if know is Know.COMMITTING:
-        return Know.RUNS if content is None else Know.AHEAD, stale
-    return _NOTHING if know is Know.LEAVING else knowledge
-
-
-def _know(identity: Identity, task: int, know: Know) -> Identity:
-    knows = list(identity.knows)
-    knows[task] = (know, knows[task][1])
-    return identity._replace(knows=tuple(knows))
-
-
-def _forget(identity: Identity, task: int) -> Identity:
-    return identity._replace(
-        knows=tuple(_NOTHING if each == task else know for each, know in enumerate(identity.knows))
-    )
-
-
-def _staled(identity: Identity, task: int, *, own: bool) -> Identity:
-    know, stale = identity.knows[task]
-    content = identity.contents[task]
-    if own and know is Know.AHEAD:
-        knows = list(identity.knows)
-        knows[task] = (Know.RUNS, stale)
-        identity = identity._replace(knows=tuple(knows))
-    elif know is not Know.NOTHING and not stale and not (own and know in _FLYING):
-        knows = list(identity.knows)
-        knows[task] = (know, True)
-        identity = identity._replace(knows=tuple(knows))
-    if content is not None and not content.stale and identity.stage is not Stage.ABORTED:
-        contents = list(identity.contents)
-        contents[task] = content._replace(stale=True)
-        identity = identity._replace(contents=tuple(contents))
-    return identity
-
-
-def _renamed(identity: Identity, workers: tuple[int, ...], *, swapped: bool) -> Identity:
-    contents = tuple(None if each is None else each._replace(owner=workers[each.owner]) for each in identity.contents)
-    if not swapped:
-        return identity._replace(contents=contents)
-    return identity._replace(knows=identity.knows[::-1], contents=contents[::-1], logs=identity.logs[::-1])
-
-
-def _renamings() -> Iterator[Renaming]:
-    """Every renaming of workers and tasks: new names, whether tasks change places, and who stands in each place."""
-    for order in permutations(WORKERS):
-        back = tuple(order.index(place) for place in WORKERS)
-        for swapped in (False, True):
-            yield (*order, NOBODY), swapped, back
-
-
-def _moved(extras: frozenset[Extra], workers: tuple[int, ...], *, swapped: bool) -> frozenset[Extra]:
-    return frozenset(Extra(kind, workers[at], 1 - task if swapped else task, stale) for kind, at, task, stale in extras)
-
-
-def _least(*, fixed: int) -> dict[tuple[int, int], list[tuple[int, Renaming]]]:
-    """By the owners of the tasks: the renamings that give the least names to them, with their places."""
-    least: dict[tuple[int, int], list[tuple[int, Renaming]]] = {}
-    for first, second in product((*WORKERS, NOBODY), repeat=2):
-        named: dict[tuple[int, int], list[tuple[int, Renaming]]] = {}
-        for place, renaming in enumerate(_RENAMINGS):
-            workers, swapped, _ = renaming
-            if not fixed or workers[0] == 0:
-                owners = (workers[second], workers[first]) if swapped else (workers[first], workers[second])
-                named.setdefault(owners, []).append((place, renaming))
-        least[first, second] = named[min(named)]
-    return least
-
-
-_RENAMINGS = tuple(_renamings())
-_LEAST = (_least(fixed=0), _least(fixed=1))

@@ -16,7 +16,7 @@ PARTITIONS = 4
 def test_hand_overs_between_workers_are_links_of_one_chain(
     broker: Any, create_topic: Any, app_id: str, tmp_path: Path, processes: None
 ) -> None:
-    """A worker that comes gets tasks from the one that has them, one that leaves gives its own up: no chain breaks."""
+    """A worker that joins gets tasks from another, one that leaves hands its own over: no chain breaks."""
     servers = broker.bootstrap_servers
     source, target = create_topic("in", PARTITIONS), create_topic("out", PARTITIONS)
 

@@ -1,4 +1,4 @@
-"""The ownership protocol, explored to its end: what must never happen, what must stay possible, what each rule is for."""
+"""The ownership protocol, explored completely: what never happens, what stays possible, what each rule is for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.ownership.checker import explore, liveness, of_mutant
-from tests.ownership.model import Model, Mutant, State, Step
+from tests.ownership.model import Model, Mutant
+from tests.ownership.states import State, Step
 
 #: Where each mutant must end; a shortest trace tells how.
 _TWICE = "from an offset from which another commit went on already"
@@ -21,7 +22,7 @@ _ENDS = {
 
 
 class _WithoutTakeOver(Model):
-    """Executors take only what is nobody's."""
+    """Executors claim only unowned tasks."""
 
     def steps(self, state: State) -> Iterator[Step]:
         for step in super().steps(state):
@@ -32,7 +33,7 @@ class _WithoutTakeOver(Model):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_commits_form_one_chain_without_dead_ends() -> None:
-    """Three workers, two tasks, every order of everything: commits of a task form one chain, and no state is a dead end."""
+    """Three workers, two tasks, every order: commits of a task form one chain, and no state is a dead end."""
     model = Model(fine=False)
     found = explore(model)
     print(found)
@@ -63,7 +64,7 @@ def test_dropping_any_rule_breaks_the_protocol(mutant: Mutant) -> None:
 
 
 def test_without_take_over_a_dead_owner_blocks_its_tasks() -> None:
-    """The search for dead ends finds them where there are some: tasks of owners that nobody may take from."""
+    """The search for dead ends finds them: tasks of dead owners, without take-over."""
     model = _WithoutTakeOver(tasks=(0,), expiry=False)
     found = explore(model)
     assert found.complete, str(found)

@@ -63,7 +63,7 @@ def test_restart_and_take_over_are_links_of_one_chain(application: Application, 
 
 
 def test_hand_over_take_over_and_restart_are_allowed() -> None:
-    """The owner's last commit may move the offset, an executor's leaves it; owners come back; what expired begins anew."""
+    """The owner's last commit may move the offset, an executor's keeps it; owners return; expired offsets restart."""
     check_chains(
         _chain(
             (0, "w0", 1), (0, "w0", 2), (5, "w0", 2), (9, "w1", 3), (9, "w1", 3), (12, "w1", 3),
@@ -105,14 +105,14 @@ def test_an_offset_that_goes_back_is_found() -> None:
 
 
 def test_a_change_of_owner_within_an_epoch_is_found() -> None:
-    """Somebody else commits whom no commit has named, under the epoch that he saw."""
+    """A worker commits that no commit has named, under the epoch that it read."""
     assert _only_fault((5, "w0", 3), (9, "w1", 3)) == (
         "in-0, commit 1: the owner changes from 'w0' to 'w1' within epoch 3"
     )
 
 
 def test_a_commit_after_the_successor_was_named_is_found() -> None:
-    """The old owner goes on under its own epoch, even from the right offset."""
+    """The old owner commits again under its own epoch, even from the right offset."""
     assert _only_fault((5, "w0", 3), (9, "w1", 4), (12, "w0", 3)) == (
         "in-0, commit 2: 'w0' commits under epoch 3 after 'w1' was named his successor"
     )
@@ -126,7 +126,7 @@ def test_an_epoch_that_falls_is_found() -> None:
 
 
 def test_commit_without_an_owner_is_found() -> None:
-    """Somebody commits without saying whose the partition is."""
+    """A commit names no owner."""
     assert _only_fault((5, "w0", 3), (9, None, 0)) == "in-0, commit 1: it names no owner, where 'w0' was"
 
 
@@ -175,7 +175,7 @@ def test_every_version_of_a_commit_is_read(key_version: int, version: int, owner
 
 
 def test_non_commits_are_skipped_and_unknown_versions_refused() -> None:
-    """Records about a group's members are none; a version of the future is an error, not a wrong reading."""
+    """Records about group members are skipped; an unknown version is an error."""
     assert parse_commit(struct.pack(">h", 2) + _short("app"), b"") is None
     key = struct.pack(">h", 1) + _short("app") + _short("in") + struct.pack(">i", 7)
     with pytest.raises(ValueError, match="version 5"):

@@ -1,4 +1,4 @@
-"""docs/differences.md says what is there and what is not; the code agrees, and says so to who looks a name up."""
+"""docs/differences.md agrees with the code, and so do the errors for missing names."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ OF_THE_RUNTIME = {
 
 
 def objects() -> dict[str, Any]:
-    """One of each class that a program gets from the DSL, by the class's name."""
+    """One object of each class of the DSL, by the class's name."""
     builder = mp.StreamsBuilder()
     stream, table = builder.stream("in", key=mp.String, value=mp.String), builder.table("rows")
     grouped = stream.group_by_key()
     made = [
-        builder, mp.Topology(), mp.TimeWindows(timedelta(hours=1)), stream, table, builder.global_table("all"), grouped, stream.split(),
+        builder, mp.Topology(), mp.TimeWindows(timedelta(hours=1)), stream, table, builder.global_table("all"), grouped,
+        stream.split(),
         grouped.windowed_by(mp.TimeWindows(timedelta(hours=1))), table.group_by(lambda key, value: (key, value)),
     ]  # fmt: skip
     return {type(each).__name__: each for each in made}
@@ -47,21 +48,21 @@ def owner_of(name: str) -> tuple[Any, str]:
 
 
 def names_missing() -> list[str]:
-    """What the first column of the table says is not there."""
+    """The missing names in the first column of the table."""
     rows = [line.split("|")[1] for line in MISSING.splitlines() if line.startswith("| `")]
     return NAME.findall(" ".join(rows))
 
 
 @pytest.mark.parametrize("name", NAME.findall(THERE))
 def test_every_name_listed_as_there_exists(name: str) -> None:
-    """By its own name, in the package or in the class."""
+    """A missing name is missing in its package or class."""
     owner, attribute = owner_of(name)
     assert hasattr(owner, attribute)
 
 
 @pytest.mark.parametrize("name", names_missing())
 def test_every_name_listed_as_missing_is_missing_and_says_so(name: str) -> None:
-    """As any missing attribute it is none for hasattr() and getattr() with a default; the message leads to the page."""
+    """hasattr() is False, getattr() returns its default, and the error names the page."""
     owner, attribute = owner_of(name)
     assert not hasattr(owner, attribute)
     assert getattr(owner, attribute, None) is None
@@ -73,13 +74,13 @@ def test_every_name_listed_as_missing_is_missing_and_says_so(name: str) -> None:
 
 
 def test_page_and_table_of_missing_names_agree() -> None:
-    """A name is added to both, or removed from both when it is there."""
+    """The page and the table have the same missing names."""
     table = {f"{'mp' if owner == MODULE else owner}.{name}" for owner, names in NOT_YET.items() for name in names}
     assert set(names_missing()) == table
 
 
 def test_page_has_every_public_name() -> None:
-    """All of the package, and all methods of the DSL's classes."""
+    """The page has every public name of the package and every method of the DSL's classes."""
     public = {f"mp.{name}" for name in mp.__all__} - {"mp.__version__", "mp.testing"}
     for name, made in objects().items():
         cls = type(made)
@@ -117,14 +118,14 @@ LOOKED_FOR: dict[str, str] = {
 
 @pytest.mark.parametrize("name", LOOKED_FOR)
 def test_names_of_kafka_streams_lead_to_what_takes_their_place(name: str) -> None:
-    """What is called otherwise, or is somewhere else, is said at once."""
+    """The error for a name of Kafka Streams has the name that it has here."""
     owner, attribute = owner_of(name)
     with pytest.raises(AttributeError, match=re.escape(LOOKED_FOR[name])):
         getattr(owner, attribute)
 
 
 def test_lookups_of_python_itself_are_undisturbed() -> None:
-    """Copies, pickles, type hints, documentation and inspection ask for names that are not there, too."""
+    """Copies, pickles, type hints, documentation and inspection look up missing names, too, and still work."""
     for made in objects().values():
         assert not hasattr(made, "__wrapped__")
         assert type(copy.copy(made)) is type(made)
@@ -140,7 +141,7 @@ def test_lookups_of_python_itself_are_undisturbed() -> None:
 
 
 def test_page_is_linked_from_where_readers_begin() -> None:
-    """The index of the documentation, the README, and the page about names."""
+    """The index of the documentation, the README and the page about names link to it."""
     assert re.search(r"^differences$", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
     assert PAGE in (ROOT / "README.md").read_text()
     assert "(differences.md)" in (ROOT / "docs/kafka-streams-names.md").read_text()

@@ -1,4 +1,4 @@
-"""What is imported with what: the control plane needs neither Kafka's client nor RocksDB, and users notice nothing."""
+"""Which modules are imported together: the control plane imports neither Kafka's client nor RocksDB."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAVY = ("confluent_kafka", "rocksdict", "rich", "click", "prometheus_client")
 
 @pytest.fixture(scope="session")
 def loaded_by(processes: None) -> Callable[[str], set[str]]:
-    """The modules that a fresh interpreter has after a statement."""
+    """The modules that a new interpreter has loaded after a statement."""
     return _loaded_by
 
 
@@ -44,12 +44,12 @@ def _loaded_by(statement: str) -> set[str]:
     ],
 )
 def test_shared_modules_import_no_data_plane(statement: str, loaded_by: Callable[[str], set[str]]) -> None:
-    """Its image has none of these installed."""
+    """Modules that the operator shares import none of the packages that its image lacks."""
     assert not loaded_by(statement) & set(HEAVY)
 
 
 def test_control_plane_imports_no_data_plane(loaded_by: Callable[[str], set[str]]) -> None:
-    """Its image has neither Kafka's client nor RocksDB; metrics and a command line it has itself."""
+    """The operator's modules import no Kafka client and no RocksDB; its image has neither."""
     everything = (
         "import importlib, pkgutil, millpond_operator as package\n"
         "for each in pkgutil.walk_packages(package.__path__, 'millpond_operator.'): importlib.import_module(each.name)"
@@ -60,7 +60,7 @@ def test_control_plane_imports_no_data_plane(loaded_by: Callable[[str], set[str]
 
 
 def test_building_a_topology_imports_no_client_or_state_file(loaded_by: Callable[[str], set[str]]) -> None:
-    """`StreamsBuilder` only writes down what is to be done."""
+    """`StreamsBuilder` only describes the topology."""
     loaded = loaded_by(
         "import millpond as mp\nmp.StreamsBuilder().stream('in', key=mp.String, value=mp.String).to('x')"
     )
@@ -68,7 +68,7 @@ def test_building_a_topology_imports_no_client_or_state_file(loaded_by: Callable
 
 
 def test_facade_names_match_what_type_checkers_see() -> None:
-    """The imports that only type checkers read, and the table that is used when a program runs, agree."""
+    """The imports for type checkers and the table for lazy imports have the same names."""
     tree = ast.parse(inspect.getsource(millpond))
     declared = {
         alias.name: node.module
@@ -88,14 +88,14 @@ def test_facade_names_match_what_type_checkers_see() -> None:
 
 
 def test_names_can_be_imported_one_by_one_and_all_together(loaded_by: Callable[[str], set[str]]) -> None:
-    """As before they were loaded lazily."""
+    """`from millpond import …` works with lazily loaded names."""
     loaded_by("from millpond import Topology, Json, testing; assert Json; assert testing.TopologyTestDriver")
     loaded_by("from millpond import *; assert Worker and StreamsBuilder and Struct")
     loaded_by("import millpond as mp; assert mp.testing.TopologyTestDriver and mp.errors.TopicError")
 
 
 def test_missing_name_suggests_the_nearest_one() -> None:
-    """A typing error looks as it does in every module."""
+    """A misspelled name raises the usual errors."""
     with pytest.raises(AttributeError, match="has no attribute 'StreamBuilder'") as caught:
         millpond.StreamBuilder  # noqa: B018
     assert caught.value.obj is millpond

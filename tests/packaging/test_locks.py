@@ -1,4 +1,4 @@
-"""What goes into the images: pinned with hashes, the same versions everywhere, and nothing that is not needed."""
+"""The lock files: hashes for everything, the same versions everywhere, and nothing unneeded in images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OF_IMAGES = ("requirements-build.lock", "requirements-operator.lock", "requireme
 
 
 def pins(name: str) -> dict[str, str]:
-    """Package to version; every one has hashes."""
+    """The version of each package in a lock; each has hashes."""
     text = (ROOT / name).read_text(encoding="utf-8")
     found: dict[str, str] = {}
     for block in re.split(r"\n(?=[a-z0-9])", text):
@@ -26,26 +26,26 @@ def pins(name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-spark.lock", *OF_IMAGES])
 def test_locks_name_no_package_index(name: str) -> None:
-    """That is everybody's own business; the hashes say what is the right thing."""
+    """Users choose their package index; the hashes make sure that the packages are the right ones."""
     assert not re.search(r"^\s*--(extra-)?(index|find-links)|https?://", (ROOT / name).read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", OF_IMAGES)
 def test_images_have_the_versions_that_were_tested(name: str) -> None:
-    """`make lock` makes all of them together; workers have the client for object stores that Spark has."""
+    """`make lock` writes all of them together; workers have the same object store client as Spark."""
     tested = pins("requirements-spark.lock") | pins("requirements.lock")
     assert pins(name).items() <= tested.items()
 
 
 def test_spark_is_installed_beside_what_was_tested() -> None:
-    """The environment of tests gets Spark later, and apart from Spark nothing in it changes."""
+    """Installing Spark later changes no other package in the environment of tests."""
     tested, spark = pins("requirements.lock"), pins("requirements-spark.lock")
     assert {name: spark[name] for name in spark.keys() & tested.keys()}.items() <= tested.items()
     assert {"pyspark", "pyarrow", "obstore", "pyiceberg", "duckdb"} <= spark.keys() - tested.keys()
 
 
 def test_each_image_has_only_its_own_requirements() -> None:
-    """The operator runs no topologies, and workers talk to no API server."""
+    """The operator's image has no data plane, and the workers' image no Kubernetes client."""
     operator, worker = pins("requirements-operator.lock"), pins("requirements-worker.lock")
     data_plane = {"confluent-kafka", "rocksdict", "rich", "pygments"}
     assert {"kopf", "cryptography", "pyyaml", "aiohttp", "msgspec", "prometheus-client", "click"} <= operator.keys()
@@ -59,7 +59,7 @@ def test_each_image_has_only_its_own_requirements() -> None:
     "file", ["worker/Dockerfile", "operator/Dockerfile", "spark/Dockerfile", "examples/flights/Dockerfile"]
 )
 def test_an_image_is_built_from_what_the_context_has(file: str) -> None:
-    """`.dockerignore` lets in what the files copy, and their bases are arguments without a registry's host."""
+    """`.dockerignore` includes all copied files; base images are arguments without a registry's host."""
     allowed = {
         line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
     }
@@ -77,6 +77,6 @@ def test_an_image_is_built_from_what_the_context_has(file: str) -> None:
 
 
 def test_images_run_as_an_unprivileged_user() -> None:
-    """The same number that the pods ask for."""
+    """Images run as the user that the pods specify."""
     for file in ("worker/Dockerfile", "operator/Dockerfile", "spark/Dockerfile"):
         assert "\nUSER 65532:65532\n" in (ROOT / file).read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from tests.support.needs import MARKERS, needs
 
 
 def test_marks_follow_from_fixtures():
-    """Fixtures of fixtures count, and what is asked for under two names is one need."""
+    """Fixtures of fixtures count, and two fixtures with the same need give one mark."""
     assert needs(["tmp_path", "create_topic", "broker"]) == ["broker"]
     assert needs(["api_server", "namespace", "processes"]) == ["apiserver", "process"]
     assert needs(["stage", "world"]) == ["slow"]
@@ -17,13 +17,13 @@ def test_marks_follow_from_fixtures():
 
 
 def test_a_test_without_needs_gets_no_mark(request):
-    """This one needs nothing."""
+    """A test that needs nothing has no mark."""
     assert not {each.name for each in request.node.iter_markers()} & MARKERS.keys()
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_each_test_derives_its_own_seed(number, request):
-    """The same run gives each test the same seed again, and two tests different ones."""
+    """A run's seed gives each test the same seed again, and different tests different seeds."""
     name = request.node.nodeid
     assert seeds.derived(7, name) == seeds.derived(7, name)
     assert seeds.derived(7, name) != seeds.derived(8, name)
@@ -31,7 +31,7 @@ def test_each_test_derives_its_own_seed(number, request):
 
 
 def test_what_is_prepared_is_prepared_once(tmp_path, monkeypatch):
-    """The second process that needs it waits for the first one's."""
+    """A second process with the same need waits for the first one."""
     started = []
 
     class Started:
@@ -47,7 +47,7 @@ def test_what_is_prepared_is_prepared_once(tmp_path, monkeypatch):
 
 
 def test_a_failed_test_leaves_its_logs_and_its_seed(tmp_path, monkeypatch):
-    """Logs of its own processes, and of those that all tests share."""
+    """The evidence has logs of the test's own processes and of shared ones, and the seed."""
     monkeypatch.setattr(evidence, "DIRECTORY", tmp_path / "failed")
     own, run = tmp_path / "own", tmp_path / "run"
     for file in (own / "w0" / "worker.log", own / "w0" / "state.sst", run / "prepared.log", tmp_path / "broker.log"):

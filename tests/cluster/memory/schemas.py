@@ -147,11 +147,10 @@ def normalised(schema: Schema, value: Any, unknown: list[str], path: str = "") -
         if not isinstance(value, dict):
             raise Mismatch(f"{path}: expected a map")
         items = schema.items
-        made = {
+        return {
             key: _empty(items) if each is None else normalised(items, each, unknown, f"{path}.{key}")
             for key, each in value.items()
         }
-        return made
     if not isinstance(value, list):
         raise Mismatch(f"{path}: expected a list")
     items = schema.items

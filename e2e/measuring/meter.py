@@ -19,10 +19,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 from e2e.beside import Beside
 from e2e.cluster import eventually
 from e2e.commands import WORK
-from e2e.pauses import Arrivals, Event
-from e2e.traffic import PARTITIONS, partition_of
 from tests.chaos.application import ORDERS, RESULTS
 from tests.support.kafka import topic_names
+
+from .pauses import Arrivals, Event
+from .traffic import PARTITIONS, partition_of
 
 __all__ = ("Meter",)
 

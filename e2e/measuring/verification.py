@@ -8,13 +8,14 @@ from typing import Any, Self
 from e2e.cluster import Cluster, eventually
 from e2e.images import Images
 from e2e.kafka import Kafka
-from e2e.meter import Meter
 from e2e.streamapp import StreamApp
-from e2e.traffic import PARTITIONS, SteadyGenerator
 from tests.chaos.application import CUSTOMERS, FINALS, ORDERS, RESULTS, TOTALS, WORDS
 from tests.chaos.truth import STORES, Truth, find_in_changelogs, find_in_topics
 from tests.ownership.watch import faults, read_chains
 from tests.support.kafka import committed_offsets, create_topic, end_offsets, read
+
+from .meter import Meter
+from .traffic import PARTITIONS, SteadyGenerator
 
 __all__ = ("Verification",)
 
@@ -99,7 +100,7 @@ class Verification:
     def _await_all(self) -> None:
         address = self._kafka.address
         self._await_commits(ORDERS, end_offsets(address, ORDERS))
-        # After its last record a topic that transactions write to has their marks, and what was aborted: nobody reads those.
+        # Behind the last record a topic has transaction markers and aborted records, which nobody reads.
         ends = {row.partition: row.offset + 1 for row in read(address, self._repartition)}
         self._await_commits(self._repartition, ends)
 

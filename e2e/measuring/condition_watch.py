@@ -1,4 +1,4 @@
-"""Watches all the while what a StreamApp tells of itself, beside what its pods, their nodes and its output show."""
+"""Compares, during all tests, the conditions of a StreamApp with its pods, their nodes and its output."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from collections.abc import Iterator
 from e2e.beside import Beside
 from e2e.cluster import Object
 from e2e.commands import WORK
-from e2e.meter import Meter
 from e2e.streamapp import StreamApp
 from tests.support.telling import Moment, flaps, is_ready, lies
 
-__all__ = ("Telling",)
+from .meter import Meter
+
+__all__ = ("ConditionWatch",)
 
 _LOOK_EVERY_S = 0.25
 #: A task whose output has not come for so long stands still.
 _STANDS_S = 3.0
 #: Nobody can know of a worker sooner that it is silent (spec.sessionTimeout), nor of a task that it stands still.
 _SILENT_S = 6.0
-#: What ails a volume or keeps a pod from every node passes by itself for so long; told after ten seconds, seen four times a second.
+#: Problems of volumes and of scheduling may pass by themselves for so long: they are reported after ten seconds, and
+#: this test looks four times a second.
 _PASSES_S = 8.0
 _MAY_PASS = frozenset({"Unschedulable", "VolumeNotMountable"})
 
 
-class Telling(Beside):
+class ConditionWatch(Beside):
     """Watches in a thread of its own as long as the `with` block.
 
     Args:
@@ -48,7 +50,7 @@ class Telling(Beside):
         self._waited: dict[str, float] = {}
 
     def _end(self) -> None:
-        with (WORK / "telling.txt").open("w") as file:
+        with (WORK / "conditions.txt").open("w") as file:
             file.writelines(f"{moment.words()}\n" for moment in self._moments)
 
     @contextlib.contextmanager

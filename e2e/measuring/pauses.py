@@ -91,7 +91,8 @@ def table(events: Iterable[Event]) -> str:
     events = list(events)
     tasks = sorted({task for event in events for task in event.pauses})
     width = max((len(event.name) for event in events), default=0)
-    head = f"{'':{width}} {'took':>6}  {''.join(f'{task:>6}' for task in tasks)}  {'p50':>6}{'p99':>6}{'max':>6}  {'path':>5}"
+    columns = "".join(f"{task:>6}" for task in tasks)
+    head = f"{'':{width}} {'took':>6}  {columns}  {'p50':>6}{'p99':>6}{'max':>6}  {'path':>5}"
     lines = ["pause of each task, in seconds", head]
     for event in events:
         each = "".join(f"{event.pauses[task]:6.2f}" if task in event.pauses else f"{'':6}" for task in tasks)
