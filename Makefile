@@ -115,6 +115,10 @@ lint: venv ## Check style, types, layers
 structure: venv ## Show the size and shape of the code: rooms, floors and circles of packages, large folders, long modules
 	@$(BIN)/python -m tests.packaging.structure
 
+.PHONY: texts
+texts: venv ## Show 60 messages, log lines and docstrings to read without the code beside them: make texts SEED=7
+	@$(BIN)/python -m tests.packaging.texts $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 # What measures its own speed is too slow while lines are counted.
 TIMED := --deselect tests/assignment/test_large_applications.py::test_a_large_application_is_assigned_within_a_second
 
