@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from millpond.errors import BrokerError, SnapshotError
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
-from millpond.runtime.kafka.clients import make_asker
+from millpond.runtime.kafka.clients import make_offset_reader
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import TopicIdentity
 
@@ -184,7 +184,7 @@ def _committed_offsets(
     if not inputs:
         yield lambda _: {}
         return
-    with closing(make_asker(config, lambda _error: None)) as consumer:
+    with closing(make_offset_reader(config, lambda _error: None)) as consumer:
 
         def committed(wanted: AbstractSet[Partition]) -> dict[Partition, int]:
             if not wanted:

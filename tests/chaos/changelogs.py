@@ -16,7 +16,7 @@ from tests.support.kafka import Row, alter_topic, create_topic, delete_topics, e
 
 __all__ = ("admit_records", "expected", "lose_and_restore", "reject_records")
 
-_DELETED = "was deleted, and with it the state"
+_DELETED = "was deleted, but the committed offsets still exist"
 _REJECTED = "was rejected: its record for changelog"
 #: Below a batch with one record, and just above the markers of transactions, which a topic has to take: the broker would
 #: try to write one for ever, and let nobody have the transactional id. And what a topic takes by default.

@@ -27,7 +27,6 @@ import millpond as mp
 from millpond.runtime.commit import pipeline as commit
 from millpond.runtime.kafka import clients
 from millpond.runtime.listeners import CommitStats
-from millpond.runtime.ownership import takeover as claims
 from millpond.runtime.states import WorkerState
 from millpond.state import StateFile
 from tests.chaos import application
@@ -129,7 +128,7 @@ def _switch_fencing_off() -> None:
     up before the commit is through.
     """
     setattr(commit, "_STUCK_S", 60.0)
-    real = claims.transactional_id
+    real = clients.transactional_id
     setattr(
         clients, "transactional_id", lambda application_id, worker: f"{real(application_id, worker)}-{uuid.uuid4().hex}"
     )

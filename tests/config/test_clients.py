@@ -1,4 +1,4 @@
-"""Kafka client properties: which client gets them, what is refused, and that millpond knows all of librdkafka's."""
+"""Kafka client properties: which client gets them, which are rejected, and that millpond knows all of librdkafka's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_prefixed_properties_go_to_their_client_alone() -> None:
 
 
 def test_unprefixed_properties_go_to_every_client_that_knows_them() -> None:
-    """Security is configured once; what only the producer knows goes to the producer."""
+    """Security is configured once; a property of the producer goes to the producer."""
     config = make({"security.protocol": "SASL_SSL", "linger.ms": 5, "fetch.min.bytes": 2})
     assert all(each["security.protocol"] == "SASL_SSL" for each in (config.consumer, config.producer, config.admin))
     assert "fetch.min.bytes" not in config.producer
@@ -45,20 +45,20 @@ def test_unprefixed_properties_go_to_every_client_that_knows_them() -> None:
 
 
 def test_a_prefixed_property_wins_wherever_it_comes_from() -> None:
-    """More specific beats later: the consumer's own property survives a flag for all clients."""
+    """Specific beats later: a flag for all clients does not override the consumer's own property."""
     config = Config.load(None, {"MILLPOND_CONSUMER_CLIENT_ID": "c"}, {**GIVEN, "client.id": "all"})
     assert (config.consumer["client.id"], config.producer["client.id"]) == ("c", "all")
 
 
 def test_synonyms_count_as_one_property() -> None:
-    """Librdkafka would let the last of `linger.ms` and `queue.buffering.max.ms` win; here the configured one does."""
+    """Librdkafka would take the last of `linger.ms` and `queue.buffering.max.ms`; here the configured one wins."""
     config = make({"producer.linger.ms": 5})
     built = config.producer_settings(defaults={"linger.ms": 1, "queue.buffering.max.ms": 2})
     assert [value for key, value in built.items() if key in {"linger.ms", "queue.buffering.max.ms"}] == [5]
 
 
 def test_defaults_give_way_and_fixed_properties_do_not() -> None:
-    """The runtime's defaults are overridden by the configuration, and its fixed properties override it."""
+    """The configuration overrides the runtime's defaults; the runtime's fixed properties override the configuration."""
     config = make({"consumer.fetch.wait.max.ms": 5, "consumer.client.id": "mine"})
     built = config.consumer_settings(defaults={"fetch.wait.max.ms": 10, "fetch.min.bytes": 1}, fixed={"client.id": "x"})
     assert built == {"bootstrap.servers": "127.0.0.1:1", "fetch.wait.max.ms": 5, "fetch.min.bytes": 1, "client.id": "x"}
@@ -74,7 +74,7 @@ def test_defaults_give_way_and_fixed_properties_do_not() -> None:
     ],
 )  # fmt: skip
 def test_properties_the_guarantees_need_cannot_be_set(key: str) -> None:
-    """Each is refused under every name, with a reason."""
+    """Each is rejected under every name, with a reason."""
     assert re.search(rf"'{re.escape(key)}' .* cannot be set: \w+", refusal(key))
 
 
@@ -87,7 +87,7 @@ def test_properties_the_guarantees_need_cannot_be_set(key: str) -> None:
     ],
 )
 def test_javas_names_are_translated(java: str, here: str) -> None:
-    """The same property under another name is taken."""
+    """For the same property under another name."""
     config = make({java: 5000})
     assert {**config.consumer, **config.producer}[here] == 5000
 
@@ -103,8 +103,8 @@ def test_javas_names_are_translated(java: str, here: str) -> None:
         ("main.consumer.fetch.min.bytes", "consumer.fetch.min.bytes"),
     ],
 )
-def test_javas_own_properties_are_refused_with_the_nearest(java: str, here: str) -> None:
-    """What librdkafka has not is refused by name, with what to write instead."""
+def test_java_only_properties_are_rejected_with_a_hint(java: str, here: str) -> None:
+    """The error has the name, and what to write instead."""
     assert here in refusal(java)
 
 
@@ -129,7 +129,7 @@ def test_property_of_the_other_client_is_reported() -> None:
     ],
 )
 def test_values_are_checked_before_any_client_is_built(key: str, value: object, told: str | None) -> None:
-    """Librdkafka's own limits, so that a wrong value fails at the start and with its setting's name."""
+    """By librdkafka's limits: a wrong value fails at the start, with the setting's name."""
     if told is None:
         make({key: value})
     else:
@@ -137,21 +137,21 @@ def test_values_are_checked_before_any_client_is_built(key: str, value: object, 
 
 
 def test_topic_configuration_is_for_internal_topics() -> None:
-    """`topic.` sets what millpond creates topics with, except what a topic is for."""
+    """`topic.` sets the configuration of topics that millpond creates, except what follows from their use."""
     config = make({"topic.min.insync.replicas": 2, "topic.preallocate": True, "topic.confluent.placement": "x"})
     assert config.topic == {"min.insync.replicas": "2", "preallocate": "true", "confluent.placement": "x"}
     assert "cannot be set" in refusal("topic.cleanup.policy")
 
 
 def test_librdkafka_properties_that_begin_with_topic_are_the_clients() -> None:
-    """One prefix, two meanings: librdkafka's property of that very name goes to the clients."""
+    """One prefix, two meanings: a property of librdkafka with that name goes to the clients."""
     config = make({"topic.metadata.refresh.interval.ms": 5000})
     assert config.topic == {}
     assert config.consumer["topic.metadata.refresh.interval.ms"] == 5000
 
 
 def _printed_by_librdkafka(path: Path) -> dict[str, tuple[str, str]]:
-    """Librdkafka's own table: property -> (scope, type), as it prints it."""
+    """Librdkafka's own table: (scope, type) by property."""
     root = Path(confluent_kafka.__file__).parent
     found = sorted([*root.parent.glob("confluent_kafka.libs/librdkafka*"), *root.glob(".dylibs/librdkafka*")])
     if not found:
@@ -173,7 +173,7 @@ def _printed_by_librdkafka(path: Path) -> dict[str, tuple[str, str]]:
 
 
 def test_the_known_properties_are_those_of_the_installed_librdkafka(tmp_path: Path) -> None:
-    """None is missing and none is made up, so a newer client with new properties is noticed."""
+    """None is missing and none is invented, so a newer client with new properties is noticed."""
     printed = _printed_by_librdkafka(tmp_path / "properties")
     settable = {name: scope for name, (scope, kind) in printed.items() if kind != "see dedicated API"}
     del settable["builtin.features"]
@@ -182,7 +182,7 @@ def test_the_known_properties_are_those_of_the_installed_librdkafka(tmp_path: Pa
 
 @pytest.mark.parametrize("client", ["consumer", "producer", "admin"])
 def test_accepted_properties_are_valid_for_the_client(client: str) -> None:
-    """A real client is built from properties of every kind."""
+    """A real client is made with properties of every type."""
     built = {"consumer": Consumer, "producer": Producer, "admin": AdminClient}
     extra: dict[str, Any] = {"group.id": "g"} if client == "consumer" else {}
     values = {
@@ -196,7 +196,7 @@ def test_accepted_properties_are_valid_for_the_client(client: str) -> None:
 
 
 def test_every_alias_leads_to_a_property() -> None:
-    """No synonym points nowhere, and none to another synonym."""
+    """Each synonym stands for a property, and none for another synonym."""
     for alias, target in ALIASES.items():
         assert alias in PROPERTIES
         assert target in PROPERTIES
@@ -204,5 +204,5 @@ def test_every_alias_leads_to_a_property() -> None:
 
 
 def test_unknown_keys_belong_to_no_client() -> None:
-    """A key that is no client property at all has no route, so that the caller can suggest one of millpond's."""
+    """A key that is not a client property has no route, so that the caller can suggest a setting of millpond."""
     assert route("colour") is None

@@ -1,4 +1,4 @@
-"""Credentials in a directory, as a mounted Secret has them, and settings in one variable of the environment."""
+"""Credentials in a directory, as in a mounted Secret, and settings in one variable of the environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEEDED = {"MILLPOND_APPLICATION_ID": "a", "MILLPOND_BOOTSTRAP_SERVERS": "127.0.0
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Path:
-    """A Secret as the kubelet mounts it: files are links into a hidden directory that is a link itself."""
+    """A Secret as the kubelet mounts it: files are links into a hidden directory, which is a link itself."""
     data = tmp_path / "..2026_11_21"
     data.mkdir()
     (tmp_path / "..data").symlink_to(data.name)
@@ -33,7 +33,7 @@ def load(directory: Path, environ: dict[str, str] | None = None, flags: dict[str
 
 
 def test_a_mounted_secret_goes_to_all_clients(mounted: Path) -> None:
-    """Each file is a property; a newline at its end is the editor's."""
+    """Each file is a property; a newline at its end is from the editor."""
     config = load(mounted)
     for settings in (config.consumer_settings(), config.producer_settings(), config.admin_settings()):
         assert settings["sasl.username"] == "alice"
@@ -42,7 +42,7 @@ def test_a_mounted_secret_goes_to_all_clients(mounted: Path) -> None:
 
 
 def test_only_one_newline_is_taken_off_and_blanks_stay(tmp_path: Path) -> None:
-    """Passwords may begin and end with anything."""
+    """Passwords may begin and end with any character."""
     (tmp_path / "sasl.password").write_bytes(b" x \n\n")
     (tmp_path / "sasl.username").write_bytes(b"bob\r\n")
     settings = load(tmp_path).consumer_settings()
@@ -51,7 +51,7 @@ def test_only_one_newline_is_taken_off_and_blanks_stay(tmp_path: Path) -> None:
 
 
 def test_mounted_secret_is_never_shown(mounted: Path) -> None:
-    """Not even names of users: who puts them into a Secret has reasons."""
+    """Not even user names: they were put into a Secret for a reason."""
     config = load(mounted)
     shown = repr(config) + str(config.as_mapping()) + repr(config.consumer_settings())
     assert PASSWORD not in shown
@@ -60,7 +60,7 @@ def test_mounted_secret_is_never_shown(mounted: Path) -> None:
 
 
 def test_referenced_files_may_share_the_directory(tmp_path: Path) -> None:
-    """Certificates are mounted with the Secret that has the rest; keystores are no text."""
+    """Certificates are mounted from the same Secret; keystores are not text."""
     (tmp_path / "ca.crt").write_text("-----BEGIN CERTIFICATE-----")
     (tmp_path / "user.p12").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "ssl.ca.location").write_text(str(tmp_path / "ca.crt"))
@@ -69,14 +69,14 @@ def test_referenced_files_may_share_the_directory(tmp_path: Path) -> None:
 
 
 def test_credentials_win_over_the_environment_and_flags_over_them(mounted: Path) -> None:
-    """A Secret that is rotated is not hidden by what was set when the pod was written."""
+    """Variables from when the pod was created do not hide a rotated Secret."""
     environ = {"MILLPOND_SASL_USERNAME": "eve"}
     assert load(mounted, environ).consumer_settings()["sasl.username"] == "alice"
     assert load(mounted, environ, {"sasl.username": "carol"}).consumer_settings()["sasl.username"] == "carol"
 
 
 def test_a_program_may_name_the_directory(mounted: Path) -> None:
-    """`Config.of` reads it as well, and what is given in code wins."""
+    """`Config.of` reads it, too, and values given in code win."""
     config = Config.of(application_id="a", bootstrap_servers="b:1", credentials_dir=mounted, sasl_username="dora")
     settings = config.admin_settings()
     assert (settings["sasl.username"], settings["sasl.password"]) == ("dora", PASSWORD)
@@ -86,16 +86,16 @@ def test_a_program_may_name_the_directory(mounted: Path) -> None:
     ("name", "text", "words"),
     [
         ("sasl.pasword", PASSWORD, ["sasl.pasword", "sasl.password"]),
-        ("commit.interval.ms", "100", ["commit.interval.ms", "no property of Kafka clients"]),
-        ("DB_URL", PASSWORD, ["DB_URL", "no property of Kafka clients"]),
+        ("commit.interval.ms", "100", ["commit.interval.ms", "not a property of Kafka clients"]),
+        ("DB_URL", PASSWORD, ["DB_URL", "not a property of Kafka clients"]),
         ("security.protocol", PASSWORD, ["security.protocol", "expected one of"]),
         ("group.id", "g", ["group.id", "cannot be set"]),
     ],
 )
-def test_invalid_credential_is_refused_without_being_shown(
+def test_invalid_credential_is_rejected_without_being_shown(
     tmp_path: Path, name: str, text: str, words: list[str]
 ) -> None:
-    """The file is named and the nearest right name; its content is not."""
+    """The error has the file and the nearest known name, but not its content."""
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError) as caught:
         load(tmp_path)
@@ -111,15 +111,15 @@ def test_missing_directory_is_named(tmp_path: Path) -> None:
         load(tmp_path / "missing")
 
 
-def test_binary_credentials_are_refused(tmp_path: Path) -> None:
-    """A property's value is text."""
+def test_binary_credentials_are_rejected(tmp_path: Path) -> None:
+    """The value of a property is text."""
     (tmp_path / "sasl.password").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="UTF-8"):
         load(tmp_path)
 
 
 def test_settings_may_come_as_json_in_one_variable(tmp_path: Path) -> None:
-    """Every key can be spelled there; the other variables win, and the file does not."""
+    """Every key can be written there; other variables override it, and it overrides the file."""
     file = tmp_path / "millpond.toml"
     file.write_text('"commit.interval.ms" = 1\n"poll.ms" = 7\n')
     inline = (
@@ -141,8 +141,8 @@ def test_settings_may_come_as_json_in_one_variable(tmp_path: Path) -> None:
         ('{"http.port": null}', "http.port"),
     ],
 )
-def test_json_that_cannot_be_settings_is_refused(text: str, words: str) -> None:
-    """The variable is named; its content is not."""
+def test_invalid_json_settings_are_rejected(text: str, words: str) -> None:
+    """The error has the variable, but not its content."""
     with pytest.raises(ConfigError) as caught:
         Config.load(None, {**NEEDED, "MILLPOND_CONFIG_INLINE": text})
     assert "MILLPOND_CONFIG_INLINE" in str(caught.value)
@@ -152,17 +152,17 @@ def test_json_that_cannot_be_settings_is_refused(text: str, words: str) -> None:
 
 
 def test_other_variables_of_millpond_are_no_settings() -> None:
-    """Where to write the last words is for the program, before it has a configuration."""
+    """The path of the termination message is read before there is a configuration."""
     assert Config.load(None, {**NEEDED, "MILLPOND_TERMINATION_LOG": "/dev/null"}).application_id == "a"
 
 
 def test_worker_has_the_given_revision() -> None:
-    """Whoever starts it gives it."""
+    """The one that its starter sets."""
     assert Config.load(None, {**NEEDED, "MILLPOND_REVISION": "7d4f0c2a91"}).revision == "7d4f0c2a91"
 
 
 class Watched:
-    """Files that are watched, and a clock."""
+    """Watched files, and a clock."""
 
     def __init__(self, directory: Path | None, files: Iterable[Path] = ()) -> None:
         self.now = 0.0
@@ -187,7 +187,7 @@ def _replace(mounted: Path, name: str, **values: str) -> None:
 
 
 def test_changed_secret_is_noticed(mounted: Path) -> None:
-    """And that it is the old one again; the same content in other files is no change."""
+    """So is a change back; a new version with the same content is no change."""
     watched = Watched(mounted)
     assert not watched.changed()
     _replace(mounted, "..2")
@@ -199,7 +199,7 @@ def test_changed_secret_is_noticed(mounted: Path) -> None:
 
 
 def test_files_that_properties_name_are_watched_too(tmp_path: Path) -> None:
-    """Certificates may lie anywhere; a file that cannot be read for a moment is no change."""
+    """Certificates may be in any directory; a file that cannot be read for a moment is no change."""
     file = tmp_path / "ca.pem"
     file.write_text("one")
     settings = {"ssl.ca.location": str(file), "ssl.key.location": str(tmp_path / "none"), "sasl.username": "alice"}
@@ -212,15 +212,15 @@ def test_files_that_properties_name_are_watched_too(tmp_path: Path) -> None:
 
 
 def test_unchanged_credentials_are_read_every_ten_seconds_at_most(mounted: Path) -> None:
-    """Every heartbeat asks."""
+    """Although every heartbeat checks."""
     watched = Watched(mounted)
     _replace(mounted, "..2", sasl_password="another")
     assert not watched.files.changed()
     assert watched.changed()
 
 
-def test_digest_of_credentials_is_worth_nothing_elsewhere(mounted: Path) -> None:
-    """Two processes remember different things of the same files, and nothing of their content is shown."""
+def test_digest_of_credentials_is_useless_in_another_process(mounted: Path) -> None:
+    """Two processes have different digests of the same files, and no content is shown."""
     one, other = CredentialFiles(mounted), CredentialFiles(mounted)
-    assert one._begun_with != other._begun_with
+    assert one._initial != other._initial
     assert PASSWORD not in repr(vars(one))

@@ -1,4 +1,4 @@
-"""A password that was configured is found in no log, message, dump or display."""
+"""A configured password appears in no log, message, dump or display."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_no_way_to_show_a_configuration_shows_a_secret(config: Config) -> None:
 
 
 def test_no_log_record_shows_a_secret(config: Config, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever of the configuration is logged, as argument or in the text."""
+    """Whatever is logged of the configuration, as argument or in the text."""
     caplog.set_level(logging.DEBUG)
     log = logging.getLogger("test")
     log.info("starting with %s", config)
@@ -83,7 +83,7 @@ def test_no_log_record_shows_a_secret(config: Config, caplog: pytest.LogCaptureF
 
 
 def test_the_client_gets_the_secret_in_clear(config: Config) -> None:
-    """What is hidden from people is there for librdkafka, which would refuse a wrong type."""
+    """Librdkafka gets the text, and would reject another type."""
     assert config.producer_settings()["sasl.password"] == SECRET
     secure = Config.of(
         {
@@ -97,7 +97,7 @@ def test_the_client_gets_the_secret_in_clear(config: Config) -> None:
 @pytest.mark.parametrize("key", SECRET_KEYS)
 @pytest.mark.parametrize("misspell", [False, True])
 def test_no_error_shows_a_secret(key: str, misspell: bool) -> None:
-    """A setting that is wrong beside a secret, or a misspelled secret itself, is told without its value."""
+    """A wrong setting next to a secret, or a misspelled secret itself, is reported without its value."""
     given = {
         key.replace("password", "pasword").replace("sasl.", "sals.") if misspell else key: SECRET,
         "poll.ms": "soon",
@@ -108,7 +108,7 @@ def test_no_error_shows_a_secret(key: str, misspell: bool) -> None:
 
 
 def test_secrets_compare_and_copy_but_do_not_pickle() -> None:
-    """Equal texts are equal secrets; a pickle would carry the text away."""
+    """Equal texts are equal secrets; a pickle would contain the text."""
     secret = Secret(SECRET)
     assert secret == Secret(SECRET)
     assert secret != Secret("other")

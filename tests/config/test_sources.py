@@ -1,4 +1,4 @@
-"""Where settings come from, which one wins, and what is said about a wrong one."""
+"""The sources of settings, which one wins, and the errors for a wrong one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from millpond import serdes
 from millpond.errors import ConfigError
-from millpond.runtime.config.model import Config, settings
+from millpond.runtime.config.model import Config
+from millpond.runtime.config.settings import settings
 from millpond.runtime.config.sources import variable_for
 from millpond.runtime.processing.handlers import continue_on_error, fail_on_error
 
@@ -27,8 +28,8 @@ def load(file: Path | None = None, environ: Mapping[str, str] | None = None, **f
     return Config.load(file, environ or {}, {**GIVEN, **{key.replace("_", "."): value for key, value in flags.items()}})
 
 
-def refusal(key: str, value: object) -> str:
-    """What is said about one setting given in code."""
+def rejection_of(key: str, value: object) -> str:
+    """The error for one setting given in code."""
     with pytest.raises(ConfigError) as refused:
         Config.of({**GIVEN, key: value})
     return str(refused.value)
@@ -49,13 +50,13 @@ def test_later_sources_win(tmp_path: Path) -> None:
 
 
 def test_spellings_of_a_setting_are_one_setting(tmp_path: Path) -> None:
-    """A flag with Kafka's name replaces the file's short one, and the other way round."""
+    """A flag with Kafka's name overrides the file's short one, and the other way round."""
     assert load(toml(tmp_path, 'commit.interval = "5s"'), commit_interval_ms=7).commit_interval_ms == 7
     assert load(toml(tmp_path, "commit.interval.ms = 7"), {"MILLPOND_COMMIT_INTERVAL": "5s"}).commit_interval_ms == 5000
 
 
 def test_tables_and_dotted_keys_are_the_same(tmp_path: Path) -> None:
-    """TOML's ways to write a key with dots all mean that key."""
+    """All of TOML's ways to write a key with dots give the same key."""
     ways = [
         '"consumer.fetch.min.bytes" = 5',
         "consumer.fetch.min.bytes = 5",
@@ -66,7 +67,7 @@ def test_tables_and_dotted_keys_are_the_same(tmp_path: Path) -> None:
 
 
 def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
-    """Each setting's variable is understood, with the default as text."""
+    """Each setting's variable is read, with the default as text."""
     for one in settings():
         text = {
             "state.dir": "/tmp/x",
@@ -82,8 +83,8 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         assert "environment" in config.origins[one.key] or one.key in GIVEN
 
 
-def test_variables_that_are_no_settings_are_left_alone() -> None:
-    """Empty variables, other programs' ones, and those Kubernetes adds for a service named millpond."""
+def test_variables_that_are_no_settings_are_ignored() -> None:
+    """Empty variables, those of other programs, and those that Kubernetes sets for a service named millpond."""
     environ = {
         "MILLPOND_POLL_MS": "",
         "MILLPONDX": "1",
@@ -99,7 +100,7 @@ def test_variables_that_are_no_settings_are_left_alone() -> None:
 
 
 def test_http_port_is_a_setting_and_no_service_link() -> None:
-    """The one setting whose variable looks like a Kubernetes link is read."""
+    """It is the only setting whose variable looks like one that Kubernetes sets."""
     assert load(environ={"MILLPOND_HTTP_PORT": "8080"}).http_port == 8080
 
 
@@ -124,23 +125,23 @@ def test_durations_are_written_in_many_ways(written: object, ms: int) -> None:
 
 @given(st.integers(0, 10**12))
 def test_timedeltas_and_milliseconds_agree(ms: int) -> None:
-    """A timedelta of so many milliseconds is that many, to the last one."""
+    """A timedelta of n milliseconds is n, to the last one."""
     assert Config.of(GIVEN, commit_interval=timedelta(milliseconds=ms)).commit_interval_ms == ms
 
 
 @pytest.mark.parametrize(
     "written", ["soon", "5 fortnights", "", "0.5ms", timedelta(microseconds=1), -1, True, None, [1], 1.5]
 )
-def test_invalid_duration_is_refused(written: object) -> None:
-    """No value that could be read in two ways, or lose a part, is taken."""
-    assert "commit.interval.ms" in refusal("commit.interval.ms", written)
+def test_invalid_duration_is_rejected(written: object) -> None:
+    """No ambiguous value, and none that would lose a part, is accepted."""
+    assert "commit.interval.ms" in rejection_of("commit.interval.ms", written)
 
 
-def test_duration_without_a_unit_is_refused() -> None:
-    """`commit.interval = 100` could be anything, so it is refused with both ways out."""
-    told = refusal("commit.interval", 100)
-    assert "'100ms'" in told
-    assert "'commit.interval.ms'" in told
+def test_duration_without_a_unit_is_rejected() -> None:
+    """`commit.interval = 100` is ambiguous, so the error has both correct forms."""
+    message = rejection_of("commit.interval", 100)
+    assert "'100ms'" in message
+    assert "'commit.interval.ms'" in message
 
 
 @pytest.mark.parametrize(
@@ -153,14 +154,14 @@ def test_sizes_are_written_in_many_ways(written: object, size: int) -> None:
 
 
 def test_the_commit_interval_follows_from_the_guarantee() -> None:
-    """30 s at least once, 100 ms exactly once, and what is given in either."""
+    """30 s with at least once, 100 ms with exactly once, and the given value in either."""
     assert make().commit_interval_ms == 30_000
     assert make(processing_guarantee="exactly_once").commit_interval_ms == 100
     assert make(processing_guarantee="exactly_once", commit_interval_ms=7).commit_interval_ms == 7
 
 
 def test_kafka_streams_names_are_accepted() -> None:
-    """An application that moves keeps its `exactly_once_v2` and its older setting names."""
+    """An application that moves keeps `exactly_once_v2` and the older names of settings."""
     config = Config.of(
         {
             **GIVEN,
@@ -192,9 +193,9 @@ def test_serdes_and_handlers_are_found_by_name_and_by_path() -> None:
 
 
 def test_a_java_class_leads_to_the_serde_of_that_name() -> None:
-    """What stands in a Java application's properties is refused with what to write here."""
-    told = refusal("default.key.serde", "org.apache.kafka.common.serialization.Serdes$StringSerde")
-    assert "did you mean 'String'?" in told
+    """A value from a Java application's properties is rejected, with what to write here."""
+    message = rejection_of("default.key.serde", "org.apache.kafka.common.serialization.Serdes$StringSerde")
+    assert "did you mean 'String'?" in message
 
 
 @pytest.mark.parametrize(
@@ -210,15 +211,15 @@ def test_a_java_class_leads_to_the_serde_of_that_name() -> None:
     ],
 )
 def test_a_misspelled_setting_is_named_with_the_nearest_right_one(key: str, near: str) -> None:
-    """The message has both names, and never the value, which may be a password."""
-    told = refusal(key, 4711)
-    assert key in told
-    assert f"'{near}'" in told
-    assert "4711" not in told
+    """The message has both names, but not the value, which may be a password."""
+    message = rejection_of(key, 4711)
+    assert key in message
+    assert f"'{near}'" in message
+    assert "4711" not in message
 
 
-def test_the_message_says_where_the_setting_came_from(tmp_path: Path) -> None:
-    """File, variable, command line, argument: whoever reads it knows where to look."""
+def test_the_message_has_the_source_of_the_setting(tmp_path: Path) -> None:
+    """File, variable, command line or argument."""
     file = toml(tmp_path, "pol.ms = 1")
     for build, where in (
         (lambda: load(file), str(file)),
@@ -233,9 +234,9 @@ def test_the_message_says_where_the_setting_came_from(tmp_path: Path) -> None:
 
 
 def test_settings_of_kafka_streams_without_a_meaning_here_say_why() -> None:
-    """Somebody who copies a Java application's settings learns what to do instead."""
-    assert "start more workers" in refusal("num.stream.threads", 4)
-    assert "rocksdb.block.cache.bytes" in refusal("rocksdb.config.setter", "X")
+    """Whoever copies a Java application's settings learns what to do instead."""
+    assert "start more workers" in rejection_of("num.stream.threads", 4)
+    assert "rocksdb.block.cache.bytes" in rejection_of("rocksdb.config.setter", "X")
 
 
 @pytest.mark.parametrize("text", ["application.id = ", 'sasl.password = "hunter2', "a = 1\na = 2", "\x00"])
@@ -247,23 +248,23 @@ def test_broken_file_error_names_the_place_not_the_text(tmp_path: Path, text: st
 
 
 def test_missing_file_is_an_error(tmp_path: Path) -> None:
-    """A named file must exist; nothing runs with defaults by accident."""
+    """A file that was named must exist: nothing runs with defaults by accident."""
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load(tmp_path / "gone.toml")
 
 
 def test_missing_setting_names_the_ways_to_give_it() -> None:
-    """Without an application id nothing starts, and the message has the flag and the variable."""
+    """Without an application id nothing starts; the message has the flag and the variable."""
     with pytest.raises(ConfigError, match=r"MILLPOND_APPLICATION_ID.*--application-id"):
         Config.load(None, {}, {})
     assert Config.of(required=()).application_id == ""
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ü", "a/b", "..", "x" * 250])
-def test_names_that_kafka_refuses_are_refused(name: str) -> None:
-    """Application and worker ids begin topic names and transactional ids."""
-    assert "application.id" in refusal("application.id", name)
-    assert "worker.id" in refusal("worker.id", name)
+def test_names_that_kafka_rejects_are_rejected(name: str) -> None:
+    """Topic names and transactional ids begin with application and worker ids."""
+    assert "application.id" in rejection_of("application.id", name)
+    assert "worker.id" in rejection_of("worker.id", name)
 
 
 def test_a_transaction_lasts_at_least_a_commit_interval() -> None:
@@ -274,7 +275,7 @@ def test_a_transaction_lasts_at_least_a_commit_interval() -> None:
 
 
 def test_configuration_is_immutable() -> None:
-    """It is shared by tasks and threads, so neither it nor its mappings can be written to."""
+    """Tasks and threads share it, so neither it nor its mappings can be changed."""
     config = make()
     with pytest.raises(AttributeError):
         config.poll_ms = 5  # type: ignore[misc]
@@ -284,14 +285,14 @@ def test_configuration_is_immutable() -> None:
 
 
 def test_applications_keep_their_own_settings_under_app() -> None:
-    """What begins with `app.` is theirs, whatever it is, and processors see it."""
+    """Any key that begins with `app.` is accepted, and processors can read it."""
     config = Config.of({**GIVEN, "app.threshold": 5, "app.api.token": "hunter2"})
     assert config.as_mapping()["app.threshold"] == 5
     assert "hunter2" not in str(config.as_mapping())
 
 
 def test_state_directory_defaults_below_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By default below the home directory, which survives a restart; in a directory per application and worker."""
+    """The home directory survives a restart. Each application and worker has its own subdirectory."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert make().directory == tmp_path / "millpond" / "app" / "w0"
     monkeypatch.delenv("XDG_STATE_HOME")

@@ -1,4 +1,4 @@
-"""What an error about a setting advises is accepted itself, whatever was written."""
+"""The settings that error messages suggest are accepted themselves."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from millpond.errors import ConfigError
 from millpond.runtime.config import client_settings as clients
 from millpond.runtime.config import sources
 from millpond.runtime.config.client_properties import PROPERTIES
-from millpond.runtime.config.model import Config, settings
+from millpond.runtime.config.model import Config
+from millpond.runtime.config.settings import settings
 from millpond.runtime.kafka import clients as kafka_clients
 
 PREFIXES = ("", "consumer.", "producer.", "admin.", "main.consumer.")
 NAMES = sorted(
     {
         *PROPERTIES,
-        *clients._REFUSED,
+        *clients._REJECTED,
         *clients._PROTECTED,
         *clients._TRANSLATED,
         *clients._REDIRECTED,
-        *sources._REFUSED,
+        *sources._REJECTED,
         *sources._OLD_NAMES,
         *(one.key for one in settings()),
         *(f"topic.{name}" for name in (*clients._TOPIC_CONFIGS, *clients._PROTECTED_TOPIC_CONFIGS)),
@@ -29,8 +30,8 @@ NAMES = sorted(
 )
 
 
-def told(key: str, value: object = "x") -> str | None:
-    """What is said against a setting; None when it is taken."""
+def error_for(key: str, value: object = "x") -> str | None:
+    """The error for a setting; None if it is accepted."""
     try:
         Config.of({key: value}, required=())
     except ConfigError as error:
@@ -38,9 +39,9 @@ def told(key: str, value: object = "x") -> str | None:
     return None
 
 
-def known(key: str) -> bool:
-    """Whether there is such a setting, whatever its value should be."""
-    answer = told(key)
+def is_known(key: str) -> bool:
+    """Whether there is such a setting, with any value."""
+    answer = error_for(key)
     return answer is None or "has the value" in answer or "needs a unit" in answer or "cannot be read" in answer
 
 
@@ -52,25 +53,25 @@ def misspelled(key: str, number: int) -> str:
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_every_advised_setting_can_be_set(prefix: str) -> None:
-    """All names of all clients and of Kafka Streams with every prefix, and some of them misspelled."""
+    """All names of all clients and of Kafka Streams, with every prefix, and some of them misspelled."""
     advised: dict[str, str] = {}
     for number, name in enumerate(NAMES):
         for key in (prefix + name, *([misspelled(prefix + name, number)] if number % 3 == 0 else ())):
-            answer = told(key) or ""
+            answer = error_for(key) or ""
             advised |= dict.fromkeys(re.findall(r"(?:did you mean|write) '([a-z][a-z0-9._]+)'", answer), answer)
     assert advised
-    assert {key: answer for key, answer in advised.items() if not known(key)} == {}
+    assert {key: answer for key, answer in advised.items() if not is_known(key)} == {}
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*clients._REFUSED, *sources._REFUSED, *clients._PROTECTED} - {"bootstrap.servers"})
+    "name", sorted({*clients._REJECTED, *sources._REJECTED, *clients._PROTECTED} - {"bootstrap.servers"})
 )
 def test_every_reason_names_settings_that_exist(name: str) -> None:
-    """A setting that is refused may be replaced by others: each of them is there."""
-    answer = told(name)
+    """The settings to use instead of a rejected one exist."""
+    answer = error_for(name)
     assert answer is not None
     quoted = [key for key in re.findall(r"'([a-z]+\.[a-z.]+)'", answer) if key != name]
-    assert [key for key in quoted if not known(key)] == []
+    assert [key for key in quoted if not is_known(key)] == []
 
 
 @pytest.mark.parametrize(
@@ -86,27 +87,30 @@ def test_every_reason_names_settings_that_exist(name: str) -> None:
         ("consumer.isolation.levl", "is unknown, and 'consumer.isolation.level' cannot be set"),
         (
             "num.stream.thread",
-            "is unknown, and 'num.stream.threads' is one of Kafka Streams but not of millpond: a worker",
+            "is unknown, and 'num.stream.threads' is a setting of Kafka Streams that millpond does not have: a worker",
         ),
-        ("consumer.acceptable.recovery.lag", "a setting of the worker; write 'acceptable.recovery.lag'"),
+        (
+            "consumer.acceptable.recovery.lag",
+            "a setting of the worker, not of the consumer; write 'acceptable.recovery.lag'",
+        ),
         ("topic.cleanup.polcy", "is unknown, and 'topic.cleanup.policy' cannot be set"),
         ("metadata.max.idle.ms", "'metadata.max.age.ms'"),
-        ("consumer.session.timeout.ms", "'coordinator.session.timeout.ms' says"),
+        ("consumer.session.timeout.ms", "set 'coordinator.session.timeout.ms' instead"),
     ],
 )
 def test_advice_fits_the_mistake(key: str, answer: str) -> None:
-    """What cannot be set is never advised; its reason is told at once."""
-    assert answer in (told(key) or "")
+    """A setting that cannot be set is never suggested; the error has the reason."""
+    assert answer in (error_for(key) or "")
 
 
 def test_reason_for_ends_of_partitions_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker's consumer is told of them, so it is not for users to switch off."""
+    """The worker's consumer has this property set, so users must not change it."""
     built: list[dict[str, object]] = []
     monkeypatch.setattr(kafka_clients, "Consumer", lambda settings, logger: built.append(settings))
     config = Config.of(application_id="a", bootstrap_servers="127.0.0.1:1")
     kafka_clients.make_consumer(config, 1, None, lambda _error: None)
     assert built[0]["enable.partition.eof"] is True
-    assert "counts on being told that a partition has no more records" in (told("enable.partition.eof") or "")
+    assert "needs the event that a partition has no more records" in (error_for("enable.partition.eof") or "")
 
 
 @pytest.mark.parametrize(
@@ -125,9 +129,9 @@ def test_application_server_takes_kafka_streams_form(given: str, taken: str) -> 
 
 
 @pytest.mark.parametrize("given", ["host", "host:", ":8080", "host:80:80", "ftp://host:80", "my host:80"])
-def test_other_application_servers_are_refused(given: str) -> None:
+def test_other_application_servers_are_rejected(given: str) -> None:
     """The message has both forms."""
-    assert "expected host:port, or a URL such as http://" in (told("application.server", given) or "")
+    assert "expected host:port, or a URL such as http://" in (error_for("application.server", given) or "")
 
 
 async def _later(_context: object, _error: Exception) -> None:
@@ -146,14 +150,14 @@ async def _later(_context: object, _error: Exception) -> None:
     ],
 )
 def test_serdes_and_handlers_are_checked(key: str, value: object, answer: str) -> None:
-    """At the start, not at the first record; and no message has an object's address."""
-    said = told(key, value) or ""
-    assert answer in said
-    assert "0x" not in said
+    """At the start, not at the first record; and no message contains an object's address."""
+    message = error_for(key, value) or ""
+    assert answer in message
+    assert "0x" not in message
 
 
-def test_config_made_without_reading_is_refused() -> None:
-    """Config() takes values as they are; texts are read by Config.of()."""
+def test_config_made_without_conversion_is_rejected() -> None:
+    """Config() does not convert values; Config.of() does."""
     with pytest.raises(ConfigError, match=r"'commit.interval.ms' was given to Config\(\) as the text '100ms'"):
         Config(application_id="x", commit_interval_ms="100ms")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="in a dictionary, or by name, not the text 'x'"):

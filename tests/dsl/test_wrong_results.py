@@ -271,11 +271,11 @@ ENCODED: dict[str, tuple[Callable[[mp.StreamsBuilder], Any], str]] = {
     ),
     "a partition alone": (
         lambda b: source(b).to("out", partitioner=lambda topic, key, value, count: 0),  # type: ignore[arg-type,return-value]
-        "returned the number 0; return the partitions in a list, such as [3]",
+        "returned the number 0; it must return a list of partitions, such as [3]",
     ),
     "a topic that is none": (
         lambda b: source(b).to(lambda key, value, context: None),  # type: ignore[arg-type,return-value]
-        "returned None; return a text",
+        "returned None; it must return a text",
     ),
 }
 
@@ -312,6 +312,8 @@ def test_handler_that_returns_no_result_is_told() -> None:
     config = {"processing.exception.handler": lambda context, error: None}
     with (
         TopologyTestDriver(builder.build(), config) as driver,
-        pytest.raises(ProcessingFailed, match="its handler returned None; return a Result, or a Response with one"),
+        pytest.raises(
+            ProcessingFailed, match="its handler returned None; it must return a Result, or a Response with one"
+        ),
     ):
         driver.create_input_topic("in", key=mp.String, value=mp.String).pipe_input("k", "v", 5)

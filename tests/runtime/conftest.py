@@ -1,4 +1,4 @@
-"""What several modules of tests of the runtime need."""
+"""Fixtures of the runtime's tests."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from millpond.runtime.restoring import snapshot_choice
 
 @pytest.fixture
 def no_overhead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small states are worth a snapshot, too."""
+    """Use snapshots for small states, too."""
     monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", 0.0)

@@ -1,6 +1,6 @@
-"""A Kafka in memory, as far as a worker's ownership and commits rely on it: logs, transactions, offsets with metadata.
+"""A fake Kafka in memory for ownership and commits: logs, transactions, and offsets with metadata.
 
-Everything that arrives is noted in `journal`, in its order.
+`journal` has every request in the order of arrival.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from millpond.runtime.topics.identity import TopicIdentity
 __all__ = ("Consumer", "Kafka", "Producer", "Record", "error")
 
 
-def error(code: int, text: str = "refused", *, retriable: bool = False, abort: bool = False) -> KafkaException:
-    """What the client raises."""
+def error(code: int, text: str = "rejected", *, retriable: bool = False, abort: bool = False) -> KafkaException:
+    """An exception of the client."""
     return KafkaException(KafkaError(code, text, retriable=retriable, txn_requires_abort=abort))
 
 
@@ -46,16 +46,16 @@ class Kafka:
 
     Attributes:
         logs: all records of each partition.
-        offsets: what is committed for the group.
+        offsets: the committed offsets of the group.
         pending: offsets of open transactions, by transactional id.
         holders: the newest producer of each transactional id.
-        journal: what arrived.
-        starts: the first offset kept, of partitions that do not begin at 0.
-        facts_of: what topics are; a topic's name is its id elsewhere.
-        silent: nobody answers questions about ends.
-        past: what the next questions about offsets are answered with, in their order, instead of what is committed: a broker that
-            has not read its log to the end.
-        surveyed: what questions that wait for no transaction are answered with, instead of what is committed; None for that.
+        journal: the requests.
+        starts: the first offset of partitions that do not start at 0.
+        facts_of: the identities of topics; by default, the name is the id.
+        silent: whether requests for end offsets get no answer.
+        past: answers to the next requests for committed offsets, in their order, instead of the committed ones, as
+            from a broker that has not loaded its log to the end.
+        surveyed: answers to requests that do not wait for transactions, instead of the committed offsets, or None.
     """
 
     logs: dict[Partition, list[Record]] = field(default_factory=dict)
@@ -75,11 +75,11 @@ class Kafka:
         log.append(Record(key.encode(), value.encode(), timestamp, stable=True))
 
     def commit(self, partition: Partition, offset: int, metadata: OffsetMetadata) -> None:
-        """Commit an offset as somebody else."""
+        """Commit an offset as another client."""
         self.offsets[partition] = (offset, encode_metadata(metadata))
 
     def committed(self, partition: Partition) -> CommittedOffset:
-        """What is committed for a partition."""
+        """The committed offset of a partition."""
         offset, text = self.offsets.get(partition, (None, ""))
         return CommittedOffset(offset, decode_metadata(text))
 
@@ -92,16 +92,16 @@ class Kafka:
         ]
 
     def ranges(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
-        """First offset and end of partitions, as `Cluster.ranges`."""
+        """First offset and end of partitions, as `KafkaAdmin.ranges`."""
         self.journal.append("ranges")
         return {each: (self.starts.get(each, 0), len(self.logs.get(each, ()))) for each in partitions}
 
     def facts(self, topics: Iterable[str]) -> dict[str, TopicIdentity]:
-        """As `Cluster.facts`."""
+        """As `KafkaAdmin.facts`."""
         return {each: self.facts_of.get(each, TopicIdentity(each, 86_400_000)) for each in topics}
 
     def ask_ends(self, partitions: Iterable[Partition]) -> dict[Partition, Future[Any]]:
-        """As `Cluster.ask_ends`: answered at once, unless all is silent."""
+        """As `KafkaAdmin.ask_ends`, answered at once unless `silent`."""
         answers: dict[Partition, Future[Any]] = {each: Future() for each in partitions}
         for partition, answer in answers.items():
             if not self.silent:
@@ -109,20 +109,20 @@ class Kafka:
         return answers
 
     def unanswered(self) -> None:
-        """As `Cluster.unanswered`."""
+        """As `KafkaAdmin.unanswered`."""
 
     def _stable_end(self, partition: Partition) -> int:
         log = self.logs.get(partition, ())
         return next((offset for offset, each in enumerate(log) if each.stable is None), len(log))
 
     def remake(self, topic: str, id: str) -> None:
-        """Delete a topic and make it again."""
+        """Delete a topic and create it again."""
         for each in [each for each in self.logs if each.topic == topic]:
             self.logs[each] = []
         self.facts_of[topic] = TopicIdentity(id, 86_400_000)
 
     def partition_count(self, topic: str) -> int:
-        """As `Cluster.partition_count`."""
+        """As `KafkaAdmin.partition_count`."""
         return 1
 
     def readable(self, partition: Partition, position: int) -> list[Message]:
@@ -145,9 +145,9 @@ class Producer:
     """A producer with a transactional id, or without.
 
     Attributes:
-        failures: what calls raise, by method; each entry is used up by one call.
+        failures: exceptions to raise, by method; each is raised by one call.
         delivers: whether records are acknowledged.
-        room: how many records its queue takes until it is polled; None for any number.
+        room: the size of its queue until it is polled, in records; None without a limit.
     """
 
     def __init__(self, kafka: Kafka, id: str | None = None) -> None:
@@ -206,14 +206,14 @@ class Producer:
         return len(reports)
 
     def acknowledge(self, count: int) -> None:
-        """Report the oldest of what is on its way as delivered, whatever becomes of the rest."""
+        """Report the oldest records in flight as delivered."""
         reports, self._reports = self._reports[:count], self._reports[count:]
         for callback, message in reports:
             if callback is not None:
                 callback(None, message)
 
     def fail_deliveries(self, code: int) -> None:
-        """Report everything that is on its way as refused."""
+        """Report all records in flight as rejected."""
         reports, self._reports = self._reports, []
         for callback, message in reports:
             if callback is not None:
@@ -248,8 +248,8 @@ class Consumer:
 
     Attributes:
         positions: the next offset of each assigned partition.
-        failures: as a producer's.
-        answers: what `commit` answers for each partition; an error code, or None when it is taken.
+        failures: as for a producer.
+        answers: the answers of `commit` by partition: an error code, or None if the offset is accepted.
     """
 
     def __init__(self, kafka: Kafka, *, stable: bool = True) -> None:
@@ -304,7 +304,7 @@ class Consumer:
         self.positions.clear()
 
     def read(self) -> list[tuple[Partition, list[Message], int]]:
-        """What is new in each assigned partition, and where it ends."""
+        """The new records of each assigned partition, and its end."""
         found = []
         for partition, position in list(self.positions.items()):
             messages = self.kafka.readable(partition, position)

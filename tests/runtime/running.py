@@ -1,4 +1,4 @@
-"""Runs workers inside the test's process: start, wait on conditions, stop, and see how they ended."""
+"""Runs workers in the process of the test: start, wait for conditions, stop, and get their errors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Listener(WorkerListener):
 
 
 class Running:
-    """A worker in a thread; leaving the block stops it and raises what it raised."""
+    """A worker in a thread. The end of the block stops it, and raises its error."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class Running:
 
     @property
     def state(self) -> WorkerState:
-        """Where the worker is."""
+        """The state of the worker."""
         return self.worker.state
 
     @property
     def ended(self) -> bool:
-        """Whether its thread is over."""
+        """Whether its thread has ended."""
         return not self._thread.is_alive()
 
     def start(self) -> Self:
@@ -97,7 +97,7 @@ class Running:
         return self
 
     def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 40.0) -> None:
-        """Wait until the condition holds; what the worker raised comes at once."""
+        """Wait until the condition is true. An error of the worker is raised at once."""
 
         def holds() -> bool:
             if condition():
@@ -115,13 +115,13 @@ class Running:
         self.wait(lambda: self.state is WorkerState.RUNNING, "the worker runs", timeout_s)
 
     def join(self, timeout_s: float = 40.0) -> BaseException | None:
-        """Wait for the end; returns what it raised."""
+        """Wait for the end; return the error."""
         self._thread.join(timeout_s)
         assert self.ended, f"the worker did not end within {timeout_s} s (it is {self.state.value})"
         return self.error
 
     def stop(self, timeout_s: float = 40.0) -> None:
-        """Stop it and raise what it raised."""
+        """Stop it, and raise its error."""
         self.worker.stop()
         error = self.join(timeout_s)
         if error is not None:
@@ -143,7 +143,7 @@ class Running:
 def failure_of(
     topology: mp.Topology, servers: str, app_id: str, state_dir: Path, settings: Mapping[str, object] | None = None
 ) -> mp.MillpondError:
-    """Run a worker that must fail by itself; returns its error, which must be one of millpond's own."""
+    """Run a worker that must fail; return its error, which must be one of millpond's."""
     running = Running(topology, servers, app_id, state_dir, settings).start()
     try:
         error = running.join()
@@ -168,7 +168,7 @@ def run_until(
     *,
     timeout_s: float = 40.0,
 ) -> list[kafka.Row]:
-    """Run a worker until its output is as wanted, stop it; returns all committed rows."""
+    """Run a worker until its output is as expected, and stop it; return all committed rows."""
     enough = (lambda rows: len(rows) >= done) if isinstance(done, int) else done
     with Running(topology, servers, app_id, state_dir, settings) as running:
         running.wait(lambda: enough(kafka.read(servers, output)), f"{output} is complete", timeout_s)

@@ -1,4 +1,4 @@
-"""Bad records and user code that raises: the configured handler decides, and nothing else is lost."""
+"""Bad records, and user code that raises: the configured handler decides, and nothing else is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONTINUE = {
 
 
 def copy(source, target, key=mp.String, value=mp.Long):
-    """The topology that copies a topic."""
+    """A topology that copies a topic."""
     builder = mp.StreamsBuilder()
     builder.stream(source, key=key, value=value).to(target)
     return builder.build()
@@ -41,7 +41,7 @@ BAD = {
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("bad", BAD, ids=[each.replace(" ", "-") for each in BAD])
 def test_undecodable_record_stops_the_worker_at_its_offset(broker, create_topic, app_id, tmp_path, bad, guarantee):
-    """The error names the place and the setting; the record is not committed away, and a restart meets it again."""
+    """The error names the place and the setting. The offset is not committed, and a restart reads the record again."""
     source, target = create_topic("in"), create_topic("out")
     key, value, _ = BAD[bad]
     kafka.produce(broker.bootstrap_servers, source, [(b"a", long(1)), (key, value), (b"c", long(3))])
@@ -61,7 +61,7 @@ def test_undecodable_record_stops_the_worker_at_its_offset(broker, create_topic,
 
 
 def test_only_bad_records_still_move_the_committed_offset(broker, create_topic, app_id, tmp_path):
-    """With CONTINUE, a topic of nothing but bad records is committed to its end, and each is in the dead-letter topic."""
+    """With CONTINUE, a topic of bad records is committed to its end, and each is in the dead-letter topic."""
     source, target, letters = create_topic("in"), create_topic("out"), create_topic("dead")
     kafka.produce(broker.bootstrap_servers, source, [(b"k%d" % each, b"bad", 1_000 + each) for each in range(20)])
     settings = {**CONTINUE, "errors.dead.letter.queue.topic.name": letters}
@@ -181,8 +181,8 @@ def test_raising_user_code_drops_only_its_record_under_continue(kind):
 
 
 @pytest.mark.parametrize("kind", list(mp.PunctuationType), ids=lambda each: each.name.lower())
-def test_a_punctuator_that_raises_asks_the_processing_handler(kind):
-    """CONTINUE goes on and fires again; FAIL stops with the node's name."""
+def test_a_punctuator_that_raises_calls_the_processing_handler(kind):
+    """With CONTINUE it fires again; FAIL stops the worker with the node's name."""
 
     class Ticker(mp.Processor):
         def init(self, context):
@@ -218,7 +218,7 @@ def test_a_punctuator_that_raises_asks_the_processing_handler(kind):
 
 
 def test_raising_timestamp_extractor_stops_the_worker_at_its_record(broker, create_topic, app_id, tmp_path):
-    """As in Kafka Streams no handler is asked: the error names source, topic, partition and offset."""
+    """As in Kafka Streams, no handler is called: the error names source, topic, partition and offset."""
     source, target = create_topic("in"), create_topic("out")
     kafka.produce(broker.bootstrap_servers, source, [(b"a", long(1)), (b"b", long(0)), (b"c", long(3))])
     builder = mp.StreamsBuilder()
@@ -230,7 +230,7 @@ def test_raising_timestamp_extractor_stops_the_worker_at_its_record(broker, crea
 
 
 def test_a_negative_timestamp_is_dropped_counted_and_committed(broker, create_topic, app_id, tmp_path):
-    """An extractor that answers with a negative time drops that record alone (semantics 4.1)."""
+    """If an extractor returns a negative timestamp, only this record is dropped."""
     source, target = create_topic("in"), create_topic("out")
     numbers = [5, -1, 7, -3, 9, -2]
     kafka.produce(broker.bootstrap_servers, source, [(b"k", long(each)) for each in numbers])
@@ -251,7 +251,7 @@ EXTRACTORS = {
 
 @pytest.mark.parametrize("extractor", EXTRACTORS)
 def test_timestamp_extractor_sees_records_without_a_timestamp(extractor):
-    """The default stops with the cure in its message; the others skip, or take the partition's time."""
+    """The default stops with the cure in its message; the others skip the record, or use the partition time."""
     settings = {} if extractor is None else {"default.timestamp.extractor": extractor}
     with mp.testing.TopologyTestDriver(copy("in", "out"), settings) as driver:
         source = driver.create_input_topic("in", key=mp.String, value=mp.Long)
@@ -271,7 +271,7 @@ def test_timestamp_extractor_sees_records_without_a_timestamp(extractor):
 
 @given(st.lists(st.tuples(st.sampled_from([None, "a", "b"]), st.one_of(st.none(), st.integers(0, 9))), max_size=30))
 def test_null_keys_and_values_are_dropped_where_the_rules_say(records):
-    """Stateless operators pass nulls, a count drops records with a null key or value, for any input."""
+    """Stateless operators forward nulls; a count drops records with a null key or value, for any input."""
     builder = mp.StreamsBuilder()
     stream = builder.stream("in", key=mp.String, value=mp.Long)
     stream.to("copied")

@@ -1,4 +1,4 @@
-"""When brokers count as silent, as lost, and as back: what the coordinator, `/readyz` and the metrics are told."""
+"""When brokers count as silent, lost and answering again, for the coordinator, `/readyz` and the metrics."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from millpond.protocol import Brokers
 from millpond.runtime.blockers import Blockers
 from millpond.runtime.kafka import broker_contact
-from millpond.runtime.kafka.broker_contact import BrokerContact, asking
+from millpond.runtime.kafka.broker_contact import BrokerContact, make_probe
 
 LOST_AFTER_S = 30.0
 PERIOD_S = 3.0
 
 
 class _Scene:
-    """A worker whose brokers answer or do not, on a clock of the test's."""
+    """A worker whose brokers answer or not, with a clock of the test."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -31,23 +31,23 @@ class _Scene:
         return self.answers
 
     def pass_time(self, seconds: float) -> None:
-        """Ask as often as the thread would."""
+        """Check as often as the thread would."""
         until = self.now + seconds
         while self.now < until:
             self.now += PERIOD_S
-            self.contact.look()
+            self.contact.check()
 
 
 @pytest.fixture
 def scene() -> _Scene:
-    """A worker that has had brokers for long."""
+    """A worker whose brokers have answered for long."""
     made = _Scene()
     made.pass_time(LOST_AFTER_S)
     return made
 
 
 def test_brokers_are_lost_after_the_timeout(scene: _Scene) -> None:
-    """Before, they are silent: others keep their hands off its tasks."""
+    """Before, they are silent, and other workers take over none of its tasks."""
     assert scene.contact.brokers is Brokers.ANSWERING
     scene.answers = False
     scene.pass_time(PERIOD_S)
@@ -62,7 +62,7 @@ def test_brokers_are_lost_after_the_timeout(scene: _Scene) -> None:
 
 
 def test_brokers_that_are_back_count_only_after_a_while(scene: _Scene) -> None:
-    """Else the first worker that finds them would take over from those that have not asked yet."""
+    """Otherwise the first worker that reaches them would take over from those that have not checked yet."""
     scene.answers = False
     scene.pass_time(2 * LOST_AFTER_S)
     scene.answers = True
@@ -74,7 +74,7 @@ def test_brokers_that_are_back_count_only_after_a_while(scene: _Scene) -> None:
 
 
 def test_new_worker_takes_nothing_over_at_once() -> None:
-    """It may have started just when the brokers came back."""
+    """It may have started at the moment when the brokers came back."""
     scene = _Scene()
     assert scene.contact.brokers is Brokers.SILENT
     scene.pass_time(LOST_AFTER_S / 2)
@@ -82,20 +82,20 @@ def test_new_worker_takes_nothing_over_at_once() -> None:
 
 
 def test_frozen_worker_has_not_lost_its_brokers(scene: _Scene) -> None:
-    """A question that was under way when the process was frozen gets no answer; that says nothing of the time between."""
+    """A request in flight while the process was suspended gets no answer, which proves nothing about that time."""
     scene.answers, scene.frozen_s = False, 10 * LOST_AFTER_S
-    scene.contact.look()
+    scene.contact.check()
     assert scene.contact.brokers is Brokers.SILENT
     assert scene.contact.silent_s <= LOST_AFTER_S / 2
 
 
 def test_client_that_gives_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client may not find the brokers again; one that answers is kept."""
+    """A client may not reconnect; one that answers is kept."""
     made: list[Any] = []
     dead: set[Any] = set()
     monkeypatch.setattr(broker_contact, "AdminClient", lambda *_, **__: made.append(object()) or made[-1])
     monkeypatch.setattr(broker_contact, "answers", lambda client, *_: client not in dead)
-    ask = asking({})
+    ask = make_probe({})
     assert ask(1.0)
     assert ask(1.0)
     assert len(made) == 1

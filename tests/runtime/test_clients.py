@@ -1,4 +1,4 @@
-"""What the guarantees rest on in the clients' settings."""
+"""The client properties on which the guarantees depend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millpond.runtime.kafka import clients
 
 
 class _Built(dict):
-    """Stands for a client; has what it was built with."""
+    """A fake client that keeps its properties."""
 
     def __init__(self, settings: dict[str, Any], **_: Any) -> None:
         super().__init__(settings)
@@ -19,7 +19,7 @@ class _Built(dict):
 
 @pytest.fixture(autouse=True)
 def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No client is connected."""
+    """Make no real client."""
     monkeypatch.setattr(clients, "Consumer", _Built)
     monkeypatch.setattr(clients, "Producer", _Built)
 
@@ -34,7 +34,7 @@ def _config(guarantee: str) -> Config:
     ("guarantee", "level"), [("exactly_once", "read_committed"), ("at_least_once", "read_uncommitted")]
 )
 def test_exactly_once_reads_only_committed_records(guarantee: str, level: str) -> None:
-    """Inputs and changelogs alike: what is aborted later must not be counted, nor restored."""
+    """For inputs and changelogs: aborted records must be neither counted nor restored."""
     consumer: Any = clients.make_consumer(_config(guarantee), None, print)
     assert consumer["isolation.level"] == level
     assert consumer["enable.auto.commit"] is False
@@ -42,7 +42,7 @@ def test_exactly_once_reads_only_committed_records(guarantee: str, level: str) -
 
 
 def test_all_partitions_share_the_memory_for_reading_ahead() -> None:
-    """The client counts what is in the consumer's one queue: ten partitions with a limit of 1 MiB fetch 2 MiB, not 10."""
+    """The client counts the consumer's one queue: ten partitions with a limit of 1 MiB fetch 2 MiB, not 10."""
     inputs: Any = clients.make_consumer(_config("exactly_once"), None, print)
     changelogs: Any = clients.make_consumer(_config("exactly_once"), None, print, clients.COPY_AHEAD_KIB)
     assert inputs["queued.max.messages.kbytes"] == clients.READ_AHEAD_KIB
@@ -50,23 +50,23 @@ def test_all_partitions_share_the_memory_for_reading_ahead() -> None:
 
 
 def test_ownership_look_up_waits_for_pending_offsets() -> None:
-    """Only a survey does not: it is good for choosing what to look up."""
-    look_up: Any = clients.make_asker(_config("exactly_once"), print)
-    survey: Any = clients.make_asker(_config("exactly_once"), print, stable=False)
+    """Only a survey does not, which chooses what to look up."""
+    look_up: Any = clients.make_offset_reader(_config("exactly_once"), print)
+    survey: Any = clients.make_offset_reader(_config("exactly_once"), print, stable=False)
     assert look_up["isolation.level"] == "read_committed"
     assert survey["isolation.level"] == "read_uncommitted"
 
 
 def test_producer_has_its_owners_transactional_id() -> None:
-    """Another worker that uses the same id fences it."""
+    """Another producer with the same id fences it."""
     producer: Any = clients.make_producer(_config("exactly_once"), "w7", print)
     assert producer["transactional.id"] == "app-w7"
     assert producer["enable.idempotence"] is True
     assert producer["partitioner"] == "murmur2_random"
 
 
-def test_producer_without_transactions_drops_nothing_in_silence() -> None:
-    """At least once: a record that is lost for good is a fatal error, and records are tried for ever."""
+def test_producer_without_transactions_drops_nothing_silently() -> None:
+    """With at least once, a record that cannot be delivered is a fatal error, and deliveries have no deadline."""
     producer: Any = clients.make_producer(_config("at_least_once"), None, print)
     assert producer["enable.gapless.guarantee"] is True
     assert producer["message.timeout.ms"] == 0

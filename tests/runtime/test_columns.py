@@ -1,4 +1,4 @@
-"""What a cached store forwards to a sink column by column is what one call for each change would have sent."""
+"""A cached store that forwards whole columns to a sink sends the same records as one call per change."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ SHAPES: list[Shape] = [
 
 @contextmanager
 def running(directory: Path, shape: Shape, *, one_by_one: bool) -> Iterator[Any]:
-    """The task of a topology with the cached table above a sink; `one_by_one` puts a node between that takes no columns."""
+    """The task of a topology with the cached table and a sink; `one_by_one` adds a node that takes no columns."""
     builder = mp.StreamsBuilder()
     table, key, value = shape(builder.stream("in", key=mp.String, value=mp.String))
     changes = table.to_stream()
@@ -100,7 +100,7 @@ def running(directory: Path, shape: Shape, *, one_by_one: bool) -> Iterator[Any]
 
 
 def flushed(task: Any, puts: list[Put]) -> list[Any]:
-    """Rows in the outbox after the records were processed and the caches flushed."""
+    """The rows of the outbox after the records were processed and the caches flushed."""
     (entry,) = task._entries.values()
     for key, value, timestamp, headers in puts:
         task.context.timestamp, task.context.headers = timestamp, headers
@@ -119,8 +119,8 @@ def puts(headers: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Put]]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_columns_send_what_calls_would_have_sent(shape: Shape, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The same rows in the same order: bytes, partitions, timestamps and headers, deletions and refused values included."""
+def test_columns_send_the_same_as_calls(shape: Shape, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The same rows in the same order: bytes, partitions, timestamps and headers, also for deletions."""
     with (
         running(tmp_path_factory.mktemp("a"), shape, one_by_one=False) as columns,
         running(tmp_path_factory.mktemp("b"), shape, one_by_one=True) as calls,
@@ -135,7 +135,7 @@ def test_columns_send_what_calls_would_have_sent(shape: Shape, tmp_path_factory:
 
 @pytest.mark.parametrize("windowed", [False, True])
 def test_a_value_is_encoded_once_for_changelog_and_sink(windowed: bool, tmp_path: Path) -> None:
-    """A flush takes the bytes that the put has made."""
+    """A flush sends the bytes that the put has made."""
     encoded = []
 
     def encode(value: int) -> bytes:

@@ -1,4 +1,4 @@
-"""How committed offsets are cut into requests."""
+"""How committed offsets are split into requests."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OVERHEAD_BYTES = 100
 
 
 def size_of(part, group="g" * 100):
-    """About what the coordinator writes, in bytes."""
+    """The approximate size that the coordinator writes, in bytes."""
     return sum(len(group) + len(each.topic) + len(each.metadata or "") + OVERHEAD_BYTES for each in part)
 
 
 @given(st.lists(st.tuples(st.integers(1, 249), st.integers(0, 4096)), max_size=400))
-def test_every_offset_is_in_one_request_that_the_broker_takes(sizes):
-    """Nothing is lost, doubled or moved, no request is empty, and none is too big, whatever the metadata weighs."""
+def test_every_offset_is_in_one_request_that_the_broker_accepts(sizes):
+    """No offset is lost, duplicated or moved, no request is empty, and none is too large, for any size of metadata."""
     offsets = [
         TopicPartition("t" * topic, number, number, "m" * metadata) for number, (topic, metadata) in enumerate(sizes)
     ]
@@ -34,13 +34,13 @@ def test_every_offset_is_in_one_request_that_the_broker_takes(sizes):
 
 
 def test_few_offsets_are_one_request():
-    """An ordinary commit is not cut."""
+    """An ordinary commit is not split."""
     offsets = [TopicPartition("topic", number, 0, "metadata") for number in range(500)]
     assert portions(offsets) == [offsets]
 
 
 def test_a_take_over_of_very_many_partitions_is_several_requests():
-    """Ten thousand partitions with an owner beside each do not fit into one request."""
+    """Ten thousand partitions, each with an owner, do not fit into one request."""
     committed = {
         Partition("a-topic-with-a-name", number): CommittedOffset(number, OffsetMetadata("worker-0", 1, 1))
         for number in range(10_000)

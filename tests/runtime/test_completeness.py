@@ -1,4 +1,4 @@
-"""Until when a copy has everything: only what a broker answered counts, from when it was asked."""
+"""The moment up to which a copy is complete: only answers of brokers count, as of the time of the request."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ def _at(seconds: float) -> Moment:
     return Moment(seconds, int(seconds * 1000))
 
 
-def test_copy_at_the_end_is_complete_since_the_question() -> None:
-    """Not since the answer: it may have been under way for long."""
+def test_copy_at_the_end_is_complete_as_of_the_request() -> None:
+    """Not as of the answer, which may have taken long."""
     copy = Completeness(0)
-    copy.heard(_at(5), 10, 10)
-    assert (copy.at, copy.as_of_ms, copy.heard_at) == (5, 5_000, 5)
+    copy.record_end(_at(5), 10, 10)
+    assert (copy.at, copy.as_of_ms, copy.asked_at) == (5, 5_000, 5)
 
 
 def test_copy_that_lags_is_complete_once_it_gets_there() -> None:
-    """As of the question whose end it has reached, and of no later one."""
+    """As of the request whose end offset it has reached, and of no later one."""
     copy = Completeness(0)
     for second, end in ((1, 10), (2, 20), (3, 30)):
-        copy.heard(_at(second), end, 5)
+        copy.record_end(_at(second), end, 5)
     assert copy.at is None
-    copy.moved(25)
-    assert (copy.at, copy.as_of_ms, copy.heard_at) == (2, 2_000, 3)
+    copy.advance(25)
+    assert (copy.at, copy.as_of_ms, copy.asked_at) == (2, 2_000, 3)
 
 
-def test_questions_without_end_take_bounded_memory() -> None:
-    """A copy that is far behind is asked for all the same, and proves something in the end."""
+def test_many_requests_take_bounded_memory() -> None:
+    """A copy that is far behind gets every answer, and is complete in the end."""
     copy = Completeness(0)
     for second in range(1_000):
-        copy.heard(_at(second), 1_000 + second, 0)
-    assert len(copy._open) <= 64
-    copy.moved(5_000)
+        copy.record_end(_at(second), 1_000 + second, 0)
+    assert len(copy._pending) <= 64
+    copy.advance(5_000)
     assert copy.at == 999
 
 
@@ -59,13 +59,13 @@ class _Asker:
         self.complaints += 1
 
 
-def test_one_question_at_a_time_and_none_too_soon() -> None:
-    """Without an answer nothing is renewed; after an error it is asked again."""
+def test_one_request_at_a_time_and_none_too_soon() -> None:
+    """Without an answer nothing is updated; after an error the request is repeated."""
     asker, now, told = _Asker(), _at(1), []
     ends = EndOffsets(asker, 0.5, lambda: now)
 
     def look() -> None:
-        ends.look(lambda: {LOG: lambda asked, end: told.append((asked.monotonic, end))})
+        ends.poll(lambda: {LOG: lambda asked, end: told.append((asked.monotonic, end))})
 
     look()
     now = _at(9)

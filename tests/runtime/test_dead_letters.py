@@ -1,4 +1,4 @@
-"""A dead letter and the offset that passes its record are in one commit, whatever the task waits for."""
+"""A dead letter is in the same commit as the offset after its record, whatever the task waits for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GUARANTEES = ["at_least_once", "exactly_once"]
 
 
 def topology() -> Any:
-    """Two inputs of one task: it waits for the one while the other is empty."""
+    """Two inputs of one task, which waits for one input while the other is empty."""
     builder = mp.StreamsBuilder()
     builder.stream("left", "right", key=mp.String, value=mp.Long).to("out")
     return builder.build()
@@ -30,7 +30,7 @@ def topology() -> Any:
 
 @pytest.fixture(params=GUARANTEES)
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """Starts a worker that goes on after bad records and waits for empty inputs."""
+    """Start a worker that drops bad records and waits for empty inputs."""
     made: list[Parts] = []
 
     def begin(kafka: Kafka, *tasks: TaskId, worker: str = "w0") -> Parts:
@@ -49,13 +49,13 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 
 def put(kafka: Kafka, partition: Partition, *values: bytes) -> None:
-    """Append committed records; whatever is not eight bytes is bad."""
+    """Append committed records; a value that does not have eight bytes is bad."""
     log = kafka.logs.setdefault(partition, [])
     log.extend(Record(b"k", value, 1_000, stable=True) for value in values)
 
 
 def commit(worker: Parts) -> None:
-    """Commit what has to be; the broker takes offsets that are committed by themselves."""
+    """Commit what is due; the broker accepts offsets that are committed without a transaction."""
     worker.commit(through=False)
     if isinstance(worker.sink, OffsetCommitter) and worker.committer.phase is not CommitPhase.IDLE:
         offsets = worker.consumer.commits[-1]
@@ -66,7 +66,7 @@ def commit(worker: Parts) -> None:
 
 
 def turn(worker: Parts) -> None:
-    """One turn of the loop: read, process, send what is in the outbox, and commit."""
+    """One turn of the loop: poll, process, send the outbox, and commit."""
     worker.process()
     worker.collector.drain()
     commit(worker)
@@ -76,7 +76,7 @@ GOOD, BAD = bytes(8), b"bad"
 
 
 def test_letter_of_a_waiting_task_is_sent_once_over_restarts(start: Any) -> None:
-    """The good record behind it waits for the other input; the letter's offset is committed all the same."""
+    """The good record after it waits for the other input, but the dead letter's offset is committed."""
     kafka = Kafka()
     put(kafka, LEFT, BAD, GOOD)
     for _ in range(3):
@@ -87,7 +87,7 @@ def test_letter_of_a_waiting_task_is_sent_once_over_restarts(start: Any) -> None
 
 
 def test_letter_of_a_waiting_task_leaves_no_transaction_open(start: Any) -> None:
-    """A transaction is begun for the letter, and the task's commit ends it although nothing was processed."""
+    """A transaction is begun for the dead letter, and the task's commit ends it although nothing was processed."""
     kafka = Kafka()
     put(kafka, LEFT, BAD, GOOD)
     worker = start(kafka, A)
@@ -96,7 +96,7 @@ def test_letter_of_a_waiting_task_leaves_no_transaction_open(start: Any) -> None
 
 
 def test_commit_of_another_task_takes_no_letter_without_its_offset(start: Any) -> None:
-    """The outbox is shared: what one task's commit sends must be passed by the offsets that it commits."""
+    """The tasks share the outbox: a commit that sends a dead letter must contain the offset after its record."""
     kafka = Kafka()
     put(kafka, LEFT, BAD, GOOD)
     for name in ("left", "right"):
@@ -108,7 +108,7 @@ def test_commit_of_another_task_takes_no_letter_without_its_offset(start: Any) -
 
 
 def test_letter_before_a_hand_over_is_not_sent_again(start: Any) -> None:
-    """The commit that names the next owner passes the bad record, so the next owner does not read it."""
+    """The commit that hands the task over is past the bad record, so the next owner does not read it."""
     kafka = Kafka()
     put(kafka, LEFT, BAD, GOOD)
     worker = start(kafka, A)
@@ -122,7 +122,7 @@ def test_letter_before_a_hand_over_is_not_sent_again(start: Any) -> None:
 
 
 def test_bad_record_behind_good_ones_waits_for_its_turn(start: Any) -> None:
-    """Its letter is not sent before the records before it are processed, so an earlier commit cannot double it."""
+    """Its dead letter is not sent before the records before it are processed, so it is sent only once."""
     kafka = Kafka()
     put(kafka, LEFT, GOOD, BAD)
     worker = start(kafka, A)
@@ -135,7 +135,7 @@ def test_bad_record_behind_good_ones_waits_for_its_turn(start: Any) -> None:
 
 
 def test_nothing_but_bad_records_moves_the_committed_offset(start: Any) -> None:
-    """The last record read was dropped, and the offset after it is committed with its letter."""
+    """The last record was dropped, and the offset after it is committed with its dead letter."""
     kafka = Kafka()
     put(kafka, LEFT, BAD, BAD)
     turn(start(kafka, A))
@@ -145,7 +145,7 @@ def test_nothing_but_bad_records_moves_the_committed_offset(start: Any) -> None:
 
 
 def test_bad_record_read_while_a_commit_is_in_flight_sends_nothing(start: Any) -> None:
-    """Its letter belongs to the next commit, whose offsets pass it; the one in flight has its offsets already."""
+    """Its dead letter belongs to the next commit, whose offsets are past it, not to the one in flight."""
     kafka = Kafka()
     put(kafka, LEFT, GOOD)
     put(kafka, Partition("right", 0), GOOD)

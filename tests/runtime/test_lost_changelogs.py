@@ -1,4 +1,4 @@
-"""A changelog that is missing at the start: made where it never was, refused where the state went with it."""
+"""A changelog that does not exist at the start: created if it is new, rejected if its state was lost."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ HASH = summary(PLAN).hash
 
 @pytest.fixture(autouse=True)
 def _known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is one broker: what it does not know is not on its way from another."""
-    monkeypatch.setattr("millpond.runtime.topics.lost_changelogs._SPREAD_S", 0.0)
+    """There is one broker, so a topic that it does not know is not being propagated."""
+    monkeypatch.setattr("millpond.runtime.topics.lost_changelogs._PROPAGATION_S", 0.0)
 
 
 def _check(metadata: OffsetMetadata, *, offset: int | None = None, later: Mapping[str, int] | None = None) -> Any:
-    """Check with one committed offset, and one in the state file; `later` are the topics when they are asked for again."""
+    """Check with one committed offset and one local row; `later` are the topics at a second request."""
 
     def survey(partitions: Sequence[Partition]) -> Mapping[Partition, CommittedOffset]:
         return {each: CommittedOffset(7, metadata) for each in partitions}
@@ -54,28 +54,28 @@ def _check(metadata: OffsetMetadata, *, offset: int | None = None, later: Mappin
 @pytest.mark.parametrize(
     "metadata", [OffsetMetadata(), OffsetMetadata("w0", 1, topology="other"), OffsetMetadata("w0", 1)]
 )
-def test_changelog_that_never_was_may_be_made(metadata: OffsetMetadata) -> None:
-    """The first start, a store that a new version adds, and an application that comes from Kafka Streams."""
+def test_new_changelog_may_be_created(metadata: OffsetMetadata) -> None:
+    """At the first start, for a store of a new version, and for an application that comes from Kafka Streams."""
     assert _check(metadata) == {"in": 1}
 
 
-def test_changelog_of_committed_offsets_is_not_made_again() -> None:
-    """They name the topology whose state it has, so it was there."""
+def test_changelog_of_committed_offsets_is_not_created_again() -> None:
+    """The offsets name the topology whose state it had, so it existed."""
     with pytest.raises(TopicError, match=rf"'{CHANGELOG}' was deleted.*'millpond reset'"):
         _check(OffsetMetadata("w0", 1, topology=HASH))
 
 
-def test_changelog_of_local_rows_is_not_made_again() -> None:
-    """Whatever topology the offsets are of. After a reset they have no owner: then local rows are of before."""
+def test_changelog_of_local_rows_is_not_created_again() -> None:
+    """This holds for the offsets of any topology. After a reset they have no owner, and the local rows are older."""
     with pytest.raises(TopicError, match="was deleted"):
         _check(OffsetMetadata("w0", 1, topology="other"), offset=12)
     assert _check(OffsetMetadata(), offset=12) == {"in": 1}
 
 
-def test_refusal_for_local_rows_alone_names_the_state_directory() -> None:
-    """A store may have been removed with its changelog, and added again; where the topology had it, that is no way out."""
+def test_error_for_local_rows_alone_names_the_state_directory() -> None:
+    """A store may have been removed with its changelog and added again; else this is no cure."""
     with pytest.raises(
-        TopicError, match=r"delete the rows of the former one, .* '/state/app/w0', and restart the worker"
+        TopicError, match=r"delete its former rows in the state directory '/state/app/w0', and restart the worker"
     ):
         _check(OffsetMetadata("w0", 1, topology="other"), offset=12)
     with pytest.raises(TopicError) as raised:
@@ -83,17 +83,17 @@ def test_refusal_for_local_rows_alone_names_the_state_directory() -> None:
     assert "/state" not in str(raised.value)
 
 
-def test_changelog_that_another_worker_made_just_now_is_taken() -> None:
-    """It claimed its tasks after this worker had asked for the topics."""
+def test_changelog_that_another_worker_has_just_created_is_used() -> None:
+    """That worker claimed its tasks after this one had listed the topics."""
     later = {"in": 1, CHANGELOG: 1}
     assert _check(OffsetMetadata("w1", 1, topology=HASH), later=later) == later
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_deleted_changelog_is_refused_until_a_reset(
+def test_deleted_changelog_is_an_error_until_a_reset(
     broker: Broker, create_topic: CreateTopic, app_id: str, tmp_path: Path, guarantee: str
 ) -> None:
-    """Rows and offsets stay as they are, the topic is not made again, and after a reset all is counted from the beginning."""
+    """Rows and offsets stay, the topic is not created again, and after a reset everything is counted again."""
     source, servers = create_topic("in"), broker.bootstrap_servers
     changelog, settings = f"{app_id}-counts-changelog", {"processing.guarantee": guarantee}
 

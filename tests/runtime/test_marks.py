@@ -1,4 +1,4 @@
-"""Kafka answers with offsets of the past: nobody goes on from there."""
+"""Outdated committed offsets from Kafka: no worker continues from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TASK, LEFT, RIGHT = TaskId(0, 0), Partition("left", 0), Partition("right", 0)
 
 
 class Clock:
-    """Seconds that pass when the test says so."""
+    """A clock that the test advances, in seconds."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -33,7 +33,7 @@ def _found(left: int | None, right: int | None, epoch: int = 3) -> dict[Partitio
 
 def _marks(clock: Clock | None = None) -> Marks:
     marks = Marks(clock or Clock())
-    marks.tell(TASK, [LEFT, RIGHT], mark_of(_found(10, 20)))
+    marks.record(TASK, [LEFT, RIGHT], mark_of(_found(10, 20)))
     return marks
 
 
@@ -50,22 +50,20 @@ def _marks(clock: Clock | None = None) -> Marks:
     ],
     ids=["same", "later", "less", "none", "earlier owner", "later owner", "a part of the inputs"],
 )
-def test_answer_is_out_of_date_that_tells_less_than_is_known(
-    found: dict[Partition, CommittedOffset], outdated: bool
-) -> None:
-    """Of two owners the later one counts, of one owner the greater offsets."""
+def test_answer_below_a_known_commit_is_outdated(found: dict[Partition, CommittedOffset], outdated: bool) -> None:
+    """Of two epochs the higher one counts; within one epoch, the higher offsets."""
     assert _marks().outdated(found) is outdated
 
 
 def test_mark_never_goes_back() -> None:
-    """What others tell may be older than what this worker knows."""
+    """The coordinator may report an older commit than the worker knows."""
     marks = _marks()
-    marks.tell(TASK, [LEFT, RIGHT], Mark(3, 5))
+    marks.record(TASK, [LEFT, RIGHT], Mark(3, 5))
     assert marks.outdated(_found(10, 19))
 
 
-def test_offsets_that_stay_set_back_count_after_half_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """Somebody may have done it on purpose; both is said, once."""
+def test_offsets_that_stay_reset_are_accepted_after_30_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    """They may have been reset on purpose. Each of the two steps is logged once."""
     clock = Clock()
     marks = _marks(clock)
     with caplog.at_level(logging.WARNING):
@@ -75,12 +73,12 @@ def test_offsets_that_stay_set_back_count_after_half_a_minute(caplog: pytest.Log
         assert not marks.outdated(_found(0, 0))
         assert not marks.outdated(_found(0, 0))
     first, second = caplog.messages
-    assert "older than what was committed" in first
-    assert "were set back" in second
+    assert "older than the last known commit" in first
+    assert "were reset" in second
 
 
-def test_each_doubt_has_its_own_half_minute() -> None:
-    """A broker that told the right offsets meanwhile may be restarted again."""
+def test_each_rejection_lasts_30_seconds() -> None:
+    """A broker that returned correct offsets meanwhile may restart again."""
     clock = Clock()
     marks = _marks(clock)
     assert marks.outdated(_found(0, 0))
@@ -90,8 +88,8 @@ def test_each_doubt_has_its_own_half_minute() -> None:
     assert marks.outdated(_found(0, 0))
 
 
-def test_doubt_that_was_given_up_leaves_its_time_to_no_later_one() -> None:
-    """The task was another worker's meanwhile."""
+def test_rejection_after_a_pause_lasts_30_seconds_again() -> None:
+    """Another worker had the task meanwhile."""
     clock = Clock()
     marks = _marks(clock)
     assert marks.outdated(_found(0, 0))
@@ -104,26 +102,26 @@ def test_doubt_that_was_given_up_leaves_its_time_to_no_later_one() -> None:
 
 
 def test_read_waits_until_kafka_has_all_offsets() -> None:
-    """It asks again, as while a broker refuses to answer; a single try gives up."""
+    """It retries, as it does while a broker rejects requests; a single try fails."""
     kafka = Kafka()
     for partition, each in _found(10, 20).items():
         kafka.commit(partition, each.offset or 0, each.metadata)
     behind: dict[Partition, tuple[int, str]] = {LEFT: (4, ""), RIGHT: (5, "")}
     store = OffsetStore(lambda: Consumer(kafka), lambda: None, lambda: Consumer(kafka), lambda: False, 5.0)
-    store.marks.tell(TASK, [LEFT, RIGHT], mark_of(_found(10, 20)))
+    store.marks.record(TASK, [LEFT, RIGHT], mark_of(_found(10, 20)))
     kafka.past = [behind]
     assert store.try_read([LEFT, RIGHT], 1.0) is None
     kafka.past = [{}, behind, behind]
     assert store.read([LEFT, RIGHT]) == _found(10, 20)
 
 
-def test_take_over_goes_on_where_the_dead_owner_was() -> None:
-    """A broker that tells an earlier owner, and then an earlier offset, changes neither."""
+def test_take_over_continues_from_the_dead_owners_last_commit() -> None:
+    """Answers with a former owner, or with an older offset, are rejected."""
     kafka = Kafka()
     kafka.commit(LEFT, 10, OffsetMetadata("w0", 3, topology="h"))
     Producer(kafka, "w0").init_transactions()
     store = OffsetStore(lambda: Consumer(kafka), lambda: None, lambda: Consumer(kafka), lambda: False, 5.0)
-    store.marks.tell(TASK, [LEFT], Mark(3, 10))
+    store.marks.record(TASK, [LEFT], Mark(3, 10))
 
     def fencing(owner: str) -> Producer:
         producer = Producer(kafka, owner)
@@ -139,21 +137,21 @@ def test_take_over_goes_on_where_the_dead_owner_was() -> None:
     assert kafka.committed(LEFT) == CommittedOffset(10, OffsetMetadata("w1", 4, topology="h"))
 
 
-def test_mark_that_was_wrong_is_not_learnt_again() -> None:
-    """The coordinator goes on to tell it, and every question would be doubted for half a minute more."""
+def test_discarded_mark_is_not_recorded_again() -> None:
+    """The coordinator keeps sending it; otherwise every answer would be rejected for another 30 s."""
     clock = Clock()
     marks = _marks(clock)
     assert marks.outdated(_found(0, 0, epoch=1))
     clock.now = 30.0
     assert not marks.outdated(_found(0, 0, epoch=1))
-    marks.tell(TASK, [LEFT, RIGHT], mark_of(_found(10, 20)))
+    marks.record(TASK, [LEFT, RIGHT], mark_of(_found(10, 20)))
     assert not marks.outdated(_found(0, 0, epoch=1))
-    marks.tell(TASK, [LEFT, RIGHT], mark_of(_found(5, 5, epoch=1)))
+    marks.record(TASK, [LEFT, RIGHT], mark_of(_found(5, 5, epoch=1)))
     assert marks.outdated(_found(0, 0, epoch=1))
 
 
-def test_little_patience_with_brokers_ends_no_worker_for_a_wrong_mark() -> None:
-    """It would end at each start, and never come to believe Kafka."""
+def test_short_timeout_does_not_fail_a_worker_with_a_wrong_mark() -> None:
+    """Otherwise it would fail at every start and never accept Kafka's answer."""
     kafka = Kafka()
     for partition, each in _found(1, 1).items():
         kafka.commit(partition, each.offset or 0, each.metadata)

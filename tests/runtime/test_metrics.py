@@ -98,7 +98,7 @@ def test_a_restore_is_counted(broker, create_topic, app_id, tmp_path):
 
 def test_a_worker_that_waits_is_alive_but_not_ready(app_id, tmp_path, monkeypatch):
     """While the brokers are away the worker must not be restarted, does not count as serving, and says why."""
-    monkeypatch.setattr("millpond.runtime.kafka.admin._TRY_S", 0.2)
+    monkeypatch.setattr("millpond.runtime.kafka.admin._REQUEST_TIMEOUT_S", 0.2)
     builder = mp.StreamsBuilder()
     builder.stream("in", key=mp.String, value=mp.String).to("out")
     running = Running(builder.build(), "127.0.0.1:1", app_id, tmp_path, {"http.port": 0}).start()

@@ -1,4 +1,4 @@
-"""A worker that runs reads new topics that match its pattern, and says which partitions it does not read."""
+"""A running worker reads new topics that match its pattern, and reports which partitions it does not read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _counting(pattern, target):
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_running_worker_reads_new_matching_topics(broker, create_topic, app_id, tmp_path, guarantee):
-    """Without a restart, from their beginning; more partitions of one are told and left, and a restart tells the same."""
+    """Without a restart and from their beginning. Further partitions of a topic are reported and not read."""
     servers, target = broker.bootstrap_servers, create_topic("out")
     prefix = target.replace("out", "in")
     first, second = create_topic(prefix), create_topic(prefix)

@@ -1,4 +1,4 @@
-"""Which record comes next, when a task waits, and when punctuators fire."""
+"""The next record of a task, when a task waits, and when punctuators fire."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import kafka
 
 
 class Queue:
-    """A record queue as far as the group looks at it: one chunk per record."""
+    """A record queue with one chunk per record, as far as the group needs it."""
 
     def __init__(self):
         self.chunks = deque()
@@ -25,13 +25,13 @@ class Queue:
         self.idle_since_ms = None
 
     def head_timestamp(self):
-        """The next record's time."""
+        """The timestamp of the next record."""
         return self.chunks[0]
 
 
 @pytest.mark.parametrize("idle", [0, 100])
 def test_clock_set_back_does_not_prolong_the_idle_wait(idle):
-    """An hour's jump ahead that is taken back is no hour of waiting for the other input."""
+    """A clock that was an hour ahead and is set back causes no wait of an hour."""
     one, other = Queue(), Queue()
     group = PartitionGroup([one, other], idle)
     one.at_end = other.at_end = True
@@ -55,7 +55,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS, partitions=st.integers(1, 3), idle=st.sampled_from([-1, 0, 1, 15, 10_000]))
 def test_task_chooses_records_by_kip_353_and_kip_695(steps, partitions, idle):
-    """Against a model of semantics 4.5: who may be taken, which queue, how far in a row, and what counts as enforced."""
+    """Compared with a model: whether to take a record, from which queue, how many, and what is enforced."""
     queues = [Queue() for _ in range(partitions)]
     group = PartitionGroup(queues, idle)
     deadline = [None] * partitions
@@ -110,7 +110,7 @@ def test_task_chooses_records_by_kip_353_and_kip_695(steps, partitions, idle):
     steps=st.lists(st.integers(0, 200), min_size=1, max_size=40),
 )
 def test_stream_time_punctuators_fire_once_per_step(interval, steps):
-    """Aligned to zero; first as soon as time is known; one firing however many intervals a step skips."""
+    """Aligned to zero, first as soon as stream time is known, and once per step however many intervals it skips."""
     fired = []
     queue = PunctuationQueue()
     queue.schedule(0, interval, fired.append)
@@ -131,7 +131,7 @@ def test_stream_time_punctuators_fire_once_per_step(interval, steps):
     steps=st.lists(st.integers(0, 40), min_size=1, max_size=20),
 )
 def test_punctuators_are_independent_and_cancelled_ones_are_silent(schedules, cancel, steps):
-    """Each schedule keeps its own grid; one that cancels itself at its first firing fires once."""
+    """Each schedule keeps its own alignment; one that cancels itself at its first firing fires once."""
     fired = [[] for _ in schedules]
     queue = PunctuationQueue()
     handles = []
@@ -162,7 +162,7 @@ def test_punctuators_are_independent_and_cancelled_ones_are_silent(schedules, ca
 
 @given(st.lists(st.integers(0, 5_000), min_size=1, max_size=20))
 def test_wall_clock_punctuators_first_fire_one_interval_from_now(waits):
-    """In a whole topology: no firing before an interval has passed, one firing per advance that reaches the next."""
+    """In a whole topology: first after one interval, and once per advance that reaches the next one."""
     fired = []
 
     class Ticker(mp.Processor):
@@ -195,7 +195,7 @@ def _merged(left, right, target):
 
 
 def test_two_inputs_are_processed_in_the_order_of_their_timestamps(broker, create_topic, app_id, tmp_path):
-    """When both partitions have data, a task's records come in timestamp order over both, whatever the fetches bring."""
+    """If both partitions have data, records are processed in timestamp order, in whatever order they arrive."""
     servers = broker.bootstrap_servers
     left, right, target = create_topic("left"), create_topic("right"), create_topic("out")
     count = 6_000  # timestamps begin with 2: the client takes 0 for "now"
@@ -207,7 +207,7 @@ def test_two_inputs_are_processed_in_the_order_of_their_timestamps(broker, creat
 
 
 def test_empty_input_is_waited_for_then_passed_over(broker, create_topic, app_id, tmp_path):
-    """Processing is enforced after max.task.idle.ms, not before, and the metric counts it."""
+    """Processing is enforced after `max.task.idle.ms`, not before, and the metric counts it."""
     servers = broker.bootstrap_servers
     left, right, target = create_topic("left"), create_topic("right"), create_topic("out")
     kafka.produce(servers, left, [("l", "v", each + 1) for each in range(10)])
@@ -225,7 +225,7 @@ def test_empty_input_is_waited_for_then_passed_over(broker, create_topic, app_id
 
 
 def test_input_far_ahead_is_not_buffered_without_bound(broker, create_topic, app_id, tmp_path):
-    """The buffer stays near its limit while the other input is empty; once it has data, everything is processed."""
+    """The buffer stays near its limit while the other input is empty. Once that has data, everything is processed."""
     servers = broker.bootstrap_servers
     left, right, target = create_topic("left"), create_topic("right"), create_topic("out")
     count, limit, poll = 30_000, 200, 2_000

@@ -1,4 +1,4 @@
-"""What an application needs in Kafka, derived from its topology and the topics that exist."""
+"""The plan: the topics and tasks of an application, from its topology and the existing topics."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ def _repartition_config(**settings: str) -> dict[str, str]:
 
 
 def test_repartition_topics_take_the_settings_for_internal_topics() -> None:
-    """They go over the defaults, as in Kafka Streams."""
+    """They override the defaults, as in Kafka Streams."""
     assert _repartition_config() == {
-        "cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "52428800", "message.timestamp.type": "CreateTime",
-    }  # fmt: skip
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "segment.bytes": "52428800",
+        "message.timestamp.type": "CreateTime",
+    }
     changed = _repartition_config(segment_bytes="1048576", retention_ms="86400000", min_insync_replicas="2")
     assert changed == {
         "cleanup.policy": "delete", "retention.ms": "86400000", "segment.bytes": "1048576",
@@ -28,6 +31,6 @@ def test_repartition_topics_take_the_settings_for_internal_topics() -> None:
 
 
 def test_repartition_topics_are_never_compacted() -> None:
-    """A setting that is meant for changelogs would lose records of equal keys, or their timestamps."""
+    """A setting meant for changelogs would lose records of equal keys, or their timestamps."""
     kept = _repartition_config(cleanup_policy="compact", message_timestamp_type="LogAppendTime")
     assert (kept["cleanup.policy"], kept["message.timestamp.type"]) == ("delete", "CreateTime")

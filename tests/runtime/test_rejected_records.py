@@ -1,4 +1,4 @@
-"""A record that the client or the broker refuses: the production handler decides about it, and nothing else is lost."""
+"""A record that the client or the broker rejects: the production handler decides about it, and nothing else is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTINUE = {"production.exception.handler": "continue"}
 
 
 def inflate(source, target, pause_s=0.0):
-    """Multiplies the text of each value by the number behind its colon: `x:5000` becomes 5,000 bytes."""
+    """Repeat the text of each value as often as the number after its colon: `x:5000` becomes 5,000 bytes."""
 
     def inflated(text):
         time.sleep(pause_s)
@@ -35,7 +35,7 @@ def numbered(count, large):
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("where", ["broker", "client"])
 def test_a_record_too_large_stops_the_worker_by_default(broker, create_topic, app_id, tmp_path, where, guarantee):
-    """Whoever refuses it, the error names source record, size, topic and setting, and it is not committed away."""
+    """The error names source record, size, topic and setting, and the source's offset is not committed."""
     limit = {"max_message_bytes": str(LIMIT)} if where == "broker" else {}
     source, target = create_topic("in"), create_topic("out", **limit)
     size = LIMIT * 2 if where == "broker" else 1_500_000
@@ -52,7 +52,7 @@ def test_a_record_too_large_stops_the_worker_by_default(broker, create_topic, ap
 def test_continue_drops_exactly_the_records_that_are_too_large(
     broker, create_topic, app_id, tmp_path, where, guarantee
 ):
-    """All others are there, exactly once where that is promised, and each dropped one's source is a dead letter."""
+    """All others are delivered, with exactly once only once, and the source of each dropped one is a dead letter."""
     limit = {"max_message_bytes": str(LIMIT)} if where == "broker" else {}
     source, target, letters = create_topic("in"), create_topic("out", **limit), create_topic("dead")
     size = LIMIT * 2 if where == "broker" else 1_500_000
@@ -67,7 +67,7 @@ def test_continue_drops_exactly_the_records_that_are_too_large(
     wanted = [records[number][0].encode() for number in large]
 
     def through(rows):
-        """The offsets are committed, and the markers of the transaction are written: they come a little later."""
+        """The offsets are committed, and the transaction markers are written, which takes a little longer."""
         committed = kafka.committed_offsets(servers, app_id, source)[0][0]
         return committed == len(records) and len({row.key for row in rows}) == len(kept)
 
@@ -82,8 +82,8 @@ def test_continue_drops_exactly_the_records_that_are_too_large(
         assert set(dead) == set(wanted)
 
 
-def test_refusal_is_understood_while_more_is_being_sent(broker, create_topic, app_id, tmp_path):
-    """The client refuses what follows for another reason than the broker, and the handler is asked about the one record."""
+def test_rejection_is_found_while_more_is_being_sent(broker, create_topic, app_id, tmp_path):
+    """The client rejects later records for another reason; the handler is called for the one record."""
     source, target = create_topic("in"), create_topic("out", max_message_bytes="100000")
     records, servers = numbered(400, {13: 150_000}), broker.bootstrap_servers
     kafka.produce(servers, source, records)
@@ -98,7 +98,7 @@ def test_refusal_is_understood_while_more_is_being_sent(broker, create_topic, ap
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_small_batch_limit_delivers_every_record(broker, create_topic, app_id, tmp_path, guarantee):
-    """A topic that takes small batches only gets them: no record is at fault, none is dropped, no handler is asked."""
+    """A topic with a small limit gets small batches: no record is dropped, and no handler is called."""
     source, target = create_topic("in"), create_topic("out", max_message_bytes="70000")
     records = numbered(1_200, {})
     records = [(key, "x:500", timestamp) for key, _, timestamp in records]
@@ -111,8 +111,8 @@ def test_small_batch_limit_delivers_every_record(broker, create_topic, app_id, t
         assert [row.key.decode() for row in rows] == [key for key, _, _ in records]
 
 
-def test_null_key_for_a_compacted_topic_asks_the_handler(broker, create_topic, app_id, tmp_path):
-    """The broker accepts no such record: CONTINUE drops it alone, FAIL says why."""
+def test_null_key_for_a_compacted_topic_calls_the_handler(broker, create_topic, app_id, tmp_path):
+    """The broker accepts no such record: CONTINUE drops it alone, FAIL gives the reason."""
     source, target = create_topic("in"), create_topic("out", cleanup_policy="compact")
     kafka.produce(broker.bootstrap_servers, source, [("a", "1"), (None, "2"), ("c", "3")])
     builder = mp.StreamsBuilder()
@@ -126,8 +126,8 @@ def test_null_key_for_a_compacted_topic_asks_the_handler(broker, create_topic, a
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_rejected_changelog_record_stops_whatever_the_handler_says(broker, create_topic, app_id, tmp_path, guarantee):
-    """A changelog without the record could not restore the state, so CONTINUE does not apply to it."""
+def test_rejected_changelog_record_stops_the_worker_despite_continue(broker, create_topic, app_id, tmp_path, guarantee):
+    """Without the record, the changelog could not restore the state, so CONTINUE does not apply."""
     source = create_topic("in")
     servers = broker.bootstrap_servers
     kafka.create_topic(
@@ -144,8 +144,8 @@ def test_rejected_changelog_record_stops_whatever_the_handler_says(broker, creat
     assert kafka.committed_offsets(servers, app_id, source)[0][0] <= 1
 
 
-def test_unknown_topic_of_a_record_asks_the_handler(broker, create_topic, app_id, tmp_path):
-    """CONTINUE drops the records for it, and only those."""
+def test_unknown_topic_of_a_record_calls_the_handler(broker, create_topic, app_id, tmp_path):
+    """CONTINUE drops the records for it, and no others."""
     source, target = create_topic("in"), create_topic("out")
     kafka.produce(broker.bootstrap_servers, source, [("a", "1"), ("nowhere", "2"), ("c", "3")])
     builder = mp.StreamsBuilder()
@@ -158,7 +158,7 @@ def test_unknown_topic_of_a_record_asks_the_handler(broker, create_topic, app_id
 
 
 def keep(source):
-    """Keeps the inflated value of each key in a table; nothing else leaves the application."""
+    """Keep the inflated value of each key in a table; there is no other output."""
     builder = mp.StreamsBuilder()
     (
         builder.stream(source, key=mp.String, value=mp.String)
@@ -172,7 +172,7 @@ def keep(source):
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("where", ["broker", "client"])
 def test_rejected_changelog_record_is_never_dropped(broker, create_topic, app_id, tmp_path, where, guarantee):
-    """Whatever the handler says: the worker ends, and with a larger limit it goes on where it was, state as changelog."""
+    """The worker stops despite the handler. With a larger limit it continues, and state and changelog agree."""
     source, servers = create_topic("in"), broker.bootstrap_servers
     changelog = f"{app_id}-kept-changelog"
     size = LIMIT * 2 if where == "broker" else 1_500_000

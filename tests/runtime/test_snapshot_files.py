@@ -148,8 +148,8 @@ KILLED = """
 import os, sys, time
 from pathlib import Path
 import msgspec
-from millpond.runtime.kafka.consumer_threads import Errands
-from millpond.runtime.restoring.snapshot_files import Progress, SnapshotFiles
+from millpond.runtime.kafka.consumer_threads import ConsumerThreads
+from millpond.runtime.restoring.snapshot_files import FetchProgress, SnapshotFiles
 from millpond.snapshots.manifest import File
 from tests.runtime.test_snapshot_files import Counting, no_consumer
 
@@ -163,7 +163,7 @@ def slowly():
         time.sleep(600)
 location.at_chunk = slowly
 files = msgspec.json.decode(sys.argv[3], type=list[File])
-SnapshotFiles(location, Path(sys.argv[2]), Errands("fetch", 2, no_consumer)).fetch("v", files, Progress())
+SnapshotFiles(location, Path(sys.argv[2]), ConsumerThreads("fetch", 2, no_consumer)).fetch("v", files, FetchProgress())
 """
 
 

@@ -122,7 +122,7 @@ def test_worker_waits_for_a_broker_at_the_start(own_brokers, tmp_path, app_id, c
         own.stop()
         settings = {"task.timeout.ms": 100_000}  # a broker takes its time to start
         running = Running(counting("in", "out"), servers, app_id, tmp_path / "state", settings).start()
-        running.wait(lambda: "waiting for Kafka" in caplog.text, "the worker says what it waits for")
+        running.wait(lambda: "does not answer" in caplog.text, "the worker says what it waits for")
         assert servers in caplog.text
         assert not running.ended
         own.start()
@@ -137,7 +137,7 @@ def test_worker_waits_for_a_broker_at_the_start(own_brokers, tmp_path, app_id, c
 
 def test_stop_while_waiting_for_a_broker_ends_at_once(app_id, tmp_path, monkeypatch):
     """SIGTERM's stop() is not kept waiting by a cluster that never answers, and is no error."""
-    monkeypatch.setattr("millpond.runtime.kafka.admin._TRY_S", 0.2)
+    monkeypatch.setattr("millpond.runtime.kafka.admin._REQUEST_TIMEOUT_S", 0.2)
     running = Running(counting("in", "out"), "127.0.0.1:1", app_id, tmp_path, {"task.timeout.ms": 600_000}).start()
     running.wait(lambda: running.state.value == "starting", "the worker starts")
     running.stop(timeout_s=20)

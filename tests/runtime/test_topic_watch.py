@@ -1,4 +1,4 @@
-"""New partitions of inputs and new topics that match a pattern are noticed, told, and read where nothing else changes."""
+"""New partitions and new topics of a pattern are detected and reported, and read if nothing else changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ A = TaskId(0, 0)
 
 
 def counted() -> Any:
-    """Counts of one topic."""
+    """A count over one topic."""
     builder = mp.StreamsBuilder()
     builder.stream("in", key=mp.String, value=mp.String).group_by_key().count(store="counts")
     return builder.build()
@@ -43,14 +43,14 @@ def copied() -> Any:
 
 
 def matched() -> Any:
-    """All topics that match a pattern, counted together."""
+    """A count over all topics that match a pattern."""
     builder = mp.StreamsBuilder()
     builder.stream(re.compile("in-.*"), key=mp.String, value=mp.String).group_by_key().count(store="counts")
     return builder.build()
 
 
 def rekeyed() -> Any:
-    """Counts behind a repartition topic."""
+    """A count behind a repartition topic."""
     builder = mp.StreamsBuilder()
     stream = builder.stream("in", key=mp.String, value=mp.String)
     stream.group_by(lambda _key, value: value, key=mp.String, name="by-value").count(store="counts")
@@ -61,7 +61,7 @@ LOGGED = {"app-counts-changelog": 2}
 
 
 class Watched:
-    """A watch over topics whose answers the test gives."""
+    """A watch of topics that the test defines."""
 
     def __init__(self, topology: Any, topics: dict[str, int], *, more_tasks: bool = False) -> None:
         self._topology = topology
@@ -83,7 +83,7 @@ class Watched:
         return answer
 
     def later(self) -> Plan | None:
-        """Two turns of the loop, an interval later."""
+        """Two turns of the loop, one interval later."""
         self.now += 300.0
         assert self.watch.turn(self.now) is None
         return self.watch.turn(self.now)
@@ -94,7 +94,7 @@ class Watched:
 
 
 def test_topics_are_listed_once_per_interval() -> None:
-    """And never per record: between two intervals a turn asks nobody."""
+    """A turn between two lists sends no request."""
     made = Watched(counted(), {"in": 2, **LOGGED})
     for _ in range(100):
         assert made.watch.turn(1.0) is None
@@ -106,12 +106,14 @@ def test_topics_are_listed_once_per_interval() -> None:
     assert (made.told(), made.watch.unread) == ("", 0)
 
 
-def test_partitions_beyond_those_of_the_state_are_told_and_left() -> None:
-    """One sentence with topic, old and new count and the ways out; it ends when the topic is as before."""
+def test_partitions_beyond_those_of_the_state_are_reported_and_not_read() -> None:
+    """One sentence has the topic, both counts and the cures. It is withdrawn when the topic is as before."""
     made = Watched(counted(), {"in": 2, **LOGGED})
     made.topics["in"] = 5
     assert made.later() is None
-    assert made.told().startswith("TopicChanged: topic 'in' has 5 partitions, and this application reads the first 2")
+    assert made.told().startswith(
+        "TopicChanged: topic 'in' has 5 partitions, and this application reads only the first 2"
+    )
     assert "'millpond reset'" in made.told()
     assert made.watch.unread == 3
     made.topics["in"] = 2
@@ -119,18 +121,18 @@ def test_partitions_beyond_those_of_the_state_are_told_and_left() -> None:
     assert (made.told(), made.watch.unread) == ("", 0)
 
 
-def test_worker_that_starts_later_is_refused_no_more_than_those_that_run() -> None:
-    """It has the same tasks and the same topology, and tells the same."""
+def test_worker_that_starts_later_has_the_same_tasks() -> None:
+    """It has the same topology hash, and reports the same."""
     running = Watched(counted(), {"in": 2, **LOGGED})
     late = Watched(counted(), {"in": 5, **LOGGED})
     assert summary(late.plan) == summary(running.plan)
     assert (late.plan.tasks, late.plan.internal) == (running.plan.tasks, running.plan.internal)
-    assert "topic 'in' has 5 partitions, and this application reads the first 2" in late.told()
+    assert "topic 'in' has 5 partitions, and this application reads only the first 2" in late.told()
     assert late.watch.unread == 3
 
 
 def test_repartition_topic_keeps_its_partitions_when_an_input_grows() -> None:
-    """State behind it is divided by its own count, so the input before it may be read wholly."""
+    """The state depends on the repartition topic's count, so all partitions of the input can be read."""
     topics = {"in": 2, "app-by-value-repartition": 2, **LOGGED}
     later = make_plan(rekeyed(), {**topics, "in": 5}, "app")
     assert {spec.name: spec.partitions for spec in later.internal} == {
@@ -143,8 +145,8 @@ def test_repartition_topic_keeps_its_partitions_when_an_input_grows() -> None:
     assert "topic 'in' has 5 partitions, and this application has tasks for 2 of them" in made.told()
 
 
-def test_new_partitions_without_state_are_told_with_the_way_out() -> None:
-    """Running workers agreed on their tasks with the others: all have to begin anew."""
+def test_new_partitions_without_state_are_reported_with_the_cure() -> None:
+    """Without a coordinator the workers agreed on their tasks at the start, so all of them must restart."""
     made = Watched(copied(), {"in": 2, "out": 2})
     made.topics["in"] = 3
     assert made.later() is None
@@ -153,8 +155,8 @@ def test_new_partitions_without_state_are_told_with_the_way_out() -> None:
     assert made.watch.unread == 1
 
 
-def test_new_partitions_without_state_are_tasks_where_a_coordinator_gives_them_out() -> None:
-    """The topology is still the one that others run, who may not have noticed yet."""
+def test_new_partitions_without_state_become_tasks_with_a_coordinator() -> None:
+    """The topology hash stays that of the other workers, which may not have listed the topics yet."""
     made = Watched(copied(), {"in": 2, "out": 2}, more_tasks=True)
     made.topics["in"] = 3
     new = made.later()
@@ -167,14 +169,14 @@ def test_new_partitions_without_state_are_tasks_where_a_coordinator_gives_them_o
 
 
 def test_tasks_never_become_fewer_while_they_run() -> None:
-    """A topic that was made again with fewer partitions is a matter for whoever reads it."""
+    """A topic that was created again with fewer partitions is noticed by its reader."""
     made = Watched(copied(), {"in": 3, "out": 2}, more_tasks=True)
     made.topics["in"] = 2
     assert made.later() is None
     assert made.watch._plan is made.plan
 
 
-def test_tasks_that_are_divided_by_internal_topics_stay_as_many() -> None:
+def test_tasks_of_a_sub_topology_with_internal_topics_stay_as_many() -> None:
     """The first sub-topology follows its input; the second reads an internal topic, which keeps its partitions."""
     made = Watched(rekeyed(), {"in": 2, "app-by-value-repartition": 2, **LOGGED}, more_tasks=True)
     made.topics["in"] = 3
@@ -185,8 +187,8 @@ def test_tasks_that_are_divided_by_internal_topics_stay_as_many() -> None:
     assert new.internal == made.plan.internal
 
 
-def test_topics_are_listed_within_a_second_when_somebody_knows_more() -> None:
-    """The coordinator names a task that there is not: no need to wait for minutes, nor to ask without pause."""
+def test_topics_are_listed_within_a_second_when_another_worker_knows_more() -> None:
+    """After an assignment of an unknown task, the watch neither waits for minutes nor lists topics without a pause."""
     made = Watched(copied(), {"in": 2, "out": 2}, more_tasks=True)
     made.later()
     made.topics["in"] = 3
@@ -202,7 +204,7 @@ def test_topics_are_listed_within_a_second_when_somebody_knows_more() -> None:
 
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_new_topic_that_matches_is_read_where_tasks_stay_the_same(partitions: int) -> None:
-    """Tasks that have one of its partitions get one more input; the topology is the one that others run."""
+    """Tasks with one of its partitions get another input; the topology hash stays."""
     made = Watched(matched(), {"in-a": 2, **LOGGED})
     made.topics["in-b"] = partitions
     new = made.later()
@@ -216,22 +218,22 @@ def test_new_topic_that_matches_is_read_where_tasks_stay_the_same(partitions: in
 
 
 def test_new_topic_with_more_partitions_than_tasks_is_read_in_part() -> None:
-    """What the state has partitions for is read, and the rest is told."""
+    """Partitions without a task are reported."""
     made = Watched(matched(), {"in-a": 2, **LOGGED})
     made.topics["in-b"] = 3
     new = made.later()
     assert new is not None
     assert new.tasks[TaskId(0, 1)] == ("in-a", "in-b")
-    assert "topic 'in-b' has 3 partitions, and this application reads the first 2" in made.told()
+    assert "topic 'in-b' has 3 partitions, and this application reads only the first 2" in made.told()
     assert made.watch.unread == 1
 
 
 def test_topics_are_compared_only_with_an_answer() -> None:
-    """Brokers that are away say nothing about topics, nor does a list without one that is read."""
+    """No answer from brokers, or a list without a topic that is read, changes nothing."""
     made = Watched(counted(), {"in": 2, **LOGGED})
     made.topics.clear()
     assert made.later() is None
-    made.watch._look = _failed
+    made.watch._list_topics = _failed
     assert made.later() is None
     assert made.told() == ""
 
@@ -244,7 +246,7 @@ def _failed() -> Future[dict[str, int] | None]:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Parts]:
-    """A worker that has processed the one topic there is."""
+    """A worker that has processed its only topic."""
     kafka = Kafka()
     kafka.append("in-a", "k", "first")
     made = Parts(kafka, matched(), tmp_path, {"in-a": 1})
@@ -256,7 +258,7 @@ def worker(tmp_path: Path) -> Iterator[Parts]:
 
 
 def test_running_task_reads_a_new_topic_from_its_beginning(worker: Parts) -> None:
-    """It goes back to its last commit and on from there; its counts go on too."""
+    """The worker goes back to its last commit and continues, with its counts."""
     kafka = worker.kafka
     kafka.append("in-b", "k", "second")
     worker.executor.adopt(make_plan(matched(), {"in-a": 1, "in-b": 1, "app-counts-changelog": 1}, "app"))
@@ -277,7 +279,7 @@ class _Parted:
 
 
 class _Loop:
-    """A worker's loop with a new plan, and a commit in flight."""
+    """A worker's loop with a new plan and a commit in flight."""
 
     def __init__(self) -> None:
         before, self.new = (
@@ -303,7 +305,7 @@ class _Loop:
 
 
 def test_new_inputs_are_adopted_once_all_is_committed() -> None:
-    """The loop turns all the while, processes nothing more, and adopts them once."""
+    """Until then the loop processes nothing more; it adopts them once."""
     loop = _Loop()
     assert loop.loop._awaits_commit()
     assert loop.committer.next_commit == 0.0
@@ -321,7 +323,7 @@ def test_new_inputs_are_adopted_once_all_is_committed() -> None:
 
 
 def test_new_inputs_are_adopted_when_their_commit_fails() -> None:
-    """The watch tells of them once only: a worker that goes back reads them, whatever made it go back."""
+    """The watch returns a plan only once, so a worker that goes back for any reason adopts it."""
     loop = _Loop()
     loop.recovery.go_back()
     assert loop.adopted == [loop.new]

@@ -1,4 +1,4 @@
-"""A worker that cannot start yet says why: to whoever asks it, and to its coordinator."""
+"""A worker that cannot start yet reports why, by HTTP and to its coordinator."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.runtime.running import Running
 
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trouble is trouble at once and told at once, and brokers are given up sooner."""
+    """Blockers are reported at once, and requests to brokers time out sooner."""
     monkeypatch.setattr(Blockers.trouble, "__defaults__", (0.0,))
     monkeypatch.setattr("millpond.runtime.worker.admission._TELL_S", 0.05)
-    monkeypatch.setattr("millpond.runtime.kafka.admin._TRY_S", 0.3)
+    monkeypatch.setattr("millpond.runtime.kafka.admin._REQUEST_TIMEOUT_S", 0.3)
 
 
 @contextlib.contextmanager
@@ -66,8 +66,8 @@ def readiness(running: Running) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def wait_told(running: Running, *words: str) -> None:
-    """Wait until the trouble says all of this. Until a connection has met something, it says that nobody answers."""
+def wait_for_trouble(running: Running, *words: str) -> None:
+    """Wait until the trouble contains all these texts. Until a connection fails, it reports no answer."""
 
     def told() -> bool:
         trouble = running.worker.waiting.trouble()
@@ -76,8 +76,8 @@ def wait_told(running: Running, *words: str) -> None:
     running.wait(told, f"it says {words}", 60)
 
 
-def test_a_worker_that_waits_for_the_brokers_tells_its_coordinator(app_id, tmp_path):
-    """It is no member yet, but it is seen, with its trouble and what it runs."""
+def test_a_worker_that_waits_for_the_brokers_reports_to_its_coordinator(app_id, tmp_path):
+    """It is not a member yet, but visible with its trouble and its revision."""
     with coordinator(app_id) as service:
         settings = {
             "coordinator.url": f"{service.url}/namespaces/shop",
@@ -97,73 +97,73 @@ def test_a_worker_that_waits_for_the_brokers_tells_its_coordinator(app_id, tmp_p
 
 
 def test_worker_that_recovers_at_start_joins_without_trouble(broker, create_topic, app_id, tmp_path):
-    """The same process is taken in as soon as it knows its tasks."""
+    """The same process is admitted as soon as it knows its tasks."""
     source, target = create_topic("in"), create_topic("out")
     with coordinator(app_id) as service:
         settings = {"coordinator.url": f"{service.url}/namespaces/shop", "http.port": 0, "revision": "r1"}
         running = Running(passing(source, target), broker.bootstrap_servers, app_id, tmp_path, settings)
-        running.worker.waiting.begins("test", BrokerError("nothing goes on."))
+        running.worker.waiting.add("test", BrokerError("nothing goes on."))
         with running:
             engine = service.application(app_id, "shop").engine
             running.wait(lambda: "w0" in engine.members, "it is a member")
             assert engine.members["w0"].incarnation == running.worker._parts.admission.incarnation
             running.wait(lambda: engine.members["w0"].trouble is not None, "its trouble goes along")
-            running.worker.waiting.ends("test")
+            running.worker.waiting.remove("test")
             running.wait(lambda: engine.members["w0"].trouble is None, "its trouble is over")
             running.wait(lambda: engine.owners, "it has its task")
             assert engine.members["w0"].runs == "r1"
 
 
 def test_worker_without_admission_is_not_ready(broker, create_topic, app_id, tmp_path):
-    """It runs nothing and will not: whoever waits for it to be ready must not go on."""
+    """It runs nothing and never will: what waits for its readiness must not continue."""
     source, target = create_topic("in"), create_topic("out")
     with coordinator("another") as service:
         settings = {"coordinator.url": service.url, "http.port": 0}
         with Running(passing(source, target), broker.bootstrap_servers, app_id, tmp_path, settings) as running:
-            running.wait(lambda: running.worker.shut_out, "it is refused")
+            running.wait(lambda: running.worker.rejection, "it is rejected")
             running.wait_running()
             status, text = readiness(running)
             assert status == 503
             assert f"does not serve application '{app_id}'" in text
 
 
-def test_unusable_protocol_is_told_from_unreachable_brokers(broker, app_id, tmp_path):
-    """Who writes SASL where there is none should not look for a broker that runs."""
+def test_wrong_protocol_is_not_reported_as_unreachable_brokers(broker, app_id, tmp_path):
+    """Whoever configures SASL without need should not look for a broker that is down."""
     settings = {
         "http.port": 0,
         "security.protocol": "ssl",
         "task.timeout.ms": 120_000,
     }
     running = Running(passing(), broker.bootstrap_servers, app_id, tmp_path, settings).start()
-    wait_told(running, "over TLS", "'security.protocol'")
+    wait_for_trouble(running, "over TLS", "'security.protocol'")
     running.stop()
 
 
 def test_a_host_that_does_not_exist_is_named(app_id, tmp_path):
-    """A wrong name is the commonest mistake."""
+    """A wrong host name is the most common mistake."""
     settings = {"task.timeout.ms": 120_000}
     running = Running(passing(), "no-such-host.invalid:9092", app_id, tmp_path, settings).start()
-    wait_told(running, "is not to be found")
+    wait_for_trouble(running, "cannot be resolved")
     running.stop()
 
 
-def test_longest_wait_is_reported_as_the_trouble(monkeypatch):
-    """And nothing is one before its usual time."""
+def test_oldest_blocker_is_reported(monkeypatch):
+    """And none before its time."""
     clock = [100.0]
     monkeypatch.setattr(waiting.time, "monotonic", lambda: clock[0])
     things = Blockers()
-    things.begins("a", BrokerError("first."))
+    things.add("a", BrokerError("first."))
     clock[0] += 5
-    things.begins("b", BrokerError("second."))
+    things.add("b", BrokerError("second."))
     assert things.trouble(10) is None
     clock[0] += 6
     assert things.trouble(10) == Trouble("BrokerError", "first.")
-    things.begins("a", BrokerError("first, in other words."))
+    things.add("a", BrokerError("first, in other words."))
     assert things.trouble(10) == Trouble("BrokerError", "first, in other words.")
-    things.ends("a")
+    things.remove("a")
     assert things.trouble(10) is None
     clock[0] += 5
     assert things.trouble(10) == Trouble("BrokerError", "second.")
-    things.ends("b")
-    things.ends("b")
+    things.remove("b")
+    things.remove("b")
     assert things.trouble(0) is None

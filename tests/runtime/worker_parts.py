@@ -1,4 +1,4 @@
-"""The parts of a worker that own tasks and commit them, on a Kafka in memory; the loop is the test's."""
+"""The parts of a worker that own and commit tasks, with a Kafka in memory. The test is the loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ("Errands", "Parts")
 
 
 class Errands:
-    """What a worker asks beside its loop: answered at once, or when the test says so.
+    """The threads for blocking requests: jobs run at once, or when the test calls `work`.
 
     Attributes:
         deferred: whether jobs wait for `work`.
@@ -59,7 +59,7 @@ class Errands:
         return answer
 
     def work(self) -> None:
-        """Do what waits."""
+        """Run the deferred jobs."""
         jobs, self._jobs = self._jobs, []
         for job in jobs:
             job()
@@ -157,13 +157,13 @@ class Parts:
         self.state_file.write = noting  # type: ignore[method-assign]
 
     def producer_of(self, owner: str) -> Producer:
-        """A producer that has an owner's transactional id to itself."""
+        """A producer that fences others with the owner's transactional id."""
         producer = Producer(self.kafka, owner)
         producer.init_transactions()
         return producer
 
     def new_producer(self) -> None:
-        """Begin with a new producer, as a worker does at its start and after a failed commit."""
+        """Use a new producer, as a worker does at its start and after a failed commit."""
         transactional = self.config.exactly_once
         self.producer = self.producer_of(self.config.worker_id) if transactional else Producer(self.kafka)
         client: Any = self.producer
@@ -188,7 +188,7 @@ class Parts:
         )
 
     def own(self, *tasks: TaskId, start: bool = True) -> None:
-        """Make tasks this worker's and, with `start`, run them."""
+        """Make the worker the owner of tasks and, with `start`, run them."""
         self.executor.registrar.taken_over(None, dict.fromkeys(tasks, self.config.worker_id))
         if start:
             self.executor.hold(tasks, self._active())
@@ -201,25 +201,25 @@ class Parts:
         return Role.ACTIVE
 
     def settle(self) -> None:
-        """Take in answers, restore, and let complete tasks run."""
+        """Handle answers, restore, and start tasks that are complete."""
         for answer in self.executor.registrar.answers():
             self.executor.looked_up(answer)  # type: ignore[arg-type]
         self.copy()
         self.executor.start_restored()
 
     def copy(self) -> None:
-        """Read what is new in changelogs."""
+        """Read new records of changelogs."""
         for partition, messages, end in self.copier.read():
             if messages:
                 self.reader.records(partition, messages)
             self.reader.reached_end(partition, end)
 
     def rows(self, store: str) -> dict[bytes, bytes]:
-        """What the state file has of a store, by key without the partition."""
+        """The rows of a store in the state file, by key without the partition."""
         return {key[4:]: value for key, value in self.state_file.range(store, b"", None)}
 
     def process(self) -> int:
-        """Read and process what is new. Output waits for the commit."""
+        """Read and process new records. Output waits for the commit."""
         for partition, messages, end in self.consumer.read():
             task = self.executor.by_input.get(partition)
             if task is not None:
@@ -229,7 +229,7 @@ class Parts:
         return sum(task.process(1_000, 0) for task in self.executor.running)
 
     def commit(self, *, through: bool = True) -> None:
-        """Begin a commit, and with `through` wait for its end."""
+        """Start a commit, and with `through` wait for its end."""
         self.committer.next_commit = 0.0
         self.committer.advance(time.monotonic())
         if through:
@@ -243,11 +243,11 @@ class Parts:
             self.committer.advance(time.monotonic())
 
     def offset_on_disk(self, store: str, partition: int = 0) -> int | None:
-        """The changelog offset that the state file has."""
+        """The changelog offset in the state file."""
         return self.state_file.offset(store, partition)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close everything."""
         self.sink.close()
         self.executor.close()
         self.state_file.close()

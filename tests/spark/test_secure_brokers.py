@@ -109,9 +109,9 @@ def _changes(secure: SecureBroker, directory: Path) -> dict[str, dict[str, str |
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ("password", "does not accept this application's credentials"),
-        ("authority", "cannot be talked to over TLS"),
-        ("no certificate", "cannot be talked to over TLS"),
+        ("password", "rejects this application's credentials"),
+        ("authority", "is not reachable over TLS"),
+        ("no certificate", "is not reachable over TLS"),
         ("no key file", "'ssl.key.location' names"),
         ("damaged authority", "ssl.ca.location failed"),
         ("damaged certificate", "ssl.certificate.location failed"),

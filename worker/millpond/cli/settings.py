@@ -6,7 +6,7 @@ import click
 from rich.padding import Padding
 from rich.text import Text
 
-from millpond.runtime.config.model import Setting, settings
+from millpond.runtime.config.settings import Setting, settings
 from millpond.runtime.config.sources import variable_for
 
 from .session import Session
@@ -34,7 +34,7 @@ def command(session: Session, word: str, *, as_markdown: bool) -> None:
 
 _HEAD = """# Configuration
 
-<!-- Written by `millpond settings --markdown`; edit the descriptions in worker/millpond/runtime/config/model.py. -->
+<!-- Written by `millpond settings --markdown`; edit the descriptions in worker/millpond/runtime/config/settings.py. -->
 
 A setting has the name it has in Kafka Streams, wherever Kafka Streams has it. It can be given in several places, and
 the later one wins:

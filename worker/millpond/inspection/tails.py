@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from millpond.errors import BrokerError
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
-from millpond.runtime.kafka.clients import log, quick_retries
+from millpond.runtime.kafka.clients import QUICK_RETRIES, log
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.restoring.reusable_state import ChangelogFacts
 from millpond.runtime.topics.identity import TopicIdentity
@@ -51,7 +51,7 @@ class Changelogs:
             "error_cb": lambda _error: None,
         }
         # The broker answers at once where nothing new is to come, and is asked again at once.
-        defaults: dict[str, Any] = {**quick_retries, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}
+        defaults: dict[str, Any] = {**QUICK_RETRIES, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}
         self._consumer = Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
 
     def logs(self, topics: Collection[str], partitions: Collection[Partition]) -> dict[Partition, ChangelogFacts]:

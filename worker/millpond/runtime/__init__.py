@@ -1,1 +1,1 @@
-"""Runs topologies: tasks, time, commit, ownership, restore and the worker's loop."""
+"""The runtime of a worker: tasks, time, commits, ownership, restoring and the worker's loop."""

@@ -1,4 +1,4 @@
-"""What a worker waits for before it can go on. Told by whoever waits, and read by whoever is asked why nothing happens."""
+"""What blocks a worker. Code that waits adds a blocker; heartbeats and the HTTP interface report the oldest one."""
 
 from __future__ import annotations
 
@@ -10,38 +10,44 @@ from millpond.protocol import Trouble
 
 __all__ = ("Blockers",)
 
-#: What takes no longer is no trouble.
-_USUAL_S = 10.0
+#: A shorter wait is not reported.
+_REPORTED_AFTER_S = 10.0
 
 
 class Blockers:
-    """The things a worker waits for at the moment. Safe from any thread."""
+    """The things a worker waits for at the moment, each by a name. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._things: dict[str, tuple[float, float, MillpondError]] = {}
+        self._blockers: dict[str, tuple[float, float, MillpondError]] = {}
 
-    def begins(self, thing: str, error: MillpondError, usual_s: float = _USUAL_S) -> None:
-        """Something is waited for; or it still is, and this is the newest reason. For up to `usual_s` it is no trouble."""
+    def add(self, name: str, error: MillpondError, reported_after_s: float = _REPORTED_AFTER_S) -> None:
+        """Add a blocker, or replace the reason of one that is still there.
+
+        Args:
+            name: what the worker waits for.
+            error: why.
+            reported_after_s: how long it may take before it is reported, in seconds.
+        """
         with self._lock:
-            since, _, _ = self._things.get(thing, (time.monotonic(), 0.0, None))
-            self._things[thing] = (since, usual_s, error)
+            since, _, _ = self._blockers.get(name, (time.monotonic(), 0.0, None))
+            self._blockers[name] = (since, reported_after_s, error)
 
-    def ends(self, thing: str) -> None:
-        """It has come."""
+    def remove(self, name: str) -> None:
+        """Remove a blocker, if there is one of this name."""
         with self._lock:
-            self._things.pop(thing, None)
+            self._blockers.pop(name, None)
 
-    def trouble(self, usual_s: float | None = None) -> Trouble | None:
-        """What has been waited for longest, of what takes longer than `usual_s`, or than is usual for it."""
+    def trouble(self, after_s: float | None = None) -> Trouble | None:
+        """Return the oldest blocker to report; with `after_s`, the oldest of at least that age in seconds."""
         now = time.monotonic()
         with self._lock:
-            things = [
+            reported = [
                 (since, error)
-                for since, own_s, error in self._things.values()
-                if now - since >= (own_s if usual_s is None else usual_s)
+                for since, reported_after_s, error in self._blockers.values()
+                if now - since >= (reported_after_s if after_s is None else after_s)
             ]
-        if not things:
+        if not reported:
             return None
-        _, error = min(things, key=lambda each: each[0])
+        _, error = min(reported, key=lambda each: each[0])
         return Trouble(type(error).__name__, str(error))

@@ -1,4 +1,4 @@
-"""What a worker tells of itself while it runs."""
+"""Callbacks with which an application follows a worker: its state, restores and commits."""
 
 from __future__ import annotations
 
@@ -14,45 +14,47 @@ __all__ = ("CommitStats", "WorkerListener", "check_listener")
 
 
 class CommitStats(NamedTuple):
-    """One commit."""
+    """Figures of one commit."""
 
     seconds: float
-    """From the flush to the rows in the state file."""
+    """Duration in seconds, from the flush until the rows are in the state file."""
     partitions: int
-    """Input partitions whose offsets it committed."""
+    """Number of input partitions whose offsets were committed."""
     records: int
-    """Records processed by the worker since its start."""
+    """Number of records that the worker processed since its start."""
 
 
 class WorkerListener:
-    """Override what is of interest. Methods are called from the worker's thread and must be quick."""
+    """The base class of listeners. Override the methods of interest; the worker's thread calls them, so be quick."""
 
     def state_changed(self, state: WorkerState) -> None:
-        """The worker is in another state."""
+        """The worker changed to `state`."""
 
     def restore_started(self, store: str, partition: int, start: int, end: int) -> None:
-        """A store partition is to be restored from its changelog's offset `start`, up to `end`."""
+        """The restore of a store partition started, from the changelog's offset `start` up to `end`."""
 
     def restore_ended(self, store: str, partition: int, records: int) -> None:
-        """A store partition is complete; it took so many records of the changelog."""
+        """A store partition is restored; `records` changelog records were read."""
 
     def restore_progress(self, store: str, partition: int, done: int, total: int) -> None:
-        """A store partition has applied `done` of about `total` offsets; done == total means restored."""
+        """The restore of a store partition has applied `done` of about `total` offsets; they are equal at its end."""
 
     def committed(self, stats: CommitStats) -> None:
-        """A commit is through."""
+        """A commit succeeded."""
 
 
 def check_listener(given: object) -> WorkerListener:
-    """The listener, when it can be one.
+    """Return `given`, if it can be a listener.
 
     Raises:
-        ConfigError: it is something else, or has a method that is an `async def`.
+        ConfigError: it is not a `WorkerListener`, or one of its methods is an `async def`.
     """
     if not isinstance(given, WorkerListener):
-        raise ConfigError(f"a worker's listener is an object of a subclass of mp.WorkerListener, not {kind_of(given)}.")
+        raise ConfigError(
+            f"a worker's listener is an instance of a subclass of mp.WorkerListener, not {kind_of(given)}."
+        )
     for name, method in inspect.getmembers(given, inspect.iscoroutinefunction):
         if hasattr(WorkerListener, name):
-            where = method.__qualname__
-            raise ConfigError(f"{where}() is an async def, which nothing awaits: write a plain def that is quick.")
+            name = method.__qualname__
+            raise ConfigError(f"{name}() is an async def, and the worker does not await it: write a plain def.")
     return given

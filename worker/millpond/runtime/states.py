@@ -1,4 +1,4 @@
-"""The worker's life as data: states, and which may follow which (after KafkaStreams.State)."""
+"""The states of a worker and their valid transitions (as in `KafkaStreams.State`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ("WorkerState", "may_follow")
 
 
 class WorkerState(enum.Enum):
-    """Where a worker is in its life."""
+    """The state of a worker."""
 
     CREATED = "created"
     STARTING = "starting"
@@ -20,11 +20,11 @@ class WorkerState(enum.Enum):
 
 
 _S = WorkerState
-_NEXT: dict[WorkerState, frozenset[WorkerState]] = {
+_TRANSITIONS: dict[WorkerState, frozenset[WorkerState]] = {
     _S.CREATED: frozenset({_S.STARTING, _S.NOT_RUNNING}),
     _S.STARTING: frozenset({_S.RESTORING, _S.PENDING_SHUTDOWN, _S.ERROR}),
     _S.RESTORING: frozenset({_S.RUNNING, _S.STARTING, _S.PENDING_SHUTDOWN, _S.ERROR}),
-    # A failed transaction sends a running worker back to where it reads what is committed.
+    # After a failed transaction, a running worker starts again from the committed offsets.
     _S.RUNNING: frozenset({_S.STARTING, _S.PENDING_SHUTDOWN, _S.ERROR}),
     _S.PENDING_SHUTDOWN: frozenset({_S.NOT_RUNNING, _S.ERROR}),
     _S.NOT_RUNNING: frozenset(),
@@ -33,5 +33,5 @@ _NEXT: dict[WorkerState, frozenset[WorkerState]] = {
 
 
 def may_follow(state: WorkerState, following: WorkerState) -> bool:
-    """Whether a worker in `state` may become `following`."""
-    return following in _NEXT[state]
+    """Return whether `following` is a valid next state after `state`."""
+    return following in _TRANSITIONS[state]

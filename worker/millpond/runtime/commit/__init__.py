@@ -1,1 +1,1 @@
-"""One commit: records on their way out, the pipeline to the transaction, and records that a broker rejects."""
+"""Commits: sending output records, committing offsets, and handling rejected records."""

@@ -1,10 +1,10 @@
-"""One commit at a time, beside the processing (design.md, "State is staged, then committed").
+"""The commit pipeline: one commit at a time, while processing continues.
 
-A commit goes through the phases of `CommitPhase`: its records are handed to the producer and acknowledged, then its
-offsets are committed, and only then does the worker write its rows to the state file. In a transaction the offsets are
-sent while the last records are being delivered, and count only once the transaction is committed, after both
-(docs/decisions/0030-offsets-beside-deliveries.md). A thread does that, since the client blocks. Meanwhile processing goes on;
-its output waits for the next transaction.
+A commit has the phases of `CommitPhase`: its records are handed to the producer and acknowledged, then its offsets
+are committed, and only then does the worker write its rows to the state file. In a transaction, the offsets are sent
+while the last records are being delivered, and are valid once the transaction is committed, after both
+(docs/decisions/0030-offsets-beside-deliveries.md). A thread does this, since the client's calls block. Output of
+records that are processed meanwhile waits for the next transaction.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from millpond.runtime import error_codes
 from millpond.runtime.offsets.metadata import OffsetMetadata, Partition, encode_metadata
 from millpond.topology import TaskId
 
@@ -32,18 +33,18 @@ Offsets = Mapping[Partition, tuple[int, OffsetMetadata]]
 
 _CALL_TIMEOUT_S = 5.0
 _CAUSE_TIMEOUT_S = 1.0
-#: The client's calls do not always keep to their timeout when a broker dies under them: after this long one is given up.
+#: When a broker dies, the client's calls sometimes exceed their timeout: after this time a call counts as stuck.
 _STUCK_S = 7.0
-_MOST_OFFSETS_BYTES = 256 * 1024
+_MAX_REQUEST_BYTES = 256 * 1024
 _OFFSET_BYTES = 200
 
 
 class CommitFailed(Exception):
-    """A commit did not happen, or nobody knows whether it did.
+    """A commit failed, or its outcome is unknown.
 
     Attributes:
         fenced: another producer uses this worker's transactional id.
-        cause: what the client said, None when it was not the client.
+        cause: the client's error; None if the error is not the client's.
     """
 
     def __init__(self, message: str, *, fenced: bool = False, cause: KafkaError | None = None) -> None:
@@ -53,25 +54,25 @@ class CommitFailed(Exception):
 
 
 class CommitPhase(enum.Enum):
-    """Where the commit in flight is."""
+    """The phase of the commit in flight."""
 
     IDLE = "idle"
     DELIVERING = "delivering"
     COMMITTING = "committing"
 
 
-#: A store, its sealed rows exactly as they go into the state file, and its metadata as of the seal.
+#: A store, its sealed rows as they go into the state file, and its metadata at the time of the seal.
 SealedRows = tuple[Any, Any, bytes]
 
 
 class Commit:
-    """One commit: the offsets, the state rows that belong to them, and what it measured.
+    """One commit: the offsets, the state rows that belong to them, and its start.
 
     Attributes:
         offsets: input positions with metadata.
-        rows: what to write to the state file once the offsets are committed.
-        released: tasks that it hands over to their next owners.
-        started: monotonic seconds.
+        rows: rows for the state file, to be written once the offsets are committed.
+        released: tasks that the commit hands over to their next owners.
+        started: start of the commit, in monotonic seconds.
         started_ms: the same by the wall clock, in epoch milliseconds.
     """
 
@@ -91,24 +92,24 @@ class OffsetSink(Protocol):
     """Commits offsets without blocking the caller."""
 
     def start(self, offsets: Offsets) -> None:
-        """Begin, while records of the commit are on their way; nothing else is in flight. Commits nothing yet."""
+        """Start, while records of the commit are being delivered. Commits nothing yet; no other commit is in flight."""
 
     def complete(self) -> None:
-        """All records are delivered: commit."""
+        """Commit the offsets, since all records are delivered."""
 
     def done(self) -> bool:
-        """Whether the offsets are committed.
+        """Return whether the offsets are committed.
 
         Raises:
-            CommitFailed: it failed, or its outcome is unknown.
+            CommitFailed: the commit failed, or its outcome is unknown.
         """
 
     def close(self) -> None:
-        """Let go of threads."""
+        """End the threads."""
 
 
 def topic_partitions(offsets: Offsets) -> list[TopicPartition]:
-    """Offsets as the client wants them."""
+    """Return offsets in the client's form."""
     return [
         TopicPartition(partition.topic, partition.partition, offset, encode_metadata(metadata))
         for partition, (offset, metadata) in offsets.items()
@@ -120,12 +121,12 @@ def _positions(partitions: Iterable[TopicPartition]) -> set[tuple[str, int, int]
 
 
 def portions(offsets: list[TopicPartition]) -> list[list[TopicPartition]]:
-    """The offsets in as many requests as they need: the group's coordinator writes each as one batch, of 1 MiB at most."""
+    """Return the offsets split into requests: the group's coordinator writes each as one batch, of at most 1 MiB."""
     found: list[list[TopicPartition]] = []
-    size = _MOST_OFFSETS_BYTES
+    size = _MAX_REQUEST_BYTES
     for each in offsets:
         size += _OFFSET_BYTES + len(each.topic) + len(each.metadata or "")
-        if size > _MOST_OFFSETS_BYTES:
+        if size > _MAX_REQUEST_BYTES:
             found.append([])
             size = 0
         found[-1].append(each)
@@ -133,10 +134,11 @@ def portions(offsets: list[TopicPartition]) -> list[list[TopicPartition]]:
 
 
 class TransactionCommitter:
-    """Exactly once: a thread sends offsets to the producer's transaction, and commits it when the records are delivered.
+    """Commits with exactly once: a thread adds offsets to the transaction, and commits it once records are delivered.
 
-    The first failure ends it: the worker goes on with another producer. The client's calls can be resumed after a timeout, so they are repeated until the broker answers; the broker itself
-    ends a transaction that takes longer than `transaction.timeout.ms`.
+    After a failure it is of no more use: the worker continues with another producer. After a timeout, the client's
+    calls may be repeated, so they are repeated until the broker answers. The broker aborts a transaction that is open
+    for longer than `transaction.timeout.ms`.
     """
 
     def __init__(self, producer: Producer, consumer: Consumer, on_done: Callable[[], None]) -> None:
@@ -144,7 +146,7 @@ class TransactionCommitter:
         self._group = consumer.consumer_group_metadata()
         self._on_done = on_done
         self._jobs: SimpleQueue[list[TopicPartition] | None] = SimpleQueue()
-        #: True when the records of the job are delivered, False when nobody waits for its end any more.
+        #: True: the records of the commit are delivered. False: the committer is closed.
         self._deliveries: SimpleQueue[bool] = SimpleQueue()
         self._answers: SimpleQueue[CommitFailed | None] = SimpleQueue()
         self._closing = False
@@ -154,19 +156,23 @@ class TransactionCommitter:
         self._thread.start()
 
     def start(self, offsets: Offsets) -> None:
-        """Send the offsets, in the thread."""
+        """Add the offsets to the transaction, in the thread."""
         self._jobs.put(topic_partitions(offsets))
 
     def complete(self) -> None:
         """Commit the transaction, in the thread."""
-        self._deliveries.put(True)
+        self._deliveries.put(item=True)
 
     def done(self) -> bool:
-        """Whether the transaction is committed."""
+        """Return whether the transaction is committed.
+
+        Raises:
+            CommitFailed: the commit failed, or its outcome is unknown.
+        """
         if self._answers.empty():
             called_at = self._called_at
             if called_at is not None and time.monotonic() - called_at > _STUCK_S:
-                raise CommitFailed("the client does not come back from the commit, and its outcome is unknown")
+                raise CommitFailed("the client's call does not return, so the outcome of the commit is unknown")
             return False
         failure = self._answers.get()
         if failure is not None:
@@ -174,26 +180,30 @@ class TransactionCommitter:
         return True
 
     def cause_of(self, error: KafkaError, offset: tuple[Partition, int]) -> KafkaError:
-        """Why the transaction came to nothing, where the client only said that it did when a further record was produced.
+        """Return why a transaction failed, for an error of `produce` that only reports that it did.
 
-        The client tells the reason in calls about the transaction. The one that is made for it adds an offset, and is never followed
-        by a commit: the next producer of this transactional id aborts whatever is open.
+        The client returns the reason from calls about the transaction. This one adds an offset, and is never followed
+        by a commit: the next producer with this transactional id aborts the transaction.
+
+        Args:
+            error: the error of `produce`; any other error is returned as it is.
+            offset: a committed position of the worker.
         """
-        if error.code() != KafkaError._STATE:
+        if error.code() != error_codes.STATE:
             return error
         (topic, partition), position = offset
         try:
             self._producer.send_offsets_to_transaction(
                 [TopicPartition(topic, partition, position)], self._group, _CAUSE_TIMEOUT_S
             )
-        except KafkaException as told:
-            return told.args[0] if told.args[0].txn_requires_abort() else error
+        except KafkaException as reason:
+            return reason.args[0] if reason.args[0].txn_requires_abort() else error
         return error
 
     def close(self) -> None:
-        """End the thread once its call returns; what is not complete is not committed."""
+        """End the thread once its current call returns. A commit that is not complete is not done."""
         self._closing = True
-        self._deliveries.put(False)
+        self._deliveries.put(item=False)
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -210,12 +220,14 @@ class TransactionCommitter:
                 self._repeat(lambda: self._producer.commit_transaction(_CALL_TIMEOUT_S))
                 answer = None
                 if self._repeated:
-                    # It is committed. But the request that went unanswered may arrive yet, within the next transaction,
-                    # whose producer epoch is the same: a new producer has a higher one.
-                    answer = CommitFailed("the commit went through only when it was repeated")
+                    # It is committed. But the unanswered request may still arrive, in the next transaction with the
+                    # same producer epoch. A new producer has a higher epoch.
+                    answer = CommitFailed(
+                        "the commit succeeded only after it was repeated, so a new producer is needed"
+                    )
             except KafkaException as error:
                 answer = CommitFailed(str(error.args[0]), fenced=is_fenced(error), cause=error.args[0])
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a thread that died would leave the commit waiting for ever
                 answer = CommitFailed(repr(error))
             self._answers.put(answer)
             self._on_done()
@@ -232,7 +244,7 @@ class TransactionCommitter:
                 if self._closing or not cause.retriable() or cause.txn_requires_abort():
                     raise
                 self._repeated = True
-                log.warning("the broker does not answer the commit (%s); trying again", cause.str())
+                log.warning("the commit got no answer from the broker (%s); retrying", cause.str())
             else:
                 return
             finally:
@@ -240,56 +252,60 @@ class TransactionCommitter:
 
 
 class OffsetCommitter:
-    """At least once: offsets go to the group by themselves; the answer comes through the consumer's poll."""
+    """Commits with at least once: the consumer commits the offsets, and its `poll` delivers the answer."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._started: list[TopicPartition] = []
-        self._wanted: list[TopicPartition] = []
+        self._sent: list[TopicPartition] = []
         self._answer: KafkaError | bool | None = None
 
     def start(self, offsets: Offsets) -> None:
-        """Remember the offsets: without a transaction they count as soon as they are sent."""
-        self._started, self._wanted = topic_partitions(offsets), []
+        """Keep the offsets: without a transaction, they are committed as soon as they are sent."""
+        self._started, self._sent = topic_partitions(offsets), []
         self._answer = None
 
     def complete(self) -> None:
-        """Commit asynchronously."""
-        self._wanted = self._started
-        self._consumer.commit(offsets=self._wanted, asynchronous=True)
+        """Commit the offsets asynchronously."""
+        self._sent = self._started
+        self._consumer.commit(offsets=self._sent, asynchronous=True)
 
     def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """The consumer's `on_commit` callback."""
-        if _positions(partitions) != _positions(self._wanted):
-            return  # to a commit from before the worker went back
+        """Take in an answer; the consumer's `on_commit` callback."""
+        if _positions(partitions) != _positions(self._sent):
+            return  # the answer to a commit from before the worker went back
         errors = [each.error for each in partitions if each.error is not None]
         self._answer = error or (errors[0] if errors else True)
 
     def done(self) -> bool:
-        """Whether the offsets are committed; errors that pass are tried again."""
+        """Return whether the offsets are committed. Retries after transient errors.
+
+        Raises:
+            CommitFailed: the broker rejected the offsets.
+        """
         answer = self._answer
         if answer is None:
             return False
         if answer is True:
             return True
         assert isinstance(answer, KafkaError)
-        if answer.retriable() or answer.code() in _PASSING:
-            log.warning("the broker did not take the offsets (%s); trying again", answer.str())
+        if answer.retriable() or answer.code() in _TRANSIENT:
+            log.warning("the offsets were not committed (%s); retrying", answer.str())
             self._answer = None
-            self._consumer.commit(offsets=self._wanted, asynchronous=True)
+            self._consumer.commit(offsets=self._sent, asynchronous=True)
             return False
         raise CommitFailed(str(answer), cause=answer)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is no thread."""
 
 
-_PASSING = frozenset(
+_TRANSIENT = frozenset(
     {
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._WAIT_COORD,
-        KafkaError._ALL_BROKERS_DOWN,
+        error_codes.TRANSPORT,
+        error_codes.TIMED_OUT,
+        error_codes.WAIT_COORD,
+        error_codes.ALL_BROKERS_DOWN,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.NOT_COORDINATOR,
@@ -298,7 +314,7 @@ _PASSING = frozenset(
 )
 _FENCING = frozenset(
     {
-        KafkaError._FENCED,
+        error_codes.FENCED,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
@@ -308,46 +324,46 @@ _FENCING = frozenset(
 
 
 def is_fenced(error: KafkaException) -> bool:
-    """Whether the error means that somebody else uses the transactional id."""
+    """Return whether the error means that another producer uses the transactional id."""
     cause = error.args[0]
     return isinstance(cause, KafkaError) and cause.code() in _FENCING
 
 
 class CommitPipeline:
-    """Drives the one commit in flight. `advance()` is called from the worker's loop and never blocks."""
+    """Drives the one commit in flight. The worker's loop calls `advance()`, which never blocks."""
 
     def __init__(self, collector: RecordCollector, offsets: OffsetSink) -> None:
         self._collector = collector
         self._offsets = offsets
         self._commit: Commit | None = None
-        self._on_their_way = 0
+        self._unacknowledged = 0
         self._started = False
         self.phase = CommitPhase.IDLE
 
     def begin(self, commit: Commit) -> None:
-        """Start a commit whose records are with the producer already. Nothing may be in flight."""
+        """Start a commit whose records have been handed to the producer. No other commit may be in flight."""
         self._commit = commit
         self.phase = CommitPhase.DELIVERING
-        self._on_their_way, self._started = self._collector.unacknowledged, False
+        self._unacknowledged, self._started = self._collector.unacknowledged, False
         self._collector.hasten()
 
     def advance(self) -> Commit | None:
-        """Go as far as possible; returns the commit when it is through.
+        """Advance the commit as far as possible; return it when it is done.
 
         Raises:
-            CommitFailed, KafkaException, BrokerError: it failed; the worker reinitialises its tasks.
+            CommitFailed, KafkaException, BrokerError: the commit failed; the worker goes back to the last one.
         """
         if self.phase is CommitPhase.DELIVERING and self._commit is not None:
             delivered = self._collector.delivered()
-            # The first acknowledgement says that the transaction has begun at the broker: offsets that come while it still
-            # ends the one before are turned away, and tried again later and later.
-            if not self._started and (delivered or self._collector.unacknowledged < self._on_their_way):
+            # The first acknowledgement shows that the transaction has begun at the broker. While the broker still
+            # ends the former transaction it rejects offsets, and the client retries after longer and longer pauses.
+            if not self._started and (delivered or self._collector.unacknowledged < self._unacknowledged):
                 self._offsets.start(self._commit.offsets)
                 self._started = True
             if delivered:
                 self._offsets.complete()
                 self.phase = CommitPhase.COMMITTING
-        # While records are being delivered, too: the offsets may be refused meanwhile.
+        # Also while records are being delivered: the offsets may be rejected meanwhile.
         if self._started and self._offsets.done():
             commit, self._commit, self._started = self._commit, None, False
             self._collector.in_transaction = False

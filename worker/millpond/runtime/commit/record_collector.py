@@ -1,6 +1,6 @@
-"""The way out: rows of the outbox become records of the producer, in an open transaction where one is wanted.
+"""Sends the rows of the outbox as records of the producer, in a transaction with exactly once.
 
-Rows are tuples in the order of `Producer.produce`'s arguments, so a whole batch goes through one C loop.
+Rows are tuples in the order of the arguments of `Producer.produce`, so one C loop sends a whole batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ("RecordCollector", "timestamped")
 log = logging.getLogger(__name__)
 
 _ROOM_WAIT_S = 0.05
-#: Long enough for the client's threads to see that they are to hurry.
+#: Long enough for the client's threads to notice the flush.
 _HASTEN_S = 0.001
 _DELIVERY_SLOT = 4
 _TIMESTAMP_SLOT = 6
@@ -31,13 +31,13 @@ _timestamp = itemgetter(_TIMESTAMP_SLOT)
 
 
 class RecordCollector:
-    """Sends rows in order; knows the offset of the last record of every changelog partition.
+    """Sends rows in order, and tracks the offset of the last record of every changelog partition.
 
     Attributes:
-        outbox: rows waiting; shared by all tasks of the worker.
-        acknowledged: offset after the newest acknowledged record of each tracked changelog, by tracking key.
-        sent: records handed to the producer.
-        in_transaction: a transaction is open.
+        outbox: rows to send, shared by all tasks of the worker.
+        acknowledged: the offset after the newest acknowledged record of each changelog partition, by tracking key.
+        sent: number of records handed to the producer.
+        in_transaction: whether a transaction is open.
     """
 
     def __init__(self, producer: Producer, *, transactional: bool) -> None:
@@ -51,10 +51,10 @@ class RecordCollector:
         self._delivery_error: KafkaError | None = None
 
     def drain(self) -> None:
-        """Hand all of the outbox to the producer.
+        """Hand all rows of the outbox to the producer.
 
         Raises:
-            KafkaException: the producer is fenced or failed for good.
+            KafkaException: the producer is fenced or has a fatal error.
         """
         if self.outbox:
             rows = self.outbox[:]
@@ -62,10 +62,10 @@ class RecordCollector:
             self.send(rows)
 
     def send(self, rows: Sequence[Outgoing]) -> None:
-        """Hand `rows` to the producer, waiting for room in its queue where there is none.
+        """Hand `rows` to the producer, waiting while its queue is full.
 
         Raises:
-            KafkaException: the client refuses a record, or failed for good; the rows after it are not sent.
+            KafkaException: the client rejects a record or has a fatal error; the rows after it are not sent.
         """
         self.ensure_transaction()
         self.sent += len(rows)
@@ -82,20 +82,20 @@ class RecordCollector:
                 taken = _taken(rows, remaining)
                 rows = rows[taken - 1 :]
                 remaining = iter(rows)
-                was_empty = self.await_room(was_empty and taken == 1)
+                was_empty = self.await_room(was_empty=was_empty and taken == 1)
         self.producer.poll(0)
 
-    def await_room(self, was_empty: bool) -> bool:
-        """Wait a little for room in the producer's queue.
+    def await_room(self, *, was_empty: bool) -> bool:
+        """Wait up to 50 ms for room in the producer's queue.
 
         Args:
-            was_empty: the queue was empty before this very record was rejected for lack of room.
+            was_empty: whether the queue was empty before this record did not fit into it.
 
         Returns:
-            whether the queue is empty now.
+            Whether the queue was empty before the wait.
 
         Raises:
-            KafkaException: there was all the room that there is, and the record needs more.
+            KafkaException: the record is larger than the whole queue.
         """
         if was_empty:
             raise KafkaException(
@@ -106,7 +106,7 @@ class RecordCollector:
         return is_empty
 
     def ensure_transaction(self) -> None:
-        """Begin a transaction unless one is open or none is wanted."""
+        """Begin a transaction, unless one is open or the producer is not transactional."""
         if self._transactional and not self.in_transaction:
             self.producer.begin_transaction()
             self.in_transaction = True
@@ -114,11 +114,16 @@ class RecordCollector:
 
     @property
     def transaction_s(self) -> float:
-        """How long the open transaction has been open, in seconds; 0 when none is."""
+        """Time for which the transaction has been open, in seconds; 0 if none is open."""
         return time.monotonic() - self._begun_at if self.in_transaction else 0.0
 
     def send_tracked(self, key: Any, rows: list[Outgoing]) -> None:
-        """Send the changelog rows of one store partition; `acknowledged[key]` follows the last of them."""
+        """Send the changelog rows of one store partition; `acknowledged[key]` is set from the last of them.
+
+        Args:
+            key: the store's name and its partition.
+            rows: at least one row; the last one gets a delivery callback.
+        """
         last = rows[-1]
         rows[-1] = (*last[:_DELIVERY_SLOT], self._tracker(key), *last[_DELIVERY_SLOT + 1 :])
         self.send(rows)
@@ -127,7 +132,7 @@ class RecordCollector:
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 offset = message.offset()
-                if offset is not None:  # a broker that had it already does not always say where
+                if offset is not None:  # for a duplicate, brokers do not always return the offset
                     self.acknowledged[key] = offset + 1
             else:
                 self._delivery_error = error
@@ -136,20 +141,20 @@ class RecordCollector:
 
     @property
     def unacknowledged(self) -> int:
-        """How many records the broker has not acknowledged yet, as of the last look at reports."""
+        """Number of records without an acknowledgement, as of the last `poll` of the producer."""
         return len(self.producer)
 
     def hasten(self) -> None:
-        """Have the client send what it holds back for fuller batches. Takes about a millisecond."""
+        """Have the client send records that it holds back for larger batches. Takes about a millisecond."""
         self.producer.flush(_HASTEN_S)
 
     def delivered(self) -> bool:
-        """Whether everything sent so far is acknowledged. Never blocks.
+        """Return whether all records sent so far are acknowledged. Never blocks.
 
         Raises:
-            KafkaException: a record was refused, or the producer gave up.
+            KafkaException: a record was rejected, or the producer has a fatal error.
         """
-        # flush(0) would wake the client's threads at every turn of the loop; `hasten` does that when it helps.
+        # flush(0) would wake the client's threads in every turn of the loop; `hasten` does that where it helps.
         self.producer.poll(0)
         if self._delivery_error is not None:
             error, self._delivery_error = self._delivery_error, None
@@ -158,10 +163,10 @@ class RecordCollector:
 
 
 def timestamped(row: Outgoing) -> Outgoing:
-    """The row, at 1 ms where it was at 0: the client takes 0 for "now", and "now" would move stream time by decades."""
+    """Return the row with timestamp 1 ms instead of 0, which the client replaces by now: decades in stream time."""
     return row if row[_TIMESTAMP_SLOT] else (*row[:_TIMESTAMP_SLOT], _FIRST_MS, *row[_TIMESTAMP_SLOT + 1 :])
 
 
 def _taken(rows: Sequence[Outgoing], remaining: Iterator[Outgoing]) -> int:
-    """How many rows the iterator has handed out, the refused one included."""
+    """Return how many rows the iterator has handed out, the rejected one included."""
     return len(rows) - remaining.__length_hint__()  # type: ignore[attr-defined, no-any-return]

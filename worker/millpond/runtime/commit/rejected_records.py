@@ -1,15 +1,15 @@
-"""After the broker refused a record: find out which one, and let the production handler decide about it alone.
+"""Careful mode: after a rejection, find the rejected record and call the production handler for it.
 
-On the fast path nobody asks about single records, so a refusal only says that something in a batch was wrong: the
-transaction is aborted, or the producer gives up rather than leave a gap. The worker then goes back to its last commit
-and processes the same records again with care: each outgoing record travels in a batch of its own, with a report and
-with the source record it came from. A record that is refused then is known, and the handler (KIP-210) is asked. Once
-everything is through that had been processed at the first refusal, the worker is fast again.
+Normally records have no delivery callbacks, so a rejection only shows that something in a batch was wrong: the
+transaction is aborted, or the producer stops with a fatal error to avoid a gap. The worker then goes back to its last
+commit and processes the same records again in careful mode: each output record is sent in a batch of its own, with a
+callback and with its source record. So the rejected record is found, and the production handler (KIP-210) is called.
+Careful mode ends when everything that was in flight at the first rejection is processed and committed.
 
-A changelog record is nobody's to drop: no handler is asked about one, and the worker ends (see `rejected_changelog.py`).
+A changelog record must not be dropped: no handler is called for it, and the worker stops (`rejected_changelog.py`).
 
-Under exactly_once a refusal spoils the whole transaction. So the record is remembered, the worker goes back once
-more, and this time the handler is asked instead of the broker.
+With exactly_once, a rejection aborts the whole transaction. So the record is remembered, the worker goes back once
+more, and this time the handler is called before the record would be sent.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millpond.errors import BrokerError
+from millpond.runtime import error_codes
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.processing.context import Outgoing, TaskContext
 from millpond.runtime.processing.handlers import Handlers, Result
@@ -32,36 +33,36 @@ __all__ = ("CAREFUL_RECORDS", "CarefulCollector", "RejectedRecords", "SourcedRow
 
 log = logging.getLogger(__name__)
 
-#: Records per turn of the loop while the worker is careful; each turn is committed.
+#: Records per turn of the loop in careful mode. Each turn is committed.
 CAREFUL_RECORDS = 200
-#: How long one turn waits for reports; the loop goes on in between.
+#: How long one turn waits for delivery reports, in seconds.
 _SETTLE_S = 0.5
 _SETTLE_STEP_S = 0.02
-#: A batch is not made smaller than this because of a topic's `max.message.bytes`.
+#: The minimum and the default size of a batch, in bytes, when a topic's `max.message.bytes` makes it smaller.
 _SMALLEST_BATCH = 16 * 1024
 _LARGEST_BATCH = 1_000_000
 
-#: What a broker or the client says of one record, whatever else is sent. All else is about the connection or rights.
-_REFUSING = frozenset(
+#: Errors about one record. All other errors are about the connection or about permissions.
+_REJECTING = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.INVALID_RECORD,
         KafkaError.INVALID_TIMESTAMP,
         KafkaError.INVALID_MSG,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
+        error_codes.UNKNOWN_TOPIC,
+        error_codes.UNKNOWN_PARTITION,
     }
 )
 
 
-def refuses(error: KafkaError) -> bool:
-    """Whether the error is about a record, so that trying the same again would fail the same way."""
-    return error.code() in _REFUSING or error.code() == KafkaError._GAPLESS_GUARANTEE
+def is_rejection(error: KafkaError) -> bool:
+    """Return whether the error is about a record, so that a retry would fail in the same way."""
+    return error.code() in _REJECTING or error.code() == error_codes.GAPLESS_GUARANTEE
 
 
 class SourcedRow(tuple[Any, ...]):  # noqa: SLOT001 - a tuple of varying length can have no slots
-    """An outgoing row that knows the source record it came from."""
+    """An output row with its source record."""
 
     context: TaskContext | None = None
     message: Message | None = None
@@ -69,17 +70,17 @@ class SourcedRow(tuple[Any, ...]):  # noqa: SLOT001 - a tuple of varying length 
 
 
 class _LoggedRow(tuple[Any, ...]):  # noqa: SLOT001 - a tuple of varying length can have no slots
-    """A changelog row that knows its store."""
+    """A changelog row with the name of its store."""
 
     store: str = ""
 
 
 class RejectedRecords:
-    """What was refused, over all recoveries of one worker.
+    """The rejected records of one worker, over all its recoveries.
 
     Attributes:
-        careful: records are sent one by one now.
-        batch_bytes: the largest batch the topics are known to take, None while no limit was met.
+        careful: whether the worker is in careful mode.
+        batch_bytes: the maximum batch size that the topics accept, in bytes; None as long as no limit is known.
     """
 
     def __init__(self) -> None:
@@ -87,56 +88,60 @@ class RejectedRecords:
         self.batch_bytes: int | None = None
         self._known: dict[tuple[Any, ...], KafkaError] = {}
         self._until: dict[Partition, int] = {}
-        self._found = 0
+        self._count = 0
         self._too_large = False
 
-    def met(self, error: KafkaError, positions: Mapping[Partition, int]) -> None:
-        """A refusal sends the worker back; all up to `positions` is processed with care."""
+    def start(self, error: KafkaError, positions: Mapping[Partition, int]) -> None:
+        """Start careful mode after a rejection, or extend it, up to `positions`."""
         if not self.careful:
             self._too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE or "too large" in error.str()
-            self._found = 0
+            self._count = 0
         self.careful = True
         for partition, position in positions.items():
             self._until[partition] = max(position, self._until.get(partition, 0))
 
     def add(self, row: SourcedRow, error: KafkaError) -> None:
-        """Remember a refused row, for the next time it is about to be sent.
+        """Remember a rejected row, for the next time it is about to be sent.
 
         Raises:
-            BrokerError: it was to be remembered before, so the application makes another record each time.
+            BrokerError: it was remembered before and is rejected again.
         """
         if row.identity in self._known:
-            raise BrokerError(f"{_described(row)} is refused again and again ({error.str()}).")
+            raise BrokerError(
+                f"{_described(row)} was rejected repeatedly ({error.str()}). Check the topic's configuration."
+            )
         self._known[row.identity] = error
-        self._found += 1
+        self._count += 1
 
-    def of(self, row: Outgoing) -> KafkaError | None:
-        """Why the row was refused before, None when it was not."""
+    def error_of(self, row: Outgoing) -> KafkaError | None:
+        """Return why the row was rejected before; None if it was not."""
         return self._known.get(row.identity) if isinstance(row, SourcedRow) else None
 
-    def found(self) -> None:
-        """A refused row was dealt with at once."""
-        self._found += 1
+    def count(self) -> None:
+        """Count a rejected row for which the handler is called at once."""
+        self._count += 1
 
     def forget(self, row: Outgoing) -> None:
-        """Try the row again."""
+        """Forget that the row was rejected, so that it is sent again."""
         self._known.pop(getattr(row, "identity", ()), None)
 
-    def behind(self, positions: Mapping[Partition, int]) -> bool:
-        """Whether something of what was on its way at the first refusal is still to be processed."""
+    def is_behind(self, positions: Mapping[Partition, int]) -> bool:
+        """Return whether records that were in flight at the first rejection are still to be processed."""
         return any(position < self._until.get(partition, 0) for partition, position in positions.items())
 
-    def awaits(self, partitions: Iterable[Partition]) -> bool:
-        """Whether something of it is to be processed in these, whose tasks do not run yet."""
+    def is_pending(self, partitions: Iterable[Partition]) -> bool:
+        """Return whether such records are in these partitions, whose tasks do not run yet."""
         return any(partition in self._until for partition in partitions)
 
-    def over(self) -> None:
-        """All of it is through and committed: the worker may be fast again."""
-        if self._too_large and not self._found:
-            # No single record was too large, so the batch was: the topic takes less than the client sends at once.
+    def finish(self) -> None:
+        """End careful mode, since all these records are processed and committed."""
+        if self._too_large and not self._count:
+            # No single record was too large, so the batch was: the topic's limit is below the client's batch size.
             self.batch_bytes = max(_SMALLEST_BATCH, (self.batch_bytes or _LARGEST_BATCH) // 4)
             log.info(
-                "a topic takes smaller batches only: sending at most %d bytes at once from now on", self.batch_bytes
+                "a topic rejected a batch as too large, but none of its records; sending batches of at most %d bytes "
+                "from now on",
+                self.batch_bytes,
             )
         self.careful = False
         self._known.clear()
@@ -144,7 +149,7 @@ class RejectedRecords:
 
 
 class _SourcedOutbox(list[Outgoing]):
-    """An outbox that notes where each row comes from. Sinks append to it like to any list."""
+    """An outbox that keeps the source record of each row. Sinks append to it as to a list."""
 
     def __init__(self, contexts: Callable[[], Iterable[TaskContext]]) -> None:
         super().__init__()
@@ -169,17 +174,17 @@ class _SourcedOutbox(list[Outgoing]):
 
 
 class CarefulCollector(RecordCollector):
-    """Sends each record in a batch of its own, and acts on the report of each.
+    """Sends each record in a batch of its own, and handles its delivery report.
 
-    Needs a producer made for it (`make_producer(..., careful=True)`).
+    It needs a producer made with `make_producer(…, careful=True)`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword-only, in one call
         self,
         producer: Producer,
         *,
         transactional: bool,
-        refusals: RejectedRecords,
+        rejected: RejectedRecords,
         handlers: Handlers,
         contexts: Callable[[], Iterable[TaskContext]],
         limits: RecordLimits,
@@ -187,24 +192,24 @@ class CarefulCollector(RecordCollector):
         super().__init__(producer, transactional=transactional)
         self._limits = limits
         self.outbox = _SourcedOutbox(contexts)
-        self._refusals = refusals
+        self._rejected = rejected
         self._handlers = handlers
         self._contexts = contexts
         self._reports: list[tuple[Outgoing, KafkaError]] = []
 
     def send(self, rows: Any) -> None:
-        """As the fast one does, but each row by itself; rows refused before are the handler's."""
+        """Hand each row to the producer by itself; for rows that were rejected before, call the handler instead."""
         self.ensure_transaction()
         for row in rows:
-            error = self._refusals.of(row)
+            error = self._rejected.error_of(row)
             if error is not None:
-                self._ask(row, KafkaException(error))
+                self._call_handler(row, KafkaException(error))
                 continue
             self._send_one(row)
         self.producer.poll(0)
 
     def send_tracked(self, key: Any, rows: list[Outgoing]) -> None:
-        """As the fast one does, but each row by itself.
+        """Hand each changelog row to the producer by itself; see `RecordCollector.send_tracked`.
 
         Raises:
             BrokerError: the client rejects a row.
@@ -226,27 +231,27 @@ class CarefulCollector(RecordCollector):
                 try:
                     self.producer.produce(*reported)
                 except BufferError:
-                    was_empty = self.await_room(was_empty)
+                    was_empty = self.await_room(was_empty=was_empty)
                     continue
             except KafkaException as error:
-                if error.args[0].code() == KafkaError._STATE:
-                    self._await_refusal()
-                if error.args[0].code() not in _REFUSING:
+                if error.args[0].code() == error_codes.STATE:
+                    self._await_rejection()
+                if error.args[0].code() not in _REJECTING:
                     raise
                 self._check_may_drop(row, error.args[0], by_client=True)
-                self._refusals.found()
-                self._ask(row, error)
+                self._rejected.count()
+                self._call_handler(row, error)
                 return
             else:
                 self.sent += 1
                 return
 
-    def _await_refusal(self) -> None:
-        """The client takes no more records, since the broker refused one of before: its report tells which one.
+    def _await_rejection(self) -> None:
+        """Wait for the report of the rejected record, because of which the client accepts no more records.
 
         Raises:
-            KafkaException: what the first report says.
-            BrokerError: a changelog record was refused, or one again and again.
+            KafkaException: the error of the first report.
+            BrokerError: a changelog record was rejected, or a record was rejected repeatedly.
         """
         for _ in range(int(_SETTLE_S / _SETTLE_STEP_S)):
             self.producer.poll(_SETTLE_STEP_S)
@@ -264,12 +269,12 @@ class CarefulCollector(RecordCollector):
         return delivered
 
     def settle(self) -> bool:
-        """Wait a little for the reports; returns whether all are there.
+        """Wait up to 0.5 s for the reports; return whether all have arrived.
 
         Raises:
-            KafkaException: a record was refused and the transaction with it, or the connection failed.
-            ProcessingFailed: a record was refused and the handler said FAIL.
-            BrokerError: a changelog record was refused.
+            KafkaException: a rejected record aborted the transaction, or the connection failed.
+            ProcessingFailed: a record was rejected, and the handler returned FAIL.
+            BrokerError: a changelog record was rejected.
         """
         for _ in range(int(_SETTLE_S / _SETTLE_STEP_S)):
             self.drain()
@@ -280,7 +285,7 @@ class CarefulCollector(RecordCollector):
         return False
 
     def delivered(self) -> bool:
-        """Whether everything is acknowledged; see `settle` for what it raises."""
+        """Return whether all records are acknowledged; raises as `settle` does."""
         unsent = self.producer.flush(0)
         self._act_on_reports()
         self.drain()
@@ -289,39 +294,39 @@ class CarefulCollector(RecordCollector):
     def _act_on_reports(self) -> None:
         reports, self._reports = self._reports, []
         for row, error in reports:
-            if error.code() not in _REFUSING:
+            if error.code() not in _REJECTING:
                 raise KafkaException(error)
             self._check_may_drop(row, error, by_client=False)
             if self._transactional:
                 assert isinstance(row, SourcedRow)
-                self._refusals.add(row, error)
+                self._rejected.add(row, error)
                 raise KafkaException(error)
-            self._refusals.found()
-            self._ask(row, KafkaException(error))
+            self._rejected.count()
+            self._call_handler(row, KafkaException(error))
 
     def _check_may_drop(self, row: Outgoing, error: KafkaError, *, by_client: bool) -> None:
-        """Raise BrokerError for a changelog record: the state could not be restored without it."""
+        """Raise `BrokerError` for a changelog record, without which the state could not be restored."""
         if isinstance(row, _LoggedRow):
             raise changelog_rejected(row.store, row, error, self._limits, by_client=by_client)
 
-    def _ask(self, row: Outgoing, error: Exception) -> None:
-        """Ask the production handler about a refused row.
+    def _call_handler(self, row: Outgoing, error: Exception) -> None:
+        """Call the production handler for a rejected row.
 
         Raises:
-            ProcessingFailed: it said FAIL.
-            KafkaException: it said RETRY.
+            ProcessingFailed: it returned FAIL.
+            KafkaException: it returned RETRY.
         """
         cause = error.args[0]
         context = getattr(row, "context", None) or next(iter(self._contexts()))
-        described = BrokerError(f"{_described(row)} was refused: {cause.str()}")
+        described = BrokerError(f"{_described(row)} was rejected: {cause.str()}")
         context.message, before = getattr(row, "message", None), context.message
         try:
             place = self._handlers.describe("Producing", str(row[0]), context, (row[2], row[1], row[6]))
-            answer = self._handlers.handle(self._handlers.production, place, described, context, may_pass=True)
+            answer = self._handlers.handle(self._handlers.production, place, described, context, may_retry=True)
         finally:
             context.message = before
         if answer is Result.RETRY:
-            self._refusals.forget(row)
+            self._rejected.forget(row)
             raise KafkaException(cause)
 
 

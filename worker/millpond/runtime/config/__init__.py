@@ -1,1 +1,1 @@
-"""The configuration of a worker: where settings come from, their types, and what librdkafka gets of them."""
+"""The configuration of a worker: its settings, their sources and types, and the properties of the Kafka clients."""

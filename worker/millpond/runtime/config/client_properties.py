@@ -1,7 +1,7 @@
-"""Every property of librdkafka 2.16 that can be written as text: which client takes it, its kind and its limits.
+"""The properties of librdkafka 2.16 that can be written as text: their clients, types and limits.
 
-Written down so that a misspelled property is found, with the nearest right one, before any client is built; a test
-compares it with the table the installed librdkafka prints.
+With this table, a misspelled property is rejected, with the nearest known name, before a client is made. A test
+compares it with the installed librdkafka.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ __all__ = ("ALIASES", "PROPERTIES", "Property")
 
 
 class Property(NamedTuple):
-    """One property; `limit` is `low..high` for numbers, the comma-separated names for choices, else empty."""
+    """One property. `limit` is `low..high` for numbers, the names with commas for choices, and empty for others."""
 
     name: str
     scope: str
-    """``C`` consumer, ``P`` producer, ``*`` every client."""
+    """``C`` for consumers, ``P`` for producers, ``*`` for every client."""
     kind: str
-    """``int``, ``num``, ``str``, ``bool``, ``one`` (of the limit's names) or ``some`` (of them, comma-separated)."""
+    """``int``, ``num``, ``str``, ``bool``, ``one`` (of the limit's names) or ``some`` (of them, with commas)."""
     limit: str
 
 
@@ -207,7 +207,7 @@ ALIASES = {
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
-"""librdkafka's second names for the same property."""
+"""Synonyms in librdkafka, with the names that this project uses."""
 
 
 def _parse(line: str) -> Property:
@@ -216,4 +216,4 @@ def _parse(line: str) -> Property:
 
 
 PROPERTIES = {found.name: found for found in map(_parse, _TABLE.splitlines())}
-"""All of them by name, aliases included."""
+"""All properties by name, aliases included."""

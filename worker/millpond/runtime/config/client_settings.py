@@ -1,9 +1,9 @@
-"""Kafka client properties on their way from millpond's configuration to librdkafka.
+"""Kafka client properties: from millpond's configuration to librdkafka.
 
 A property with the prefix ``consumer.``, ``producer.`` or ``admin.`` goes to that client, one without a prefix to
-every client that knows it, and the prefixed one wins. Java's names are translated where librdkafka has the same
-property under another name, and refused with the nearest one where it has not. Properties that exactly-once,
-ordering or co-partitioning rest on belong to millpond and are refused with the reason.
+every client that has it; the prefixed one wins. A Java name is translated if librdkafka has the same property under
+another name, and rejected with a hint if it has not. Properties that exactly-once, ordering or co-partitioning depend
+on are set by millpond, and rejected with the reason.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = (
     "ClientSettings",
     "ClientValue",
     "Route",
-    "meant",
     "route",
     "split_prefix",
+    "suggest",
     "topic_value",
     "value_for",
 )
@@ -38,24 +38,24 @@ _TRANSLATED = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms",
 }
-"""Java's names of properties that librdkafka has under another name, with the same unit and meaning."""
+"""Java names of properties that librdkafka has under another name, with the same unit and meaning."""
 
-_OWN_SETTING = "it follows from millpond's own setting '{}'"
+_OWN_SETTING = "it follows from millpond's setting '{}'"
 _OFFSETS = "millpond commits offsets itself, together with state and output"
-_NO_MEMBER = "a worker is no member of a Kafka group; when it counts as gone, 'coordinator.session.timeout.ms' says"
-_ALL_OWNED = "millpond assigns partitions itself, by tasks, and needs no group protocol"
+_NO_MEMBER = "a worker is not a member of a Kafka group; set 'coordinator.session.timeout.ms' instead"
+_ALL_OWNED = "millpond assigns partitions itself, by tasks, and uses no group protocol"
 
 _PROTECTED = {
     "bootstrap.servers": _OWN_SETTING.format("bootstrap.servers"),
     "metadata.broker.list": _OWN_SETTING.format("bootstrap.servers"),
     "group.id": _OWN_SETTING.format("application.id"),
-    "transactional.id": "it is '<application.id>-<worker.id>', and who may run a task is decided by it",
+    "transactional.id": "it is '<application.id>-<worker.id>', which protects the ownership of tasks",
     "isolation.level": _OWN_SETTING.format("processing.guarantee"),
     "enable.auto.commit": _OFFSETS,
     "auto.commit.interval.ms": _OFFSETS,
     "enable.auto.offset.store": _OFFSETS,
     "offset.store.method": _OFFSETS,
-    "enable.partition.eof": "a worker counts on being told that a partition has no more records",
+    "enable.partition.eof": "a worker needs the event that a partition has no more records",
     "group.instance.id": _ALL_OWNED,
     "group.protocol": _ALL_OWNED,
     "group.remote.assignor": _ALL_OWNED,
@@ -64,26 +64,26 @@ _PROTECTED = {
     "heartbeat.interval.ms": _NO_MEMBER,
     "enable.idempotence": "without it a retry could write a record twice or out of order",
     "request.required.acks": "a commit is only safe when all in-sync replicas have the records (acks=all)",
-    "partitioner": "records of equal keys must land where Kafka Streams and the joins expect them (murmur2); "
+    "partitioner": "records with equal keys must go to the partition that Kafka Streams and joins expect (murmur2); "
     "give a sink a partitioner= of its own instead",
     "delivery.report.only.error": "millpond counts deliveries before it commits",
 }
-"""Properties no one but millpond sets, by librdkafka's name, with the reason."""
+"""Properties that only millpond sets, by librdkafka's name, with the reason."""
 
 _REDIRECTED = {
     "transaction.timeout.ms": "transaction.timeout.ms",
     "auto.offset.reset": "auto.offset.reset",
 }
-"""Client properties that are settings of millpond's own: `consumer.auto.offset.reset` is `auto.offset.reset`."""
+"""Client properties that are settings of millpond: `consumer.auto.offset.reset` is `auto.offset.reset`."""
 
-_REFUSED = {
+_REJECTED = {
     "key.serializer": "serdes are given in the topology, or by 'default.key.serde'",
     "value.serializer": "serdes are given in the topology, or by 'default.value.serde'",
     "key.deserializer": "serdes are given in the topology, or by 'default.key.serde'",
     "value.deserializer": "serdes are given in the topology, or by 'default.value.serde'",
-    "max.poll.records": "millpond drains what has arrived; bound it by 'buffered.records.per.partition'",
+    "max.poll.records": "millpond takes all records that have arrived; limit them by 'buffered.records.per.partition'",
     "buffer.memory": "librdkafka's name is 'queue.buffering.max.kbytes', in units of 1024 bytes",
-    "max.block.ms": "librdkafka never blocks on a full buffer; bound deliveries by 'message.timeout.ms'",
+    "max.block.ms": "librdkafka does not block on a full buffer; limit deliveries by 'message.timeout.ms'",
     "default.api.timeout.ms": "librdkafka's name is 'socket.timeout.ms'",
     "partitioner.class": "give a sink a partitioner= of its own",
     "partitioner.ignore.keys": "give a sink a partitioner= of its own",
@@ -104,7 +104,7 @@ _REFUSED = {
     "sasl.client.callback.handler.class": "librdkafka loads no Java classes",
     "sasl.kerberos.ticket.renew.window.factor": "librdkafka's nearest is 'sasl.kerberos.min.time.before.relogin'",
 }
-"""Java's properties that librdkafka has not, with what to write instead."""
+"""Java properties that librdkafka does not have, with what to write instead."""
 
 _TOPIC_CONFIGS = (
     "compression.gzip.level",
@@ -139,15 +139,15 @@ _TOPIC_CONFIGS = (
 )
 
 _PROTECTED_TOPIC_CONFIGS = {
-    "cleanup.policy": "it follows from what the topic is for",
-    "message.timestamp.type": "event time travels in the records' timestamps (CreateTime)",
+    "cleanup.policy": "it follows from the kind of topic",
+    "message.timestamp.type": "event time is in the records' timestamps (CreateTime)",
 }
 
 _OTHER_PREFIXES = ("main.consumer.", "restore.consumer.", "global.consumer.")
 
 
 class ClientSettings(dict[str, str | int | float]):
-    """The dictionary a Kafka client is built from, secrets in clear; shown, it hides them."""
+    """The properties of a Kafka client, with secrets in clear. Its text form hides them."""
 
     def __repr__(self) -> str:
         return repr({key: HIDDEN if is_secret(key) else value for key, value in self.items()})
@@ -156,7 +156,7 @@ class ClientSettings(dict[str, str | int | float]):
 
 
 class Route(NamedTuple):
-    """Where one configured key leads: a property of clients, or (with no clients) a setting of millpond's own."""
+    """The target of a key: a property of clients, or, without clients, a setting of millpond."""
 
     name: str
     clients: tuple[str, ...]
@@ -164,17 +164,17 @@ class Route(NamedTuple):
 
 
 def split_prefix(key: str) -> tuple[str | None, str]:
-    """The client a key is prefixed with, or None, and the rest of the key."""
+    """Return the client that a key has as its prefix, or None, and the rest of the key."""
     prefix, dot, rest = key.partition(".")
     return (prefix, rest) if dot and prefix in CLIENTS else (None, key)
 
 
 def route(key: str) -> Route | None:
-    """Which clients a key is for and under which name of librdkafka; None when it is no client property.
+    """Return a key's clients and librdkafka's name for it; None if it is not a client property.
 
     Raises:
-        ValueError: the property is millpond's to set, belongs to another client or is Java's alone; the message is
-            the rest of a sentence that begins with the key.
+        ValueError: only millpond sets the property, or it is one of another client or of Java. The message is the end
+            of a sentence that begins with the key.
     """
     client, name = split_prefix(key)
     for prefix in _OTHER_PREFIXES:
@@ -186,28 +186,28 @@ def route(key: str) -> Route | None:
         return Route(_REDIRECTED[name], ())
     if reason := _PROTECTED.get(name):
         raise ValueError(f"cannot be set: {reason}")
-    if reason := _REFUSED.get(name):
+    if reason := _REJECTED.get(name):
         raise ValueError(f"is a setting of the Java clients: {reason}")
     found = PROPERTIES.get(name)
     if found is None:
         if client is not None:
             known = [one.name for one in PROPERTIES.values() if one.scope in _SCOPE[client]]
-            near = nearest(name, [*known, *_TRANSLATED, *_REFUSED])
-            raise ValueError(f"is unknown{'' if near is None else meant(f'{client}.{near}')}")
+            near = nearest(name, [*known, *_TRANSLATED, *_REJECTED])
+            raise ValueError(f"is unknown{'' if near is None else suggest(f'{client}.{near}')}")
         return None
     if client is None:
         return Route(name, tuple(one for one in CLIENTS if found.scope in _SCOPE[one]))
     if found.scope not in _SCOPE[client]:
-        owner = "consumer" if found.scope == "C" else "producer"
-        raise ValueError(f"is unknown: '{name}' is a property of the {owner}; write '{owner}.{name}'")
+        other = "consumer" if found.scope == "C" else "producer"
+        raise ValueError(f"is unknown: '{name}' is a property of the {other}; write '{other}.{name}'")
     return Route(name, (client,), prefixed=True)
 
 
 def value_for(name: str, given: object) -> ClientValue:
-    """A client property's value, checked against librdkafka's own limits.
+    """Return the value of a client property, checked against librdkafka's limits.
 
     Raises:
-        ValueError: it is out of them; the message never shows the value of a secret.
+        ValueError: it is outside the limits; the message never shows the value of a secret.
     """
     found = PROPERTIES[name]
     if is_secret(name):
@@ -228,10 +228,10 @@ def value_for(name: str, given: object) -> ClientValue:
 
 
 def topic_value(name: str, given: object) -> str:
-    """A configuration value of internal topics. Names near no known one are left to the broker, which may know more.
+    """Return a configuration value of internal topics. Unknown names that resemble no known one are left to the broker.
 
     Raises:
-        ValueError: the name is misspelled, or millpond's to set; the message is the rest of a sentence.
+        ValueError: the name is misspelled, or only millpond sets it; the message is the end of a sentence.
     """
     if reason := _PROTECTED_TOPIC_CONFIGS.get(name):
         raise ValueError(f"cannot be set: {reason}")
@@ -267,8 +267,8 @@ def _choice(found: Property, given: object) -> str:
     return text
 
 
-def meant(near: str) -> str:
-    """The end of a sentence about an unknown key that is near this one, which is only advised where it can be set."""
+def suggest(near: str) -> str:
+    """Return the end of a sentence about an unknown key that resembles `near`: advice, or why `near` cannot be set."""
     try:
         route(near)
     except ValueError as error:

@@ -1,6 +1,6 @@
-"""Credentials from files: a directory in which each file is named by a client property and holds its value.
+"""Credentials from a directory in which each file is named like a client property and contains its value.
 
-That is how a Secret looks that is mounted into a container. Nothing of a file's content is ever shown.
+A Secret that is mounted into a container looks like this. No message shows any content of a file.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from millpond.protocol import clock
 
 __all__ = ("CredentialFiles", "files_of", "read_credentials")
 
-#: Files that properties such as `ssl.ca.location` point at, rather than values.
+#: Files that properties such as `ssl.ca.location` refer to: not values themselves.
 _MATERIAL = (".cer", ".crt", ".jks", ".key", ".keytab", ".p12", ".pem")
 _LOCATIONS = frozenset({"ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"})
 #: A kubelet replaces mounted files about once a minute.
-_LOOK_S = 10.0
+_CHECK_INTERVAL_S = 10.0
 
 
 def read_credentials(directory: Path) -> Iterator[tuple[str, str, bool]]:
-    """The properties in a directory: name, value, and whether the name may be that of a file for others to point at.
+    """Yield the properties in a directory: name, value, and whether it may be a file that other properties refer to.
 
-    Hidden entries and directories are passed over. One newline at a value's end is not part of it.
+    Hidden entries and directories are skipped. One newline at the end is not part of the value.
 
     Raises:
-        ConfigError: the directory or a file of it cannot be read.
+        ConfigError: the directory or one of its files cannot be read.
     """
     try:
         files = sorted(each for each in directory.iterdir() if not each.name.startswith(".") and each.is_file())
@@ -52,14 +52,14 @@ def read_credentials(directory: Path) -> Iterator[tuple[str, str, bool]]:
 
 
 class CredentialFiles:
-    """Notices when files with credentials change: the clients read them once, when they are made.
+    """Detects changes of files with credentials, since Kafka clients read them only once.
 
-    What it remembers of their content is a digest under a key that never leaves the process.
+    It keeps a digest of their content, under a key that never leaves the process.
 
     Args:
-        directory: of properties, see `read_credentials`; None where there is none.
-        files: further ones.
-        monotonic: seconds that never go back.
+        directory: a directory for `read_credentials`, or None.
+        files: further files.
+        monotonic: seconds of a clock that never goes back.
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class CredentialFiles:
         self._files = frozenset(files)
         self._monotonic = monotonic
         self._key = secrets.token_bytes(32)
-        self._begun_with = self._digest()
-        self._looked_at = monotonic()
+        self._initial = self._digest()
+        self._checked_at = monotonic()
         self._changed = False
 
     def changed(self) -> bool:
-        """Whether they are not those any more that there were at the start; looked at every ten seconds at most."""
+        """Return whether the files differ from those at the start. They are read every ten seconds at most."""
         now = self._monotonic()
-        if now - self._looked_at >= _LOOK_S:
-            self._looked_at = now
+        if now - self._checked_at >= _CHECK_INTERVAL_S:
+            self._checked_at = now
             digest = self._digest()
-            # Files that cannot be read are being replaced: the next look tells.
-            self._changed = self._changed if digest is None else digest != self._begun_with
+            # Files that cannot be read are being replaced: the next check decides.
+            self._changed = self._changed if digest is None else digest != self._initial
         return self._changed
 
     def _digest(self) -> bytes | None:
@@ -96,7 +96,7 @@ class CredentialFiles:
 
 
 def files_of(settings: Iterable[Mapping[str, object]]) -> frozenset[Path]:
-    """The files that client properties such as `ssl.ca.location` name."""
+    """Return the files that client properties such as `ssl.ca.location` name."""
     return frozenset(
         Path(str(value))
         for each in settings

@@ -1,7 +1,7 @@
-"""Kinds of setting values: from what a file, the environment, a flag or a program gives to what the runtime uses.
+"""Parsers of setting values, from a file, the environment, a flag or a program, to what the runtime uses.
 
-Every parser takes any object and returns the value, or raises `ValueError` with half a sentence that says what is
-wanted; the caller adds which setting it was and where it came from.
+Every parser takes any object and returns the value, or raises `ValueError` with the end of a sentence that says what is
+expected; the caller adds the setting and its source.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = (
 Parser = Callable[[Any], Any]
 
 HIDDEN = "[hidden]"
-"""What is shown instead of a secret."""
+"""Text shown instead of a secret."""
 
 _SECRET = re.compile(
     r"(^|[._-])(password|passphrase|passwd|secret|token|user\.info|jaas\.config)$|\.key\.pem$|^sasl\.oauthbearer\.config$"
@@ -67,9 +67,9 @@ _MAX_MS = 2**63 - 1
 
 
 class Secret:
-    """Text that must not be seen: every way to show, log, dump or pickle it gives `[hidden]` or an error.
+    """A text that must not be shown: printing, logging, dumping or pickling it gives `[hidden]` or an error.
 
-    Two secrets are equal when their texts are. The text itself is only had from `reveal`.
+    Two secrets are equal when their texts are. Only `reveal` returns the text.
     """
 
     __slots__ = ("_text",)
@@ -78,7 +78,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text, for the client that needs it and nobody else."""
+        """Return the text, for the client that needs it and for nothing else."""
         return self._text
 
     def __repr__(self) -> str:
@@ -100,23 +100,23 @@ class Secret:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret is not pickled")
+        raise TypeError("a secret cannot be pickled")
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of a setting of this name is a secret."""
+    """Return whether the value of the setting `key` is a secret."""
     return _SECRET.search(key.lower()) is not None
 
 
 def as_text(given: object) -> str:
-    """Text that is not empty."""
+    """Return text that is not empty, without white space around it."""
     if not isinstance(given, str) or not given.strip():
         raise ValueError("expected a text")
     return given.strip()
 
 
 def as_topic(given: object) -> str:
-    """A name Kafka accepts for topics; application ids obey the same rule since they begin topic names."""
+    """Return a valid topic name. Application ids follow the same rule, since topic names begin with them."""
     text = as_text(given)
     if not _TOPIC.fullmatch(text) or text in {".", ".."}:
         raise ValueError("expected at most 249 letters, digits, '.', '_' and '-'")
@@ -124,15 +124,15 @@ def as_topic(given: object) -> str:
 
 
 def as_worker(given: object) -> str:
-    """A worker's id: it is part of a directory's name and of a transactional id, one of which stands for nobody."""
+    """Return a valid worker id: it becomes part of a directory's name and of a transactional id."""
     text = as_topic(given)
     if text == "unowned":
-        raise ValueError("expected another name: 'unowned' stands for no worker")
+        raise ValueError("expected another name: 'unowned' is reserved for tasks without an owner")
     return text
 
 
 def as_bool(given: object) -> bool:
-    """True or False."""
+    """Return a boolean."""
     if isinstance(given, bool):
         return given
     if isinstance(given, str) and given.strip().lower() in {"true", "false"}:
@@ -141,25 +141,25 @@ def as_bool(given: object) -> bool:
 
 
 def as_count(low: int, high: int = 2**31 - 1, *, besides: tuple[int, ...] = ()) -> Parser:
-    """A whole number from `low` to `high`, or one of `besides`."""
+    """Return a parser of whole numbers from `low` to `high`, and of those in `besides`."""
 
     def parse(given: object) -> int:
-        number = _whole(given)
+        number = _as_integer(given)
         if number is None:
             raise ValueError("expected a whole number")
         if not low <= number <= high and number not in besides:
-            raise ValueError(f"expected {_range(low, high, besides)}")
+            raise ValueError(f"expected {_bounds(low, high, besides)}")
         return number
 
     return parse
 
 
 def as_duration_ms(low: int, high: int = _MAX_MS, *, besides: tuple[int, ...] = ()) -> Parser:
-    """Milliseconds from an integer, a timedelta, or text such as ``100ms``, ``5s``, ``1.5m``, ``2h``, ``1d``."""
-    wanted = "expected whole milliseconds, or a duration such as '100ms', '5s', '2m', '1h' or '1d'"
+    """Return a parser of durations, in milliseconds: integers, timedeltas, or text such as ``100ms`` or ``1.5m``."""
+    expected = "expected whole milliseconds, or a duration such as '100ms', '5s', '2m', '1h' or '1d'"
 
     def parse(given: object) -> int:
-        number = _whole(given)
+        number = _as_integer(given)
         if number is not None:
             ms = number
         elif isinstance(given, timedelta):
@@ -168,35 +168,35 @@ def as_duration_ms(low: int, high: int = _MAX_MS, *, besides: tuple[int, ...] = 
             try:
                 ms = milliseconds(Duration.parse(given))
             except ValueError:
-                raise ValueError(wanted) from None
+                raise ValueError(expected) from None
         else:
-            raise ValueError(wanted)
+            raise ValueError(expected)
         if not low <= ms <= high and ms not in besides:
-            raise ValueError(f"expected {_range(low, high, besides)} milliseconds")
+            raise ValueError(f"expected {_bounds(low, high, besides)} milliseconds")
         return ms
 
     return parse
 
 
 def as_bytes(low: int, *, besides: tuple[int, ...] = ()) -> Parser:
-    """A number of bytes from an integer or text such as ``64MiB``, ``64M`` (the same) or ``10MB`` (powers of ten)."""
+    """Return a parser of sizes, in bytes: integers or text such as ``64MiB``, ``64M`` (the same), ``10MB`` (10^7)."""
 
     def parse(given: object) -> int:
-        number = _whole(given)
+        number = _as_integer(given)
         if number is None and isinstance(given, str) and (found := _QUANTITY.fullmatch(given.strip())):
             unit = _SIZES.get(found[2].lower())
             number = None if unit is None else int(float(found[1]) * unit)
         if number is None:
             raise ValueError("expected a number of bytes such as 10485760 or '10MiB'")
         if number < low and number not in besides:
-            raise ValueError(f"expected {_range(low, None, besides)} bytes")
+            raise ValueError(f"expected {_bounds(low, None, besides)} bytes")
         return number
 
     return parse
 
 
 def as_choice(*names: str, also: dict[str, str] | None = None) -> Parser:
-    """One of the names; `also` maps further spellings to them."""
+    """Return a parser that accepts one of `names`; `also` maps further spellings to them."""
 
     def parse(given: object) -> str:
         text = str(given).strip().lower()
@@ -204,21 +204,21 @@ def as_choice(*names: str, also: dict[str, str] | None = None) -> Parser:
         if text not in names:
             near = nearest(text, names)
             hint = f"; did you mean '{near}'?" if near else ""
-            raise ValueError(f"expected {_either(names)}{hint}")
+            raise ValueError(f"expected {_listed(names)}{hint}")
         return text
 
     return parse
 
 
 def as_path(given: object) -> Path:
-    """A path of the file system; ``~`` is the home directory."""
+    """Return a path; ``~`` is the home directory."""
     if not isinstance(given, (str, os.PathLike)) or not str(given).strip():
         raise ValueError("expected a path")
     return Path(given).expanduser()
 
 
 def as_names(given: object) -> tuple[str, ...]:
-    """Names, as a list or separated by commas."""
+    """Return names, from a list or from text with commas."""
     names = given.split(",") if isinstance(given, str) else given
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise ValueError("expected names separated by commas")
@@ -226,7 +226,7 @@ def as_names(given: object) -> tuple[str, ...]:
 
 
 def as_url(given: object) -> str:
-    """A base URL of HTTP, without a slash at the end."""
+    """Return an HTTP base URL, without a slash at the end."""
     text = as_text(given).strip()
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc:
@@ -235,7 +235,7 @@ def as_url(given: object) -> str:
 
 
 def as_server(given: object) -> str:
-    """A base URL of HTTP, or Kafka Streams' form of it, ``host:port``."""
+    """Return an HTTP base URL, from a URL or from Kafka Streams' form ``host:port``."""
     text = as_text(given)
     if "://" not in text and _SERVER.fullmatch(text):
         text = f"http://{text}"
@@ -246,7 +246,7 @@ def as_server(given: object) -> str:
 
 
 def as_serde(short: dict[str, str]) -> Parser:
-    """A serde, as `as_object` finds it."""
+    """Return a parser of serdes, which are found as by `as_object`."""
     parse = as_object(short, "a serde")
 
     def parse_serde(given: object) -> object:
@@ -254,14 +254,14 @@ def as_serde(short: dict[str, str]) -> Parser:
         try:
             check_serde("the setting", found)
         except TopologyError as error:
-            raise ValueError(_clause(error)) from None
+            raise ValueError(_without_full_stop(error)) from None
         return found
 
     return parse_serde
 
 
 def as_handler(short: dict[str, str]) -> Parser:
-    """A handler of errors, as `as_object` finds it: it is called with (context, error)."""
+    """Return a parser of exception handlers, which are found as by `as_object` and called with (context, error)."""
     parse = as_object(short, "a handler")
 
     def parse_handler(given: object) -> object:
@@ -269,55 +269,57 @@ def as_handler(short: dict[str, str]) -> Parser:
         try:
             check_function("a worker", found, "context", "error")
         except TopologyError as error:
-            raise ValueError(_clause(error)) from None
+            raise ValueError(_without_full_stop(error)) from None
         return found
 
     return parse_handler
 
 
-def _clause(error: TopologyError) -> str:
+def _without_full_stop(error: TopologyError) -> str:
     return str(error).removesuffix(".")
 
 
 def as_object(short: dict[str, str], what: str) -> Parser:
-    """An object: itself, one of the short names, or an import path such as ``package.module:NAME``.
+    """Return a parser of objects: the object itself, a short name, or an import path such as ``package.module:NAME``.
 
-    A class stands for an instance of it, made without arguments.
+    A class gives an instance of it, made without arguments.
 
     Args:
-        short: short names and the import paths they stand for.
-        what: the object for error messages, such as "a serde".
+        short: import paths by short name.
+        what: the kind of object, for error messages, such as "a serde".
     """
 
     def parse(given: object) -> object:
         if not isinstance(given, str):
-            return _instance(given)
+            return _instantiated(given)
         text = given.strip()
         if path := short.get(text):
-            return _instance(import_object(path))
+            return _instantiated(import_object(path))
         if ":" in text:
-            return _instance(import_object(text))
+            return _instantiated(import_object(text))
         near = nearest(text.rsplit(".", 1)[-1].rsplit("$", 1)[-1], short)
         hint = f"; did you mean '{near}'?" if near else ""
         raise ValueError(
-            f"expected {what}: {_either(tuple(short))}, or an import path such as 'package.module:NAME'{hint}"
+            f"expected {what}: {_listed(tuple(short))}, or an import path such as 'package.module:NAME'{hint}"
         )
 
     return parse
 
 
-def _instance(found: object) -> object:
+def _instantiated(found: object) -> object:
     if not isinstance(found, type):
         return found
     try:
         made: object = found()
     except Exception as error:
-        raise ValueError(f"{found.__name__}() cannot be made without arguments ({error}); give an object") from error
+        raise ValueError(
+            f"{found.__name__}() cannot be called without arguments ({error}); name an object instead of a class"
+        ) from error
     return made
 
 
 def import_object(path: str) -> object:
-    """The object at ``package.module:NAME`` (`NAME` may be dotted).
+    """Return the object at ``package.module:NAME``; `NAME` may contain dots.
 
     Raises:
         ValueError: the module cannot be imported or has no such attribute.
@@ -337,7 +339,7 @@ def import_object(path: str) -> object:
     return found
 
 
-def _whole(given: object) -> int | None:
+def _as_integer(given: object) -> int | None:
     if isinstance(given, bool):
         return None
     if isinstance(given, int):
@@ -347,19 +349,19 @@ def _whole(given: object) -> int | None:
     return None
 
 
-def _range(low: int, high: int | None, besides: tuple[int, ...]) -> str:
+def _bounds(low: int, high: int | None, besides: tuple[int, ...]) -> str:
     bounded = high is not None and high < 2**31 - 1
     text = f"{low} to {high}" if bounded else f"at least {low}"
     return " or ".join([text, *map(str, besides)])
 
 
-def _either(names: tuple[str, ...]) -> str:
+def _listed(names: tuple[str, ...]) -> str:
     quoted = [f"'{name}'" for name in names]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
 
 def shown_default(key: str, default: object) -> str:
-    """A default the way a person would write it; what is shown can be written."""
+    """Return a default as a person writes it, with a unit where it has one; the text is a valid value."""
     if default is None or default in ("", ()):
         return ""
     if isinstance(default, bool):

@@ -1,7 +1,6 @@
-"""Settings as they come in, from TOML, the environment, flags or code: checked one by one, later ones winning.
+"""Reads settings from TOML, the environment, credentials, flags and code, and checks each of them; later ones win.
 
-Nothing is taken silently. What cannot be a setting is refused with where it came from and the nearest right one, and
-no message ever shows a value that may be a secret.
+An unknown setting is rejected with its source and the nearest known name. No message shows a secret.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from .client_settings import ClientValue, Route
 from .credentials import read_credentials
 from .parsers import HIDDEN, Parser, Secret, is_secret, nearest
 
-__all__ = ("Collected", "read_toml", "spelled", "variable_for")
+__all__ = ("Collected", "key_of", "read_toml", "variable_for")
 
 _ENVIRONMENT = "MILLPOND_"
 
 _INLINE = "MILLPOND_CONFIG_INLINE"
 _OTHER_VARIABLES = frozenset({"MILLPOND_CACHE", "MILLPOND_CONFIG", _INLINE, "MILLPOND_TERMINATION_LOG"})
-"""Variables of millpond that are no settings; nor are those of its tests, which begin with MILLPOND_TEST_."""
+"""Variables of millpond that are no settings. Neither are those of its tests, MILLPOND_TEST_…."""
 
-# Kubernetes puts the addresses of services into the environment of pods; of services named millpond…, these.
+# Kubernetes sets such variables in pods, with the addresses of services. Those of services named millpond… are ignored.
 _SERVICE_LINK = re.compile(
     r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
@@ -43,28 +42,35 @@ _OLD_NAMES = {
     "default.deserialization.exception.handler": "deserialization.exception.handler",
     "default.production.exception.handler": "production.exception.handler",
 }
-"""Kafka Streams' older names for settings that go on under another."""
+"""Former names of settings in Kafka Streams, with the current ones."""
 
-_NOT_HERE = "is one of Kafka Streams but not of millpond"
+_NOT_SUPPORTED = "is a setting of Kafka Streams that millpond does not have"
 
-_REFUSED = {
-    "num.stream.threads": "a worker has one loop; start more workers instead",
+_REJECTED = {
+    "num.stream.threads": "a worker has one processing thread; start more workers instead",
     "rocksdb.config.setter": "write 'rocksdb.block.cache.bytes' and 'rocksdb.write.buffer.bytes'",
     "metric.reporters": "metrics are served for Prometheus on 'http.port'",
     "metrics.recording.level": "all metrics are always recorded",
-    "ensure.explicit.internal.resource.naming": "compare 'millpond topology' with the one that ran before",
-    "upgrade.from": "millpond reads what every Kafka Streams since 3.5 writes",
-    "default.dsl.store": "write persistent=False where a store of the topology shall be in memory",
-    "dsl.store.suppliers.class": "write persistent=False where a store of the topology shall be in memory",
+    "ensure.explicit.internal.resource.naming": "compare the output of 'millpond topology' with the former one instead",
+    "upgrade.from": "millpond reads what Kafka Streams 3.5 and later write",
+    "default.dsl.store": "write persistent=False in the topology where a store is to be in memory",
+    "dsl.store.suppliers.class": "write persistent=False in the topology where a store is to be in memory",
 }
-"""Settings of Kafka Streams that mean nothing here, with what to do instead."""
+"""Settings of Kafka Streams without a meaning here, with what to do instead."""
 
 
 class Collected:
-    """The settings given so far, by key.
+    """The settings collected so far.
 
     Args:
-        parsers: millpond's own settings, with what turns a given value into the one to use.
+        parsers: the parsers of the settings, by key.
+
+    Attributes:
+        own: values of the settings with fixed keys.
+        topic: configuration of internal topics, from the prefix ``topic.``.
+        tags: the worker's tags, from the prefix ``client.tag.``.
+        app: the application's own settings, from the prefix ``app.``.
+        origins: the source of each setting, by key.
     """
 
     def __init__(self, parsers: Mapping[str, Parser]) -> None:
@@ -78,63 +84,65 @@ class Collected:
         self.origins: dict[str, str] = {}
 
     def add(self, written: str, value: object, origin: str) -> None:
-        """Take one setting.
+        """Add one setting.
 
         Args:
             written: the key as it was written.
-            value: of any type a source may give.
-            origin: where it came from, such as "in file millpond.toml".
+            value: the value, of any type that a source may give.
+            origin: its source, such as "in millpond.toml".
 
         Raises:
-            ConfigError: there is no such setting, it cannot be set, or not to this value.
+            ConfigError: there is no such setting, it cannot be set, or the value is invalid.
         """
         key = self._aliases.get(written, written)
         try:
             if key != written and key.endswith(".ms") and not _has_unit(value):
-                raise _Refusal(f"needs a unit, as in '100ms' or '5s', or is written as '{key}'")
-            if not (self._own(key, value) or self._prefixed(key, value) or self._client(key, value)):
-                raise _Refusal(f"is unknown{self._suggestion(written)}")
-        except _Refusal as refusal:
-            sentence = f"setting '{written}' ({origin}) {refusal}"
-            raise ConfigError(sentence if sentence.endswith("?") else f"{sentence}.") from refusal.__cause__
+                raise _Rejection(f"needs a unit, as in '100ms' or '5s', or is written as '{key}'")
+            if not (
+                self._add_own(key, value) or self._add_prefixed(key, value) or self._add_client_property(key, value)
+            ):
+                raise _Rejection(f"is unknown{self._suggestion(written)}")
+        except _Rejection as rejection:
+            sentence = f"setting '{written}' ({origin}) {rejection}"
+            raise ConfigError(sentence if sentence.endswith("?") else f"{sentence}.") from rejection.__cause__
         self.origins[key] = origin
 
     def add_environment(self, environ: Mapping[str, str]) -> None:
-        """Take what the environment says: first the settings written as JSON in one variable, then all others.
+        """Add the settings of the environment: first those of MILLPOND_CONFIG_INLINE, then the others.
 
         Raises:
-            ConfigError: as `add`, or the JSON is none.
+            ConfigError: as in `add`, or MILLPOND_CONFIG_INLINE is not a JSON object.
         """
-        for key, value in _inline(environ.get(_INLINE, "")):
+        for key, value in _read_inline(environ.get(_INLINE, "")):
             self.add(key, value, f"in {_INLINE}")
         for name, text in environ.items():
             self.add_variable(name, text)
 
     def add_credentials(self, directory: object) -> None:
-        """Take the properties of the Kafka clients that lie in a directory, if there is one.
+        """Add the properties of Kafka clients from the files of a directory; None adds nothing.
 
         Raises:
-            ConfigError: they cannot be read, or one of them is no such property or has no such value.
+            ConfigError: a file cannot be read, does not have the name of a property, or contains an invalid value.
         """
         if directory is None:
             return
         for name, text, may_be_material in read_credentials(Path(str(directory))):
             origin = f"in {directory}"
             try:
-                if not self._credential(name, text) and not may_be_material:
+                if not self._add_credential(name, text) and not may_be_material:
                     near = nearest(name, PROPERTIES)
-                    hint = clients.meant(near) if near else ": other settings belong into the configuration"
-                    raise _Refusal(f"is no property of Kafka clients{hint}")
-            except _Refusal as refusal:
-                sentence = f"setting '{name}' ({origin}) {refusal}"
+                    hint = clients.suggest(near) if near else ": put other settings into the configuration"
+                    raise _Rejection(f"is not a property of Kafka clients{hint}")
+            except _Rejection as rejection:
+                sentence = f"setting '{name}' ({origin}) {rejection}"
                 raise ConfigError(sentence if sentence.endswith("?") else f"{sentence}.") from None
             self.origins[name] = origin
 
     def add_variable(self, name: str, text: str) -> None:
-        """Take one variable of the environment, unless it is empty or none of millpond's.
+        """Add one variable of the environment, unless it is empty or not a setting of millpond.
 
         Raises:
-            ConfigError: as `add`.
+            ConfigError: as in `add`.
         """
         if (
             not text
@@ -144,31 +152,31 @@ class Collected:
         ):
             return
         rest = name.removeprefix(_ENVIRONMENT)
-        key = spelled(rest.lower(), self._parsers)
+        key = key_of(rest.lower(), self._parsers)
         if key not in self._parsers and _SERVICE_LINK.fullmatch(rest):
             return
         self.add(key, text, f"from {name} in the environment")
 
     def clients(self) -> dict[str, dict[str, clients.ClientValue]]:
-        """Each client's properties; one with the client's prefix wins over one without, whatever their sources."""
+        """Return the properties of each client. One with the client's prefix wins over one without, from any source."""
         built: dict[str, dict[str, clients.ClientValue]] = {client: {} for client in clients.CLIENTS}
         for (client, name), given in self._clients.items():
             built[client][name] = given[max(given)]
         return built
 
-    def _own(self, key: str, value: object) -> bool:
+    def _add_own(self, key: str, value: object) -> bool:
         parse = self._parsers.get(key)
         if parse is None:
-            if reason := _REFUSED.get(key):
-                raise _Refusal(f"{_NOT_HERE}: {reason}")
+            if reason := _REJECTED.get(key):
+                raise _Rejection(f"{_NOT_SUPPORTED}: {reason}")
             return False
         try:
             self.own[key] = parse(value)
         except ValueError as error:
-            raise _Refusal(f"has the value {_show(key, value)}: {error}") from error
+            raise _Rejection(f"has the value {_shown(key, value)}: {error}") from error
         return True
 
-    def _prefixed(self, key: str, value: object) -> bool:
+    def _add_prefixed(self, key: str, value: object) -> bool:
         if key.startswith(_TAG) and key != _TAG:
             self.tags[key.removeprefix(_TAG)] = str(value)
             return True
@@ -180,65 +188,65 @@ class Collected:
             try:
                 self.topic[name] = clients.topic_value(name, value)
             except ValueError as error:
-                raise _Refusal(str(error)) from error
+                raise _Rejection(str(error)) from error
             return True
         return False
 
-    def _client(self, key: str, value: object) -> bool:
+    def _add_client_property(self, key: str, value: object) -> bool:
         try:
             found = clients.route(key)
         except ValueError as error:
             client, name = clients.split_prefix(key)
             own = self._aliases.get(name, name)
             if client is not None and own in self._parsers and str(error).startswith("is unknown"):
-                raise _Refusal(f"is no property of the {client} but a setting of the worker; write '{own}'") from error
-            raise _Refusal(str(error)) from error
+                raise _Rejection(f"is a setting of the worker, not of the {client}; write '{own}'") from error
+            raise _Rejection(str(error)) from error
         if found is None:
             return False
         if not found.clients:
-            return self._own(found.name, value)
+            return self._add_own(found.name, value)
         try:
             checked = clients.value_for(found.name, value)
         except ValueError as error:
-            raise _Refusal(f"has the value {_show(key, value)}: {error}") from error
-        self._properties(found, checked)
+            raise _Rejection(f"has the value {_shown(key, value)}: {error}") from error
+        self._store(found, checked)
         return True
 
-    def _credential(self, name: str, text: str) -> bool:
+    def _add_credential(self, name: str, text: str) -> bool:
         try:
             found = clients.route(name)
         except ValueError as error:
-            raise _Refusal(str(error)) from None
+            raise _Rejection(str(error)) from None
         if found is None or not found.clients:
             return False
         try:
             checked = clients.value_for(found.name, text)
         except ValueError as error:
-            raise _Refusal(f"has a value that cannot be used: {error}") from None
-        self._properties(found, Secret(str(checked)) if not isinstance(checked, Secret) else checked)
+            raise _Rejection(f"has an invalid value: {error}") from None
+        self._store(found, Secret(str(checked)) if not isinstance(checked, Secret) else checked)
         return True
 
-    def _properties(self, found: Route, value: ClientValue) -> None:
+    def _store(self, found: Route, value: ClientValue) -> None:
         for client in found.clients:
             self._clients.setdefault((client, found.name), {})[found.prefixed] = value
 
     def _suggestion(self, written: str) -> str:
         if own := nearest(written, [*self._parsers, *self._aliases]):
             return f"; did you mean '{own}'?"
-        near = nearest(written, [*PROPERTIES, *_REFUSED])
+        near = nearest(written, [*PROPERTIES, *_REJECTED])
         if near is None:
             return "; an application's own settings begin with 'app.'"
-        if reason := _REFUSED.get(near):
-            return f", and '{near}' {_NOT_HERE}: {reason}"
-        return clients.meant(near)
+        if reason := _REJECTED.get(near):
+            return f", and '{near}' {_NOT_SUPPORTED}: {reason}"
+        return clients.suggest(near)
 
 
-class _Refusal(Exception):
-    """The rest of a sentence that begins with the setting and its origin."""
+class _Rejection(Exception):
+    """Why a setting is rejected: the end of a sentence that begins with the setting and its source."""
 
 
-def spelled(name: str, parsers: Mapping[str, Parser]) -> str:
-    """The key that an attribute or variable stands for, in which every dot is an underscore."""
+def key_of(name: str, parsers: Mapping[str, Parser]) -> str:
+    """Return the key of an attribute or a variable, in which underscores replace the dots."""
     client, _, rest = name.partition("_")
     if client in clients.CLIENTS and rest:
         return f"{client}.{_UNDERSCORED.get(rest) or rest.replace('_', '.')}"
@@ -250,12 +258,12 @@ _UNDERSCORED = {name.replace(".", "_"): name for name in PROPERTIES}
 
 
 def variable_for(key: str) -> str:
-    """The environment variable of a setting: ``commit.interval.ms`` is ``MILLPOND_COMMIT_INTERVAL_MS``."""
+    """Return the environment variable of a setting: ``MILLPOND_COMMIT_INTERVAL_MS`` for ``commit.interval.ms``."""
     return _ENVIRONMENT + key.replace(".", "_").upper()
 
 
 def read_toml(path: Path) -> Iterator[tuple[str, object]]:
-    """The settings of a TOML file; tables and dotted keys are joined by dots.
+    """Yield the settings of a TOML file; keys of tables are joined by dots.
 
     Raises:
         ConfigError: the file cannot be read, or is not TOML.
@@ -268,33 +276,32 @@ def read_toml(path: Path) -> Iterator[tuple[str, object]]:
         raise ConfigError(f"configuration file {path} cannot be read: it is not UTF-8.") from error
     except tomllib.TOMLDecodeError as error:  # its text names keys and characters, but never a value
         raise ConfigError(
-            f"configuration file {path} is not valid TOML: {error}; texts stand in quotes, as in "
-            f'application.id = "delays".'
+            f'configuration file {path} is not valid TOML: {error}. Texts need quotes, as in application.id = "delays".'
         ) from error
-    return _flat(tables)
+    return _flatten(tables)
 
 
-def _inline(text: str) -> Iterator[tuple[str, object]]:
-    """The settings of a JSON object; objects within it and dotted keys are joined by dots.
+def _read_inline(text: str) -> Iterator[tuple[str, object]]:
+    """Yield the settings of a JSON object; keys of nested objects are joined by dots.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the text is not a JSON object.
     """
     if not text:
         return iter(())
     try:
         settings = json.loads(text)
-    except ValueError as error:  # its text has the place, but nothing of the document
+    except ValueError as error:  # its text has the position, but no part of the document
         raise ConfigError(f"{_INLINE} is not valid JSON: {error}.") from None
     if not isinstance(settings, dict):
-        raise ConfigError(f'{_INLINE} is no JSON object: write {{"commit.interval": "100ms"}}.')
-    return _flat(settings)
+        raise ConfigError(f'{_INLINE} is not a JSON object: write {{"commit.interval": "100ms"}}.')
+    return _flatten(settings)
 
 
-def _flat(tables: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+def _flatten(tables: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in tables.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
 
@@ -303,7 +310,7 @@ def _has_unit(value: object) -> bool:
     return isinstance(value, timedelta) or (isinstance(value, str) and not re.fullmatch(r"\s*[+-]?\d+\s*", value))
 
 
-def _show(key: str, value: object) -> str:
+def _shown(key: str, value: object) -> str:
     if is_secret(key) or isinstance(value, Secret):
         return HIDDEN
     return repr(value) if isinstance(value, str | int | float | timedelta | list | tuple | None) else kind_of(value)

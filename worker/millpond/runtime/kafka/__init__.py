@@ -1,1 +1,1 @@
-"""Kafka clients, and what the worker asks of brokers besides records."""
+"""Kafka clients, and the worker's requests to brokers besides reading and writing records."""

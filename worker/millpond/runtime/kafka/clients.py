@@ -1,6 +1,6 @@
-"""The worker's clients: librdkafka's settings for them, and why each differs from the default.
+"""The worker's Kafka clients, with the properties that differ from librdkafka's defaults and why.
 
-librdkafka waits where a stream processor must not: most of what stands here shortens such a wait.
+librdkafka waits in places where a stream processor must not: most of these properties shorten such a wait.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from confluent_kafka import Consumer, KafkaError, Producer
 
 from millpond.runtime.config.model import Config
 
-from .log_filter import Unrepeated
+from .log_filter import RepeatFilter
 
 __all__ = (
     "COPY_AHEAD_KIB",
+    "QUICK_RETRIES",
     "READ_AHEAD_KIB",
     "largest_record",
     "log",
-    "make_asker",
     "make_consumer",
+    "make_offset_reader",
     "make_producer",
-    "quick_retries",
     "transactional_id",
 )
 
 log = logging.getLogger(__name__)
-log.addFilter(Unrepeated())
+log.addFilter(RepeatFilter())
 
-#: Reconnects, metadata and retries within tens of milliseconds rather than hundreds.
-quick_retries: dict[str, Any] = {
+#: Properties for reconnects, metadata requests and retries within tens of milliseconds instead of hundreds.
+QUICK_RETRIES: dict[str, Any] = {
     "retry.backoff.ms": 10,
     "retry.backoff.max.ms": 100,
     "reconnect.backoff.ms": 10,
@@ -40,8 +40,8 @@ quick_retries: dict[str, Any] = {
 }
 
 
-#: Records read ahead, for all partitions that the worker reads together: of inputs, and of changelogs. The client's limit of
-#: 100,000 records is met first where records are small.
+#: Memory for records read ahead, in KiB, for all input partitions, and for all changelog partitions. With small
+#: records, the client's limit of 100,000 records is reached first.
 READ_AHEAD_KIB = 16 * 1024
 COPY_AHEAD_KIB = 16 * 1024
 #: librdkafka's default of `message.max.bytes`.
@@ -49,7 +49,7 @@ _LARGEST_RECORD = 1_000_000
 
 
 def transactional_id(application_id: str, worker: str) -> str:
-    """The transactional id under which a worker commits."""
+    """Return the transactional id of a worker."""
     return f"{application_id}-{worker}"
 
 
@@ -59,29 +59,29 @@ def make_consumer(
     on_error: Callable[[KafkaError], None],
     read_ahead_kib: int = READ_AHEAD_KIB,
 ) -> Consumer:
-    """One of the worker's consumers, for inputs or for changelogs: it assigns by itself and never joins the group.
+    """Return a consumer for inputs or for changelogs. Partitions are assigned by hand; it never joins the group.
 
     Args:
-        config: the worker's settings.
-        on_commit: told about asynchronous commits.
-        on_error: told about errors of the client.
-        read_ahead_kib: memory for reading ahead, in KiB.
+        config: the worker's configuration.
+        on_commit: called with the result of an asynchronous commit.
+        on_error: called with errors of the client.
+        read_ahead_kib: memory for records read ahead, in KiB.
     """
     defaults: dict[str, Any] = {
-        **quick_retries,
-        # All partitions share one queue, and librdkafka counts what is in that; below both limits it fetches again.
+        **QUICK_RETRIES,
+        # All partitions share one queue. librdkafka fetches while the queue is below both limits.
         "queued.max.messages.kbytes": read_ahead_kib,
         "queued.min.messages": 100_000,
-        # A full queue is looked at again so much later, whatever was consumed meanwhile.
+        # How long the client waits before it checks a full queue again.
         "fetch.queue.backoff.ms": 5,
-        # Bounds how long a newly assigned partition waits behind the fetch that is on its way.
+        # Limits how long a newly assigned partition waits for the fetch that is in flight.
         "fetch.wait.max.ms": 50,
     }
     fixed: dict[str, Any] = {
         "group.id": config.application_id,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        # Positions are always given; one that is out of range must be seen, not skipped over.
+        # Positions are always given. One that is out of range must be an error, not a reset.
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
         "isolation.level": "read_committed" if config.exactly_once else "read_uncommitted",
@@ -92,13 +92,13 @@ def make_consumer(
     return Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
 
 
-def make_asker(config: Config, on_error: Callable[[KafkaError], None], *, stable: bool = True) -> Consumer:
-    """A consumer that only asks which offsets are committed.
+def make_offset_reader(config: Config, on_error: Callable[[KafkaError], None], *, stable: bool = True) -> Consumer:
+    """Return a consumer that only reads committed offsets.
 
     Args:
-        config: the worker's settings.
-        on_error: told about errors of the client.
-        stable: whether it waits for transactions that are pending there.
+        config: the worker's configuration.
+        on_error: called with errors of the client.
+        stable: whether it waits for the end of transactions with pending offsets.
     """
     fixed: dict[str, Any] = {
         "group.id": config.application_id,
@@ -106,11 +106,11 @@ def make_asker(config: Config, on_error: Callable[[KafkaError], None], *, stable
         "isolation.level": "read_committed" if stable and config.exactly_once else "read_uncommitted",
         "error_cb": on_error,
     }
-    return Consumer(dict(config.consumer_settings(defaults=quick_retries, fixed=fixed)), logger=log)
+    return Consumer(dict(config.consumer_settings(defaults=QUICK_RETRIES, fixed=fixed)), logger=log)
 
 
 def largest_record(config: Config) -> int:
-    """The most bytes, key and value together, that the producer takes as one record."""
+    """Return the maximum size of a record in the producer, key and value together, in bytes."""
     return int(config.producer_settings(defaults={"message.max.bytes": _LARGEST_RECORD})["message.max.bytes"])
 
 
@@ -122,22 +122,23 @@ def make_producer(
     careful: bool = False,
     batch_bytes: int | None = None,
 ) -> Producer:
-    """A producer; transactional under `owner`'s id when the guarantee is exactly once.
+    """Return a producer.
 
     Args:
         config: the worker's configuration.
-        owner: whose transactional id to use, None for a producer without transactions.
-        on_error: told of errors that concern no record.
-        careful: each record is a batch of its own, so that a refusal is about one record (see `careful.py`).
-        batch_bytes: the largest batch to send, None for the client's own limit.
+        owner: the worker whose transactional id to use; None for a producer without transactions.
+        on_error: called with errors that concern no record.
+        careful: send each record in a batch of its own, so that a rejection concerns one record
+            (`runtime/commit/rejected_records.py`).
+        batch_bytes: the maximum size of a batch, in bytes; None for the client's limit.
     """
     defaults: dict[str, Any] = {
-        **quick_retries,
+        **QUICK_RETRIES,
         "linger.ms": 5,
         "batch.num.messages": 20_000,
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 64 * 1024,
-        # A record is given up only when the worker is: delivery has no deadline of its own.
+        # Without a transaction, deliveries have no deadline: the client retries as long as the worker runs.
         "message.timeout.ms": 0 if owner is None else config.transaction_timeout_ms,
     }
     fixed: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", "error_cb": on_error}
@@ -146,7 +147,7 @@ def make_producer(
     if batch_bytes is not None:
         fixed["batch.size"] = batch_bytes
     if owner is None and not careful:
-        # Any record that is lost for good becomes a fatal error: nothing is dropped in silence.
+        # A record that cannot be delivered becomes a fatal error instead of being dropped silently.
         fixed["enable.gapless.guarantee"] = True
     if owner is not None:
         fixed["transactional.id"] = transactional_id(config.application_id, owner)

@@ -1,7 +1,7 @@
-"""Daemon threads for what waits for a broker, each with a consumer of its own.
+"""Daemon threads for blocking requests to brokers, each with its own consumer.
 
-The client lets one call at a time into a consumer: a thread that waits for committed offsets would hold up every other
-one that uses the same.
+A consumer allows one call at a time: a thread that waits for committed offsets would block all others that use the same
+consumer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer
 
-from .replaceable_consumer import close_aside
+from .replaceable_consumer import close_in_background
 
 __all__ = ("ConsumerThreads",)
 
@@ -24,12 +24,12 @@ _Job = Callable[[], None]
 
 
 class ConsumerThreads:
-    """A few threads that are started when there is something to do.
+    """A pool of threads, which are started when there are jobs.
 
     Args:
-        name: of the threads.
-        most: how many.
-        make_consumer: makes a thread's consumer, when it first asks for it.
+        name: prefix of the threads' names.
+        most: maximum number of threads.
+        make_consumer: makes the consumer of a thread, at its first use.
     """
 
     def __init__(self, name: str, most: int, make_consumer: Callable[[], Consumer]) -> None:
@@ -44,44 +44,44 @@ class ConsumerThreads:
         self._local = threading.local()
 
     def run(self, job: Callable[[], T]) -> Future[T]:
-        """Run a function in one of the threads."""
-        answer: Future[T] = Future()
+        """Run a function in one of the threads. After `close`, the future is cancelled."""
+        future: Future[T] = Future()
 
         def work() -> None:
-            if answer.set_running_or_notify_cancel():
+            if future.set_running_or_notify_cancel():
                 try:
-                    answer.set_result(job())
-                except BaseException as error:
-                    answer.set_exception(error)
+                    future.set_result(job())
+                except BaseException as error:  # noqa: BLE001 - the caller of `result` gets it
+                    future.set_exception(error)
 
         with self._lock:
             if self._closed:
-                answer.cancel()
-                return answer
+                future.cancel()
+                return future
             if self._idle:
                 self._idle -= 1
             elif self._threads < self._most:
                 self._threads += 1
                 threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
         self._jobs.put(work)
-        return answer
+        return future
 
     def consumer(self) -> Consumer:
-        """The consumer of the thread that asks, which must be one of these."""
+        """Return the consumer of the calling thread, which must be one of this pool."""
         found: Consumer | None = getattr(self._local, "consumer", None)
         if found is None:
             found = self._local.consumer = self._make_consumer()
         return found
 
     def forget_consumer(self) -> None:
-        """The consumer of the thread that asks gives no answer: the next question goes to a new one (`lifelines.py`)."""
+        """Replace the consumer of the calling thread, which gave no answer, at its next use (see `reconnect.py`)."""
         found: Consumer | None = getattr(self._local, "consumer", None)
         if found is not None:
             self._local.consumer = None
-            close_aside(found)
+            close_in_background(found)
 
     def close(self) -> None:
-        """Begin nothing more; each thread ends when it is through with what it does."""
+        """Accept no more jobs. Each thread ends after its current job; nothing waits for that."""
         with self._lock:
             self._closed = True
             threads = self._threads

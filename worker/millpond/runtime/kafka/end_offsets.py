@@ -1,7 +1,7 @@
-"""Asks the brokers, again and again, where topics end: so it is known until when a copy has everything.
+"""Requests end offsets from the brokers periodically, to know up to which moment a copy is complete.
 
-One request at a time for all partitions, beside the worker's loop, which never waits for the answer. Without an answer
-nothing is renewed: that is what a copy cut off from the brokers has to show.
+One request at a time for all partitions. The worker's loop never waits for the answer. Without an answer nothing is
+updated, so a copy without brokers falls behind visibly.
 """
 
 from __future__ import annotations
@@ -15,66 +15,66 @@ from confluent_kafka import KafkaException
 from millpond.runtime.offsets.completeness import Moment
 from millpond.runtime.offsets.metadata import Partition
 
-__all__ = ("EndOffsets", "EndsAsker")
+__all__ = ("EndOffsetCallback", "EndOffsetSource", "EndOffsets")
 
-Heard = Callable[[Moment, int], None]
-"""Told when brokers were asked, and where the partition ended then."""
+EndOffsetCallback = Callable[[Moment, int], None]
+"""Called with the moment of a request, and with the end offset of the partition."""
 
 
-class EndsAsker(Protocol):
-    """Where the questions go."""
+class EndOffsetSource(Protocol):
+    """The client that sends the requests."""
 
     def ask_ends(self, partitions: Collection[Partition]) -> Mapping[Partition, Future[Any]]:
-        """The offsets after the last committed records; a result has it as `offset`."""
+        """Request the offsets after the last committed records. A result has it as its `offset`."""
 
     def unanswered(self) -> None:
-        """A question was not answered."""
+        """Take in that a request got no answer."""
 
 
 class EndOffsets:
-    """The question in flight.
+    """The request in flight.
 
     Args:
-        asker: asks the brokers.
-        every_s: seconds between two questions.
+        source: sends the requests.
+        every_s: time between two requests, in seconds.
         moment: the clocks.
     """
 
-    def __init__(self, asker: EndsAsker, every_s: float, moment: Callable[[], Moment] = Moment.now) -> None:
-        self._asker = asker
+    def __init__(self, source: EndOffsetSource, every_s: float, moment: Callable[[], Moment] = Moment.now) -> None:
+        self._source = source
         self._every_s = every_s
         self._moment = moment
-        self._asked: Moment | None = None
+        self._requested_at: Moment | None = None
         self._answers: Mapping[Partition, Future[Any]] = {}
         self._next = 0.0
 
-    def look(self, wanted: Callable[[], Mapping[Partition, Heard]]) -> None:
-        """Take in an answer, and ask again when it is time. Cheap when there is neither.
+    def poll(self, callbacks: Callable[[], Mapping[Partition, EndOffsetCallback]]) -> None:
+        """Handle an answer, and send the next request when it is due. Cheap otherwise.
 
         Args:
-            wanted: the partitions to ask for, and who is told of each.
+            callbacks: the partitions to request, each with its callback.
         """
         now = self._moment()
-        if self._asked is not None:
+        if self._requested_at is not None:
             if not all(map(Future.done, self._answers.values())):
                 return
-            self._take(self._asked, wanted())
-            self._asked, self._answers = None, {}
+            self._handle(self._requested_at, callbacks())
+            self._requested_at, self._answers = None, {}
         if now.monotonic >= self._next:
             self._next = now.monotonic + self._every_s
-            partitions = wanted().keys()
+            partitions = callbacks().keys()
             if partitions:
-                self._asked, self._answers = now, self._asker.ask_ends(partitions)
+                self._requested_at, self._answers = now, self._source.ask_ends(partitions)
 
-    def _take(self, asked: Moment, told: Mapping[Partition, Heard]) -> None:
-        silent = False
+    def _handle(self, requested_at: Moment, callbacks: Mapping[Partition, EndOffsetCallback]) -> None:
+        unanswered = False
         for partition, answer in self._answers.items():
             try:
                 end = int(answer.result().offset)
             except KafkaException:
-                silent = True
+                unanswered = True
             else:
-                if partition in told:
-                    told[partition](asked, end)
-        if silent:
-            self._asker.unanswered()
+                if partition in callbacks:
+                    callbacks[partition](requested_at, end)
+        if unanswered:
+            self._source.unanswered()

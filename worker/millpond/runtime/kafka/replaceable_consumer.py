@@ -1,4 +1,4 @@
-"""A consumer that can be replaced by a new one while others go on using it."""
+"""A consumer that can be replaced by a new one without a change for its users."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer
 
-__all__ = ("ReplaceableConsumer", "close_aside")
+__all__ = ("ReplaceableConsumer", "close_in_background")
 
 log = logging.getLogger(__name__)
 
 
-class _Renewable:
-    """Passes every call on to the consumer that there is now.
+class _Proxy:
+    """Passes every call on to the current consumer.
 
-    After a broker was away, or a process slept, the client now and then delivers nothing more, for whatever partition, and
-    says nothing of it (see `lifelines.py`). Only a new client helps.
+    After a broker was down, or the process was suspended, a client sometimes delivers nothing any more, for any
+    partition, and reports no error (see `reconnect.py`). Only a new client helps.
 
     Args:
         make: makes a consumer.
@@ -32,21 +32,21 @@ class _Renewable:
         return getattr(self._consumer, name)
 
     def renew(self) -> None:
-        """Go on with a new consumer, which has nothing assigned. The old one is closed in a thread: it may hang."""
+        """Replace the consumer by a new one, without an assignment. The old one is closed in the background."""
         old, self._consumer = self._consumer, self._make()
-        close_aside(old)
+        close_in_background(old)
 
 
-def close_aside(consumer: Consumer) -> None:
-    """Close a consumer in a thread: it may hang."""
+def close_in_background(consumer: Consumer) -> None:
+    """Close a consumer in a thread, since this may block for ever."""
     threading.Thread(target=_close, args=(consumer,), name="millpond-closing", daemon=True).start()
 
 
 def _close(consumer: Consumer) -> None:
     try:
         consumer.close()
-    except Exception as error:
-        log.info("an abandoned consumer did not close: %s", error)
+    except Exception as error:  # noqa: BLE001 - the end of a thread that nobody waits for
+        log.info("a replaced consumer was not closed: %s", error)
 
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
         def __init__(self, make: Callable[[], Consumer]) -> None: ...
         def renew(self) -> None:
-            """Go on with a new consumer, which has nothing assigned."""
+            """Replace the consumer by a new one, without an assignment."""
 
 else:
-    ReplaceableConsumer = _Renewable
+    ReplaceableConsumer = _Proxy

@@ -1,1 +1,1 @@
-"""What a task commits beside its positions: the metadata of offsets, and how recent an answer about them is."""
+"""Committed offsets: their metadata, and whether an answer about them is up to date."""

@@ -1,8 +1,8 @@
-"""Until when a copy is known to have had everything: what a broker said, and when it was asked.
+"""The moment up to which a copy of a topic partition is known to be complete.
 
-A copy that has applied all up to the end that a broker told has all that was there when the broker was asked. Nothing else
-proves that: an end that the client remembers may be as old as the last answer, and a copy that is cut off from the brokers
-stands at such an end for as long as it is cut off.
+A copy that has applied everything up to the end offset that a broker returned is complete as of the time of the
+request. Nothing else proves this: the client's cached end offset may be as old as the broker's last answer, and a copy
+without a connection to the brokers stays at such an end for as long as the connection is lost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 __all__ = ("Completeness", "Moment")
 
-_MOST_OPEN = 64
+_MAX_PENDING = 64
 
 
 class Moment(NamedTuple):
@@ -26,38 +26,44 @@ class Moment(NamedTuple):
 
     @classmethod
     def now(cls) -> Moment:
-        """This one."""
+        """Return the current moment."""
         return cls(time.monotonic(), int(time.time() * 1000))
 
 
 class Completeness:
-    """What is known of one copy of a topic partition.
+    """The completeness of one copy of a topic partition.
 
     Attributes:
-        at: the newest moment at which nothing was in the partition that the copy does not have now, in monotonic seconds;
-            None when there is none in the life of this process.
+        at: the newest moment up to which the copy is complete, in monotonic seconds; None if there is none since the
+            start of this process.
         as_of_ms: the same by the wall clock, in epoch milliseconds; it may be from before this process.
-        heard_at: when a broker was asked whose answer is the newest, in monotonic seconds; None for never.
+        asked_at: when the newest end offset was requested, in monotonic seconds; None before the first answer.
     """
 
     def __init__(self, as_of_ms: int) -> None:
         self.at: float | None = None
         self.as_of_ms = as_of_ms
-        self.heard_at: float | None = None
-        self._open: deque[tuple[Moment, int]] = deque()
+        self.asked_at: float | None = None
+        self._pending: deque[tuple[Moment, int]] = deque()
 
-    def heard(self, asked: Moment, end: int, position: int) -> None:
-        """A broker that was asked at some moment said that the partition ends at `end`; the copy is at `position`."""
-        self.heard_at = asked.monotonic
-        if len(self._open) >= _MOST_OPEN:
-            # A copy that is far behind: every second answer will do.
-            self._open = deque(list(self._open)[::2])
-        self._open.append((asked, end))
-        self.moved(position)
+    def record_end(self, asked: Moment, end: int, position: int) -> None:
+        """Take in an answer of a broker.
 
-    def moved(self, position: int) -> None:
-        """The copy has everything below `position`."""
-        while self._open and self._open[0][1] <= position:
-            moment, _ = self._open.popleft()
+        Args:
+            asked: when the end offset was requested.
+            end: the end offset.
+            position: the offset below which the copy has everything.
+        """
+        self.asked_at = asked.monotonic
+        if len(self._pending) >= _MAX_PENDING:
+            # The copy is far behind: every second answer is enough.
+            self._pending = deque(list(self._pending)[::2])
+        self._pending.append((asked, end))
+        self.advance(position)
+
+    def advance(self, position: int) -> None:
+        """Take in that the copy has everything below `position`."""
+        while self._pending and self._pending[0][1] <= position:
+            moment, _ = self._pending.popleft()
             self.at = moment.monotonic
-            self.as_of_ms = moment.wall_ms  # whatever the clock said before: this is what it is compared with
+            self.as_of_ms = moment.wall_ms  # even if lower than before: it is compared with today's wall clock

@@ -1,9 +1,9 @@
-"""What Kafka must not fall behind when it tells committed offsets (docs/decisions/0039-offsets-of-the-past.md).
+"""Marks: known commits of tasks, to detect outdated committed offsets (docs/decisions/0039-offsets-of-the-past.md).
 
-A broker that takes a group over reads the group's offsets from its log, and refuses questions meanwhile. When it takes the
-group over twice in a row, as after its own crash, Kafka 4.1 may end the refusals too early, and answer with offsets and
-owners of a minute before. Who goes on from there processes everything since a second time. So what is known to be committed
-is remembered, and an answer below it is asked for again.
+A broker that becomes a group's coordinator loads the group's offsets from its log, and rejects requests until it is
+done. If it becomes the coordinator twice in a row, for example after a crash, Kafka 4.1 may stop rejecting too early,
+and return offsets and owners from a minute ago. A worker that continued there would process all records since then
+again. So the worker remembers the known commits, and asks again when an answer is older than they are.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ __all__ = ("Marks", "mark_of")
 
 log = logging.getLogger(__name__)
 
-#: After so long the answer is believed: somebody set the offsets back by hand, or the broker forgot them.
-_DOUBTED_S = 30.0
-#: Who has not asked for so long has given up: the next one who asks waits the whole time.
-_GIVEN_UP_S = 60.0
+#: An outdated answer is accepted after so long: somebody reset the offsets, or the broker lost them.
+_ACCEPTED_AFTER_S = 30.0
+#: After a pause of so long between two requests, an outdated answer is rejected for the full time again.
+_FORGOTTEN_AFTER_S = 60.0
 
 
 def mark_of(committed: Mapping[Partition, CommittedOffset]) -> Mark:
-    """How far a task is committed, from all of its inputs."""
+    """Return a task's mark: its owner's epoch, and the sum of the committed offsets of all its inputs."""
     return Mark(epoch_of(committed), sum(each.offset or 0 for each in committed.values()))
 
 
-class _Doubt(NamedTuple):
-    """An answer that is asked for again, in monotonic seconds."""
+class _Rejection(NamedTuple):
+    """An outdated answer that is being rejected, in monotonic seconds."""
 
     since: float
     last: float
-    """When the same was answered last."""
+    """Time of the last outdated answer."""
 
 
 class Marks:
-    """The latest known commits of tasks. The worker's loop tells them; any thread may ask.
+    """The newest known commits of tasks. The worker's loop records them; `outdated` may be called from any thread.
 
     Args:
         now: monotonic seconds.
@@ -51,51 +51,53 @@ class Marks:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._known: dict[TaskId, tuple[frozenset[Partition], Mark]] = {}
-        self._doubted: dict[TaskId, _Doubt] = {}
-        self._disbelieved: dict[TaskId, Mark] = {}
+        self._rejected: dict[TaskId, _Rejection] = {}
+        self._discarded: dict[TaskId, Mark] = {}
 
-    def tell(self, task: TaskId, inputs: Collection[Partition], mark: Mark) -> None:
-        """A task was committed so far.
+    def record(self, task: TaskId, inputs: Collection[Partition], mark: Mark) -> None:
+        """Record a known commit of a task.
 
         Args:
             task: the task.
-            inputs: all that it has.
-            mark: how far.
+            inputs: all of its input partitions.
+            mark: the commit.
         """
-        if mark == self._disbelieved.get(task):
-            return  # the coordinator goes on to tell it
+        if mark == self._discarded.get(task):
+            return  # the coordinator keeps sending it
         known = self._known.get(task)
         if known is None or known[1] < mark:
             self._known[task] = (frozenset(inputs), mark)
 
     def outdated(self, found: Mapping[Partition, CommittedOffset]) -> bool:
-        """Whether an answer of Kafka's is out of date. The same one is not doubted for longer than half a minute."""
-        doubted = False
+        """Return whether committed offsets from Kafka are outdated. A task's offsets are rejected for 30 s at most."""
+        outdated = False
         for task, (inputs, mark) in list(self._known.items()):
             if not inputs <= found.keys():
                 continue
             if mark_of({each: found[each] for each in inputs}) >= mark:
-                self._doubted.pop(task, None)
-            elif self._doubts(task, mark):
-                doubted = True
-        return doubted
+                self._rejected.pop(task, None)
+            elif self._rejects(task, mark):
+                outdated = True
+        return outdated
 
-    def _doubts(self, task: TaskId, mark: Mark) -> bool:
+    def _rejects(self, task: TaskId, mark: Mark) -> bool:
+        """Return whether to reject offsets of `task` that are older than `mark`; after a while they are accepted."""
         now = self._now()
-        doubt = self._doubted.get(task)
-        if doubt is None or now - doubt.last > _GIVEN_UP_S:
-            self._doubted[task] = _Doubt(now, now)
+        rejection = self._rejected.get(task)
+        if rejection is None or now - rejection.last > _FORGOTTEN_AFTER_S:
+            self._rejected[task] = _Rejection(now, now)
             log.warning(
-                "Kafka tells offsets of task %s that are older than what was committed before (epoch %d, %d in all): a broker "
-                "that was restarted has not read them all yet, or somebody set them back. Asking again for %g s.",
-                task, mark.epoch, mark.offset, _DOUBTED_S,
+                "task %s: Kafka returned committed offsets that are older than the last known commit (epoch %d, sum of "
+                "offsets %d). Either a restarted broker has not loaded all offsets yet, or somebody reset them. Asking "
+                "again for up to %g s.",
+                task, mark.epoch, mark.offset, _ACCEPTED_AFTER_S,
             )  # fmt: skip
             return True
-        if now - doubt.since < _DOUBTED_S:
-            self._doubted[task] = doubt._replace(last=now)
+        if now - rejection.since < _ACCEPTED_AFTER_S:
+            self._rejected[task] = rejection._replace(last=now)
             return True
-        log.warning("Kafka still tells older offsets of task %s: they were set back, and count from now on.", task)
-        self._disbelieved[task] = mark
+        log.warning("task %s: Kafka still returns the older offsets, so they were reset; continuing from them", task)
+        self._discarded[task] = mark
         self._known.pop(task, None)
-        self._doubted.pop(task, None)
+        self._rejected.pop(task, None)
         return False

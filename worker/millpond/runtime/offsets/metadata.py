@@ -1,10 +1,11 @@
-"""Who may run a task, as Kafka knows it: the metadata beside every committed offset.
+"""Offset metadata: the text that Kafka keeps with every committed offset, the only authority on who owns a task.
 
-Each commit writes, for every input partition of a task, its owner, the owner's epoch, the topology it belongs to, the
-partition time and the processors' own metadata. The rules that read it are pure and stand here; `claims.py` carries them out.
+Each commit writes, for every input partition of a task: the owner, the owner's epoch, the topology's hash, the
+partition time and the processors' own integers. This module has the rules that read it, as pure functions;
+`runtime/ownership/takeover.py` applies them.
 
-Offsets that Kafka Streams committed are understood too (base64 of a version byte and the partition time), so an
-application may be moved from Java: such a task has no owner yet.
+Metadata that Kafka Streams committed is read too (base64 of a version byte and the partition time), so an application
+may move from Java: such a task has no owner yet.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 from millpond.errors import TopologyError
 from millpond.topology import TaskId
 
-from .operator_times import check_names, pack, shortened, unpack
+from .operator_times import check_names, pack, short_name, unpack
 
 __all__ = (
     "Claim",
@@ -54,7 +55,7 @@ class Partition(NamedTuple):
 
 
 class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What stands beside a committed offset. Field names are short because the broker limits the whole to 4 KiB."""
+    """The metadata of a committed offset. Its JSON names are short, since brokers limit the text to 4 KiB."""
 
     owner: str | None = msgspec.field(default=None, name="o")
     epoch: int = msgspec.field(default=_NO_EPOCH, name="e")
@@ -62,34 +63,34 @@ class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     processors: dict[str, int] = msgspec.field(default_factory=dict, name="p")
     version: int = msgspec.field(default=_VERSION, name="v")
     topology: str = msgspec.field(default="", name="h")
-    """Hash of the topology whose task it is; "" where nobody wrote it."""
+    """Hash of the task's topology; empty if unknown."""
     changelogs: str = msgspec.field(default="", name="c")
-    """Digest of the ids of the changelog topics that have the task's state; "" where nobody wrote it. After a claim for another
-    topology, whose changelogs may be others, it is the one of before, marked as such (`changelogs_for`)."""
+    """Digest of the ids of the changelog topics with the task's state; empty if unknown. A claim for another topology,
+    whose changelogs may differ, keeps the former digest with a prefix (`changelogs_for`)."""
     packed: str = msgspec.field(default="", name="q")
-    """Instead of `processors`, where these are many (`operator_times.py`); never set in what was decoded."""
+    """Packed form of `processors`, used if there are many (`operator_times.py`); always empty after decoding."""
 
     def changelogs_for(self, topology: str) -> str:
-        """The digest to write in a claim for a topology, given by its hash: it says so when it is another topology's."""
+        """Return the digest to write in a claim for a topology, by its hash: with a prefix if it is another's."""
         if self.topology == topology or not self.changelogs or self.former_changelogs:
             return self.changelogs
         return _FORMER + self.changelogs
 
     @property
     def former_changelogs(self) -> bool:
-        """Whether the digest is of the changelogs that another topology had."""
+        """Whether the digest is that of another topology's changelogs."""
         return self.changelogs.startswith(_FORMER)
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset with its metadata; offset is None where nothing was ever committed."""
+    """A committed offset with its metadata; the offset is None if nothing was ever committed."""
 
     offset: int | None
     metadata: OffsetMetadata
 
 
 class Claim(enum.Enum):
-    """What a worker may do about a task when it starts."""
+    """What a starting worker may do with a task: resume its own, claim one without owner, or leave a foreign one."""
 
     RESUME = "resume"
     CLAIM = "claim"
@@ -100,29 +101,31 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(OffsetMetadata)
 _kafka_streams_time = struct.Struct(">q")
 _KAFKA_STREAMS_VERSIONS = (1, 2)
-#: Processors' integers stay readable, for people and for workers of earlier versions, up to about so many bytes.
+#: Processors' integers stay readable, for people and for workers of earlier versions, up to about this size.
 _READABLE_BYTES = 1024
-_BESIDE_A_NAME = 20
-#: What brokers take with an offset (`offset.metadata.max.bytes`), and the longest owner's name and epoch to reckon with.
-_MOST_BYTES = 4096
+#: JSON around a name: quotes, colon, integer, comma.
+_BYTES_PER_ENTRY = 20
+#: Brokers' default limit (`offset.metadata.max.bytes`).
+_MAX_BYTES = 4096
+#: The largest values to allow for: a worker's name, an epoch, a time, a digest.
 _LONG_NAME, _LARGE_EPOCH, _LARGE_TIME, _DIGEST = "w" * 253, 10**12, 10**13, "c" * 9
-#: Before a digest of the changelogs of another topology than the one beside it.
+#: Prefix of a digest that is of another topology's changelogs.
 _FORMER = "~"
 
 
 def encode_metadata(metadata: OffsetMetadata) -> str:
-    """The metadata string to commit."""
+    """Return the metadata string to commit."""
     values = metadata.processors
     if values and (
-        sum(map(len, values)) + _BESIDE_A_NAME * len(values) > _READABLE_BYTES
-        or any(shortened(name) == name for name in values)
+        sum(map(len, values)) + _BYTES_PER_ENTRY * len(values) > _READABLE_BYTES
+        or any(short_name(name) == name for name in values)
     ):
         metadata = msgspec.structs.replace(metadata, processors={}, packed=pack(values, metadata.partition_time))
     return _encoder.encode(metadata).decode()
 
 
 def decode_metadata(text: str | None) -> OffsetMetadata:
-    """Metadata read back. What is not ours, or Kafka Streams' own, counts as nobody's."""
+    """Return decoded metadata. Text of neither millpond nor Kafka Streams counts as metadata without an owner."""
     if not text:
         return OffsetMetadata()
     try:
@@ -144,12 +147,12 @@ def _unpacked(found: OffsetMetadata) -> OffsetMetadata:
     try:
         values = {**unpack(found.packed, found.partition_time), **found.processors}
     except ValueError:
-        values = found.processors  # whoever wrote it, the owner beside it counts
+        values = found.processors  # the owner in it is valid all the same
     return msgspec.structs.replace(found, processors=values, packed="")
 
 
 def check_metadata(task: TaskId, processors: Collection[str], topology: str) -> None:
-    """Check before a task runs that what it commits beside its offsets is not too large for the brokers.
+    """Check, before a task runs, that its offset metadata cannot become too large for the brokers.
 
     Args:
         task: the task.
@@ -157,28 +160,29 @@ def check_metadata(task: TaskId, processors: Collection[str], topology: str) -> 
         topology: the hash of its topology.
 
     Raises:
-        TopologyError: it may be too large, so no commit would succeed; or names cannot be told apart.
+        TopologyError: it may become too large, so that no commit would succeed; or two names have the same short name.
     """
     if not processors:
         return
     check_names(processors)
-    # A second of two bytes to the partition time is little, a month is four: reckon with four bytes each.
+    # An operator's time takes two bytes if seconds before the partition time, four if a month: allow for four.
     values = dict.fromkeys(processors, _LARGE_TIME - 2**27)
     largest = OffsetMetadata(_LONG_NAME, _LARGE_EPOCH, _LARGE_TIME, values, topology=topology, changelogs=_DIGEST)
     size = len(encode_metadata(largest))
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise TopologyError(
-            f"sub-topology {task.subtopology} has {len(processors)} windowed operators and buffers: their stream times take up "
-            f"to {size} bytes beside each committed offset, and brokers take {_MOST_BYTES}. Split it with repartition()."
+            f"sub-topology {task.subtopology} has {len(processors)} windowed operators and buffers: their stream times "
+            f"need up to {size} bytes of metadata in each committed offset, and brokers accept {_MAX_BYTES}. Split it "
+            f"with repartition()."
         )
 
 
 def claim_of(worker: str, committed: Mapping[Partition, CommittedOffset]) -> tuple[Claim, str | None]:
-    """What `worker` may do about the task whose input partitions are `committed`.
+    """Return what `worker` may do with the task whose inputs have these committed offsets.
 
     Returns:
-        RESUME when the metadata names the worker, CLAIM when it names nobody, FOREIGN with the owner's name when it
-        names another. A task whose partitions name both the worker and nobody (an input was added) is resumed.
+        RESUME if the metadata names the worker, CLAIM if it names no owner, FOREIGN with the owner's name if it names
+        another worker. A task of the worker with an input that names no owner, since it was added, is resumed.
     """
     owners = {each.metadata.owner for each in committed.values()} - {None}
     if not owners:
@@ -190,22 +194,22 @@ def claim_of(worker: str, committed: Mapping[Partition, CommittedOffset]) -> tup
 
 
 def belongs_to(topology: str, committed: Mapping[Partition, CommittedOffset]) -> bool:
-    """Whether a task is one of this topology, by its hash, as far as its metadata tells."""
+    """Return whether a task belongs to the topology with this hash; a task without a hash does."""
     return {each.metadata.topology for each in committed.values()} <= {topology, ""}
 
 
 def epoch_of(committed: Mapping[Partition, CommittedOffset]) -> int:
-    """The epoch of a task's owner."""
+    """Return the epoch of a task's owner."""
     return max((each.metadata.epoch for each in committed.values()), default=_NO_EPOCH)
 
 
 def next_epoch(committed: Mapping[Partition, CommittedOffset]) -> int:
-    """The epoch of a task's next owner, or of its owner's next incarnation."""
+    """Return the epoch of a task's next owner, or of its owner after a restart."""
     return epoch_of(committed) + 1
 
 
 def takeable(previous: str | None, committed: Mapping[Partition, CommittedOffset]) -> bool:
-    """Whether a task is to be taken from `previous`: some input names it, or, where that is nobody, none names anybody."""
+    """Return whether a task may be taken from `previous`, an owner that some input names, or None if none has one."""
     owners = {each.metadata.owner for each in committed.values()} - {None}
     return previous in owners if previous is not None else not owners
 
@@ -213,7 +217,7 @@ def takeable(previous: str | None, committed: Mapping[Partition, CommittedOffset
 def tasks_by_claim(
     worker: str, committed: Mapping[TaskId, Mapping[Partition, CommittedOffset]]
 ) -> tuple[list[TaskId], list[TaskId], dict[str, list[TaskId]]]:
-    """Sort tasks into those to resume, those to claim, and those of each other owner."""
+    """Return the tasks to resume, the tasks to claim, and the tasks of each other owner."""
     resume: list[TaskId] = []
     unowned: list[TaskId] = []
     foreign: dict[str, list[TaskId]] = {}

@@ -1,7 +1,7 @@
-"""The integers that operators keep beside a task's offsets, in few bytes: brokers take 4 KiB with an offset, names included.
+"""Compact encoding of operators' stream times in offset metadata, which brokers limit to 4 KiB.
 
-Each is written as four bytes for the operator's name and the difference to the partition time, mostly one to four bytes. Who
-reads that does not learn the names; it keeps the four bytes in their place, as a *short name*, until an operator asks.
+An entry is a hash of the operator's name (four bytes) and the difference to the partition time, mostly one to four
+bytes. A reader does not get the names back: it keeps the hash as a *short name* until an operator asks for its value.
 """
 
 from __future__ import annotations
@@ -14,51 +14,51 @@ from collections.abc import Iterable, Mapping
 
 from millpond.errors import TopologyError
 
-__all__ = ("check_names", "pack", "shortened", "unpack", "value_of")
+__all__ = ("check_names", "pack", "short_name", "unpack", "value_of")
 
 _NAME_BYTES = 4
 _MARK = "\0"
 _SHORT = re.compile(f"{_MARK}[0-9a-f]{{{2 * _NAME_BYTES}}}")
 
 
-def shortened(name: str) -> str:
-    """Return the short name of an operator; a short name is its own."""
+def short_name(name: str) -> str:
+    """Return the short name of an operator; a short name is returned as it is."""
     if _SHORT.fullmatch(name):
         return name
     return f"{_MARK}{zlib.crc32(name.encode()):0{2 * _NAME_BYTES}x}"
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Check that short names tell operators apart.
+    """Check that no two operators have the same short name.
 
     Raises:
-        TopologyError: two names have the same one.
+        TopologyError: two of them have.
     """
     seen: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(shortened(name), name)
+        other = seen.setdefault(short_name(name), name)
         if other != name:
             raise TopologyError(
-                f"the operators '{other}' and '{name}' cannot be told apart beside the committed offsets: the checksums of "
-                f"their names are equal. Give one of them another name."
+                f"the names of the operators '{other}' and '{name}' have the same checksum, under which their stream "
+                f"times are committed. Rename one of them."
             )
 
 
 def value_of(values: Mapping[str, int], name: str) -> int | None:
-    """Return an operator's value, written under its name or its short name; None when there is neither."""
-    return max((values[each] for each in (name, shortened(name)) if each in values), default=None)
+    """Return the value of an operator, by its name or its short name; None if there is none."""
+    return max((values[each] for each in (name, short_name(name)) if each in values), default=None)
 
 
 def pack(values: Mapping[str, int], near: int) -> str:
     """Return values as base64.
 
     Args:
-        values: by name or short name.
-        near: the partition time, which most are close to.
+        values: by name or short name, in epoch milliseconds.
+        near: the partition time, to which most values are close.
     """
     packed = bytearray()
     for name, value in values.items():
-        packed += bytes.fromhex(shortened(name)[len(_MARK) :])
+        packed += bytes.fromhex(short_name(name)[len(_MARK) :])
         difference = value - near
         rest = difference << 1 if difference >= 0 else (-difference << 1) - 1
         while rest > 0x7F:
@@ -69,10 +69,10 @@ def pack(values: Mapping[str, int], near: int) -> str:
 
 
 def unpack(text: str, near: int) -> dict[str, int]:
-    """Return values by their short names.
+    """Return the values of a packed text by short name.
 
     Raises:
-        ValueError: `pack` did not write this.
+        ValueError: the text is not one of `pack`.
     """
     try:
         packed = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
@@ -85,7 +85,7 @@ def unpack(text: str, near: int) -> dict[str, int]:
         rest = shift = 0
         while True:
             if place >= len(packed):
-                raise ValueError("it ends within a value")
+                raise ValueError("the packed stream times end within a value")
             byte = packed[place]
             place += 1
             rest |= (byte & 0x7F) << shift

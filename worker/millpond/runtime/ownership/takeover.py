@@ -207,7 +207,7 @@ def initialised(make: Callable[[], Producer], stopping: Callable[[], bool], pati
             wait = next(waits)
             if wait == _LONGEST_INIT.total_seconds():
                 log.warning("the broker does not answer (%s); trying again", cause.str())
-                producer = make()  # one whose brokers went away may not find them again (see `lifelines.py`)
+                producer = make()  # one whose brokers went away may not find them again (see `reconnect.py`)
 
 
 def take_over(

@@ -1,1 +1,1 @@
-"""The path of a record through one task: from its bytes in an input to rows of the outbox. No I/O."""
+"""Processing: the path of a record through one task, from the bytes of an input to rows of the outbox. Without I/O."""

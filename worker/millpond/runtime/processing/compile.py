@@ -1,7 +1,7 @@
-"""Compiles a sub-topology, for one task, to plain nested calls.
+"""Compiles a sub-topology, for one task, to nested function calls.
 
-Nodes are bound from the sinks upwards, so every node gets its children as functions: one child is called
-directly, several through one loop, none through a no-op. After this nothing looks anything up by name.
+Nodes are bound from the sinks upwards, so every node gets its children as functions: one child is called directly,
+several children through a loop. At run time nothing is looked up by name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from millpond.runtime.offsets.operator_times import value_of
 from millpond.topology import Body, ProcessorNode, SinkNode, SourceNode
 
 from .context import TaskContext
-from .encoding_errors import of_stores
+from .encoding_errors import explain_store_error
 from .environment import Environment
 from .handlers import Handlers
 from .punctuation import PunctuationQueue, Schedule
@@ -28,9 +28,9 @@ _NOT_FOR_HANDLERS = (ProcessingFailed, StateError, BrokerError, OwnershipError)
 
 
 class NodeBinding:
-    """One node of one task: what its body sees while it is bound (topology.NodeContext)."""
+    """One node of one task, as its body sees it while it is bound (`topology.NodeContext`)."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a task, in one call
         self,
         name: str,
         task: TaskContext,
@@ -51,10 +51,10 @@ class NodeBinding:
         self._hooks = hooks
 
     def child(self, name: str) -> Forward:
-        """The child called `name`.
+        """Return the child `name`.
 
         Raises:
-            TopologyError: there is no such child.
+            TopologyError: the node has no such child.
         """
         try:
             return self._children[name]
@@ -63,7 +63,7 @@ class NodeBinding:
             raise TopologyError(f"node '{self.name}' has no child '{name}'; its children: {known}.") from None
 
     def store(self, name: str) -> Any:
-        """The task's instance of a state store.
+        """Return the task's instance of a state store.
 
         Raises:
             TopologyError: the store is not connected to this node.
@@ -72,12 +72,12 @@ class NodeBinding:
             return self._stores[name]
         except KeyError:
             raise TopologyError(
-                f"processor '{self.name}' has no access to store '{name}': connect it, "
-                f"for example with stores=['{name}'] where the processor is added."
+                f"processor '{self.name}' is not connected to store '{name}': connect it, for example with "
+                f"stores=['{name}'] where the processor is added."
             ) from None
 
     def is_global(self, store: str) -> bool:
-        """Whether a store is global, so that only its own processor may write it."""
+        """Return whether a store is global, so that only its own processor may write to it."""
         return store in self._global_stores
 
     def on_init(self, callback: Callable[[], None]) -> None:
@@ -85,31 +85,31 @@ class NodeBinding:
         self.initialisers.append(callback)
 
     def failed(self, error: Exception, key: Any, value: Any, timestamp: int) -> None:
-        """User code raised: ask the processing handler. Returning drops the record.
+        """Call the processing handler for an exception of user code. If this returns, the record is dropped.
 
         Raises:
-            ProcessingFailed: the handler said FAIL.
-            MillpondError: `error` itself, where it is not user code's to cause.
+            ProcessingFailed: the handler returned FAIL.
+            MillpondError: `error` itself, if user code cannot be its cause.
         """
         if isinstance(error, _NOT_FOR_HANDLERS):
             raise error
-        error = of_stores(error, key, self._stores)
+        error = explain_store_error(error, key, self._stores)
         context = self._handlers.describe("Processing", self.name, self.task, (key, value, timestamp))
         self._handlers.handle(self._handlers.processing, context, error, self.task)
 
     def dropped(self) -> None:
-        """Count a record that an operator's own rules drop."""
+        """Count a record that an operator dropped by its own rules."""
         self.task.dropped += 1
 
-    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:
-        """Call `callback(now)` every `interval_ms` of wall-clock or stream time; its errors go to the handler."""
+    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001 - the signature of `NodeContext`
+        """Call `callback(now_ms)` every `interval_ms` of wall-clock or stream time; its errors go to the handler."""
         task = self.task
 
         def guarded(now_ms: int) -> None:
             before, task.timestamp = task.timestamp, now_ms
             try:
                 callback(now_ms)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code
                 self.failed(error, None, None, now_ms)
             finally:
                 task.timestamp = before
@@ -117,7 +117,7 @@ class NodeBinding:
         return self._hooks.schedule(interval_ms, wall_clock, guarded)
 
     def remember(self, name: str, value: Callable[[], int]) -> int | None:
-        """Keep one integer of this node in the metadata of the task's offsets; returns what was committed last."""
+        """Keep an integer of this node in the task's offset metadata; return the last committed one, or None."""
         return self._hooks.remember(f"{self.name}.{name}", value)
 
     def on_close(self, callback: Callable[[], None]) -> None:
@@ -126,13 +126,13 @@ class NodeBinding:
 
 
 class TaskHooks:
-    """What the nodes of a task ask to be called for: punctuations, closing, and integers to keep across restarts.
+    """The callbacks of a task's nodes: punctuators, `close()`, and integers to keep across restarts.
 
     Attributes:
-        stream_time: punctuations in stream time.
-        wall_clock: punctuations in wall-clock time.
-        closers: called when the task closes.
-        memories: by "node.name", functions that tell the integer to commit.
+        stream_time: punctuators of stream time.
+        wall_clock: punctuators of wall-clock time.
+        closers: functions to call when the task closes.
+        memories: functions that return the integer to commit, by "node.name".
     """
 
     def __init__(self, task: TaskContext, remembered: Mapping[str, int]) -> None:
@@ -144,19 +144,19 @@ class TaskHooks:
         self.closers: list[Callable[[], None]] = []
 
     def remember(self, name: str, value: Callable[[], int]) -> int | None:
-        """Commit `value()` with every offset from now on; returns what was committed last."""
+        """Commit `value()` with every offset from now on; return the last committed one, None without one."""
         self.memories[name] = value
         return value_of(self._remembered, name)
 
-    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:
-        """First stream-time firing aligned to 0, first wall-clock firing one interval from now."""
+    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001 - as in `NodeBinding`
+        """Add a punctuator. In stream time it fires at multiples of the interval, else first after one interval."""
         if wall_clock:
             return self.wall_clock.schedule(self._task.now_ms() + interval_ms, interval_ms, callback)
         return self.stream_time.schedule(0, interval_ms, callback)
 
 
 def fan_out(children: tuple[Forward, ...]) -> Forward:
-    """One function that calls all children in order."""
+    """Return one function that calls all children in order."""
     if not children:
         return _nothing
     if len(children) == 1:
@@ -178,10 +178,10 @@ def fan_out(children: tuple[Forward, ...]) -> Forward:
 
 
 def _nothing(*_record: Any) -> None:
-    """A node without children forwards into the void."""
+    """Do nothing: the `forward` of a node without children."""
 
 
-def compile_graph(
+def compile_graph(  # noqa: C901, PLR0913 - one pass over the nodes; its closures share the tables
     sources: Sequence[SourceNode],
     processors: Sequence[ProcessorNode],
     sinks: Sequence[SinkNode],
@@ -192,40 +192,44 @@ def compile_graph(
     remembered: Mapping[str, int],
     order: Sequence[str],
 ) -> tuple[dict[str, Forward], TaskHooks]:
-    """Bind every node of a sub-topology for one task, and then initialise its processors, parents first.
+    """Bind every node of a sub-topology for one task, then initialise its processors, parents first.
 
     Args:
-        processors: in topological order, parents first.
+        sources: the source nodes.
+        processors: the processors in topological order, parents first.
+        sinks: the sink nodes.
         stores: the task's store instances by name; a node sees only those connected to it.
         global_stores: the worker's global stores by name; every node sees them.
-        remembered: integers of the task's nodes, as committed last.
-        order: names of the nodes as they were added to the topology: children get a record in this order.
+        task: the task's context.
+        environment: the worker's settings and look-ups.
+        remembered: the last committed integers of the task's nodes.
+        order: names of the nodes in the order in which they were added, in which children get a record.
 
     Returns:
-        The entry function of each source by its node name, and what its nodes ask to be called for.
+        The entry function of each source by its node name, and the callbacks of the nodes.
     """
     hooks = TaskHooks(task, remembered)
     children: dict[str, dict[str, Forward]] = {}
     bound: list[NodeBinding] = []
 
-    def adopt(name: str, parents: tuple[str, ...], forward: Forward) -> None:
+    def connect(name: str, parents: tuple[str, ...], forward: Forward) -> None:
         for parent in parents:
             children.setdefault(parent, {})[name] = forward
 
     ranks = {name: rank for rank, name in enumerate(order)}
 
-    def offspring(name: str) -> dict[str, Forward]:
+    def children_of(name: str) -> dict[str, Forward]:
         return dict(sorted(children.get(name, {}).items(), key=lambda item: ranks[item[0]]))
 
     reads_origin: set[str] = set()
     for sink in sinks:
-        adopt(sink.name, sink.parents, bind_sink(sink, task, environment))
+        connect(sink.name, sink.parents, bind_sink(sink, task, environment))
         if not isinstance(sink.topic, str):
             reads_origin.add(sink.name)
     for node in reversed(processors):
         connected = {**global_stores, **{name: stores[name] for name in node.stores if name in stores}}
         binding = NodeBinding(
-            node.name, task, offspring(node.name), connected, environment.handlers, hooks, global_stores.keys()
+            node.name, task, children_of(node.name), connected, environment.handlers, hooks, global_stores.keys()
         )
         body: Body = node.body
         below = reads_origin.intersection(children.get(node.name, ()))
@@ -234,9 +238,9 @@ def compile_graph(
         if below:
             for name in connected.keys() - global_stores.keys():
                 connected[name].keep_origins()
-        adopt(node.name, node.parents, body.bind(binding))
+        connect(node.name, node.parents, body.bind(binding))
         bound.append(binding)
     for binding in reversed(bound):
         for initialise in binding.initialisers:
             initialise()
-    return {source.name: fan_out(tuple(offspring(source.name).values())) for source in sources}, hooks
+    return {source.name: fan_out(tuple(children_of(source.name).values())) for source in sources}, hooks

@@ -1,7 +1,7 @@
-"""The mutable context of one task: the record at hand, stream time, the outbox.
+"""The context of one task: the current record, stream time and the outbox.
 
-There is one of it per task and no per-record object: the task's loop moves `message` along, everything else
-is derived when somebody asks.
+There is one mutable object per task, and none per record: the task's loop sets `message`, and topic, partition and
+offset are derived when they are read.
 """
 
 from __future__ import annotations
@@ -19,36 +19,37 @@ __all__ = ("Outgoing", "TaskContext", "headers_of", "wall_clock_ms")
 
 Headers = list[tuple[str, bytes | None]]
 
-#: A record on its way out, in the order of `Producer.produce`'s positional arguments:
+#: An output record, in the order of the positional arguments of `Producer.produce`:
 #: (topic, value, key, partition or -1, on_delivery, None, timestamp[, headers]).
 Outgoing = tuple[Any, ...]
 
 
 def headers_of(message: Message) -> Headers | None:
-    """A consumed record's headers; the client gives them as a list."""
+    """Return the headers of a consumed record; the client returns a list."""
     return cast("Headers | None", message.headers())
 
 
 def wall_clock_ms() -> int:
-    """Epoch milliseconds."""
+    """Return the wall-clock time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 class TaskContext:
-    """What the nodes of one task share.
+    """The state that the nodes of one task share.
 
     Attributes:
-        task_id: which task.
+        task_id: the task's id.
         application_id: the application's id, the prefix of its internal topics.
-        message: the source record being processed; None in punctuators and flushes.
-        origin: the source record of what is forwarded, where that is not `message`: a flushed cache or a suppressed change.
-        headers: the headers a forwarded record carries, None for none.
-        stream_time: the highest timestamp processed, epoch ms, -1 when unknown.
-        timestamp: of the record at hand, epoch ms.
-        config: application settings by name.
-        outbox: records produced since the last drain.
-        commit_requested: a processor asked for a commit.
-        dropped: records dropped by operators and handlers.
+        message: the source record that is being processed; None in punctuators and flushes.
+        origin: the source record of a forwarded record if it is not `message`, as for a flushed cache or a suppressed
+            change.
+        headers: the headers of a forwarded record; None without any.
+        stream_time: the highest timestamp processed, in epoch milliseconds; -1 if unknown.
+        timestamp: the timestamp of the current record, in epoch milliseconds.
+        config: all settings by key.
+        outbox: output records since the last drain.
+        commit_requested: whether a processor requested a commit.
+        dropped: number of records dropped by operators and handlers.
     """
 
     __slots__ = (
@@ -89,13 +90,13 @@ class TaskContext:
 
     @property
     def topic(self) -> str | None:
-        """The real topic of the record at hand, None when there is none."""
+        """The topic of the current record, by its name in Kafka; None without a record."""
         source = self.message if self.origin is None else self.origin
         return None if source is None else source.topic if isinstance(source, RecordContext) else source.topic()
 
     @property
     def partition(self) -> int:
-        """The partition of the record at hand; without one, the task's."""
+        """The partition of the current record; the task's without a record."""
         source = self.message if self.origin is None else self.origin
         if source is None:
             return self.task_id.partition
@@ -103,16 +104,16 @@ class TaskContext:
 
     @property
     def offset(self) -> int:
-        """The offset of the record at hand, -1 without one."""
+        """The offset of the current record; -1 without a record."""
         source = self.message if self.origin is None else self.origin
         if source is None:
             return -1
         return source.offset if isinstance(source, RecordContext) else int(source.offset() or 0)
 
     def now_ms(self) -> int:
-        """Wall-clock time, epoch ms; the TopologyTestDriver's own clock inside a test."""
+        """Return the wall-clock time in epoch milliseconds; under the `TopologyTestDriver`, its mock time."""
         return self._now()
 
     def request_commit(self) -> None:
-        """Commit as soon as the batch at hand is through."""
+        """Request a commit as soon as the current batch is processed."""
         self.commit_requested = True

@@ -1,6 +1,7 @@
-"""Which serde rejected what, found out after the error: operators and sinks call the bare functions of serdes.
+"""Explains serialization errors: which serde rejected which key or value.
 
-`descriptor 'encode' for 'str' objects doesn't apply to a 'int' object` is all that Python says of a number under `String`.
+Operators and sinks call the bare functions of serdes, so this is found out after the error. For a number under
+`String`, Python's own error is only `descriptor 'encode' for 'str' objects doesn't apply to a 'int' object`.
 """
 
 from __future__ import annotations
@@ -11,50 +12,51 @@ from typing import Any
 from millpond.errors import SerializationError
 from millpond.serdes import Serde
 
-__all__ = ("of_sink", "of_stores")
+__all__ = ("explain_sink_error", "explain_store_error")
 
 
-def of_sink(
+def explain_sink_error(  # noqa: PLR0913 - a record and its serdes
     error: Exception, topic: str, key: Any, key_serde: Serde[Any], value: Any, value_serde: Serde[Any]
 ) -> Exception:
-    """The error of a record that cannot be encoded for a topic; another error as it is."""
+    """Return a `SerializationError` if a record cannot be serialized for a topic, else `error`."""
     for part, serde, given in (("key", key_serde, key), ("value", value_serde, value)):
-        if reason := _rejected(serde, given):
-            return _told(
+        if reason := _rejection(serde, given):
+            return _explained(
                 error, f"the {part} does not fit topic '{topic}': {reason}; give the serde of its type as {part}="
             )
     return error
 
 
-def of_stores(error: Exception, key: Any, stores: Mapping[str, Any]) -> Exception:
-    """The error of a record whose key does not fit a store of its node; an error of the user's own code as it is."""
+def explain_store_error(error: Exception, key: Any, stores: Mapping[str, Any]) -> Exception:
+    """Return a `SerializationError` if a record's key does not fit a store of its node, else `error`."""
     if _raised_by_user(error):
         return error
     for name, store in stores.items():
         serde = getattr(store, "key_serde", None)
-        if isinstance(serde, Serde) and (reason := _rejected(serde, key)):
-            return _told(
+        if isinstance(serde, Serde) and (reason := _rejection(serde, key)):
+            return _explained(
                 error,
-                f"the key does not fit store '{name}': {reason}; give the serde of its type as key= where the stream is "
-                "grouped or the table is made",
+                f"the key does not fit store '{name}': {reason}; give the serde of its type as key= where the stream "
+                "is grouped or the table is created",
             )
     return error
 
 
-def _rejected(serde: Serde[Any], given: Any) -> SerializationError | None:
+def _rejection(serde: Serde[Any], given: Any) -> SerializationError | None:
+    """Return why a serde rejects a key or value; None if it does not."""
     if given is None:
         return None
     try:
         serde.serialize(given)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - serdes may be user code
         return serde.encoding_failed(given, error)
     return None
 
 
-def _told(error: Exception, text: str) -> SerializationError:
-    told = SerializationError(text)
-    told.__cause__ = error
-    return told
+def _explained(error: Exception, text: str) -> SerializationError:
+    explained = SerializationError(text)
+    explained.__cause__ = error
+    return explained
 
 
 def _raised_by_user(error: Exception) -> bool:

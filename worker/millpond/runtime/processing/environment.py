@@ -1,4 +1,4 @@
-"""What a task needs to know of the worker around it."""
+"""The environment of a task: the worker's settings and look-ups."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ __all__ = ("Environment",)
 
 @dataclass(frozen=True)
 class Environment:
-    """Settings and look-ups shared by all tasks of a worker."""
+    """Settings and look-ups that all tasks of a worker share."""
 
     application_id: str
     """Prefix of internal topics."""
     handlers: Handlers
-    """What to do with records that fail."""
+    """Exception handlers for records that fail."""
     internal_topics: frozenset[str] = frozenset()
-    """Logical names of repartition topics."""
+    """Repartition topics, by their names in the topology."""
     default_key: Serde[Any] | None = None
-    """Used where a source or sink names no key serde."""
+    """Key serde of sources and sinks that name none."""
     default_value: Serde[Any] | None = None
-    """Used where a source or sink names no value serde."""
+    """Value serde of sources and sinks that name none."""
     default_timestamp_extractor: Any = None
-    """Used where a source names no extractor; None takes the record's own timestamp and fails on a negative one."""
+    """Extractor of sources that name none; None takes the record's timestamp, and fails on a negative one."""
     max_task_idle_ms: int = 0
-    """KIP-353; -1 never waits."""
+    """How long a task waits for an empty input, in milliseconds (KIP-353); -1 never waits."""
     cache_bytes: int = 10 * 1024 * 1024
-    """Record cache of the whole worker; 0 forwards every update."""
+    """Size of the record caches of the whole worker, in bytes; 0 forwards every update."""
     row_cache_bytes: int = 64 * 1024 * 1024
-    """Committed rows kept in memory, for the whole worker."""
+    """Memory for decoded committed rows of the whole worker, in bytes."""
     settings: Mapping[str, object] = field(default_factory=dict)
-    """Application settings a processor may read."""
+    """Settings that a processor may read, by key."""
     partition_count: Callable[[str], int] = lambda _topic: 1
-    """How many partitions a real topic has."""
+    """Returns the partition count of a topic, by its name in Kafka."""
     now_ms: Callable[[], int] = wall_clock_ms
-    """Wall-clock time."""
+    """Returns the wall-clock time in epoch milliseconds."""
 
     def real_topic(self, name: str) -> str:
-        """The name in Kafka of a topic as a topology names it."""
+        """Return the name in Kafka of a topic of the topology."""
         return decorate(self.application_id, name) if name in self.internal_topics else name
 
     def complete(self, builder: Any) -> Any:
-        """A store builder with the default serdes where it names none, and no caching where there is no cache.
+        """Return a store builder with default serdes where it names none, and without caching if there is no cache.
 
         Raises:
-            TopologyError: there is no default either.
+            TopologyError: neither the store nor the configuration names a serde.
         """
         caching = builder.caching and self.cache_bytes > 0
         if builder.key is not None and builder.value is not None and caching == builder.caching:
@@ -66,16 +66,16 @@ class Environment:
         )
 
     def key_serde(self, serde: Serde[Any] | None, node: str, topic: str) -> Serde[Any]:
-        """A node's key serde for a topic, the default applied.
+        """Return the key serde of a node for a topic, or the default one.
 
         Raises:
             TopologyError: neither the node nor the configuration names one.
         """
-        return _resolve(serde, self.default_key, node, "key").for_topic(topic, True)
+        return _resolve(serde, self.default_key, node, "key").for_topic(topic, True)  # noqa: FBT003 - public, positional
 
     def value_serde(self, serde: Serde[Any] | None, node: str, topic: str) -> Serde[Any]:
-        """As `key_serde`, for values."""
-        return _resolve(serde, self.default_value, node, "value").for_topic(topic, False)
+        """Return the value serde of a node for a topic; as `key_serde`."""
+        return _resolve(serde, self.default_value, node, "value").for_topic(topic, False)  # noqa: FBT003 - public, positional
 
 
 def _resolve(serde: Serde[Any] | None, default: Serde[Any] | None, node: str, part: str) -> Serde[Any]:

@@ -1,8 +1,7 @@
-"""What happens to a record that cannot be decoded, processed or produced (KIP-161, KIP-210, KIP-1033, KIP-1034).
+"""Handlers of records that cannot be deserialized, processed or produced (KIP-161, KIP-210, KIP-1033, KIP-1034).
 
-A handler answers FAIL, CONTINUE or (production only) RETRY. `fail` and `continue` are the built-in ones; both
-send the source record to the dead-letter topic when one is configured, through the task's own outbox and so
-inside the same transaction.
+A handler returns FAIL, CONTINUE or, for production only, RETRY. `fail` and `continue` are built in. Both send the
+source record to the dead-letter topic, if there is one, through the task's outbox and so in the same transaction.
 """
 
 from __future__ import annotations
@@ -36,63 +35,81 @@ class Result(enum.Enum):
     """What to do after an error."""
 
     FAIL = "fail"
+    """Stop the worker."""
     CONTINUE = "continue"
+    """Drop the record."""
     RETRY = "retry"
+    """Send the record again. Where that cannot help, the same as FAIL."""
 
 
 class DeadLetter(NamedTuple):
     """A record for the dead-letter topic."""
 
     topic: str
+    """The dead-letter topic."""
     key: bytes | None
+    """The key."""
     value: bytes | None
+    """The value."""
     timestamp: int
+    """The timestamp, in epoch milliseconds."""
     headers: list[tuple[str, bytes | None]]
+    """The headers."""
 
 
 class Response(NamedTuple):
-    """A handler's answer, with records to send to dead-letter topics."""
+    """The answer of a handler."""
 
     result: Result
+    """What to do."""
     dead_letters: Sequence[DeadLetter] = ()
+    """Records for dead-letter topics."""
 
 
 class ErrorContext(NamedTuple):
-    """Where an error happened. The raw source record is None inside punctuators, and for what a cache held back.
-
-    `record` is what could not be processed or produced: (key, value, timestamp) of the processing handler, or the
-    outgoing record of the production handler; None for the deserialization handler.
-    """
+    """The place of an error."""
 
     kind: str
+    """``Decoding``, ``Processing`` or ``Producing``."""
     node: str
+    """Name of the source, processor or sink."""
     task_id: str
+    """Task, such as ``0_3``."""
     topic: str | None
+    """Topic of the source record; None without one, as in punctuators."""
     partition: int
+    """Partition of the source record, or of the task without one."""
     offset: int
+    """Offset of the source record; -1 without one."""
     raw_key: bytes | None
+    """Key of the source record; None also in punctuators, and for records from a cache."""
     raw_value: bytes | None
+    """Value of the source record; None also in punctuators, and for records from a cache."""
     timestamp: int
+    """Timestamp of the source record, in epoch milliseconds."""
     headers: list[tuple[str, bytes | None]]
+    """Headers of the source record."""
     record: tuple[Any, Any, int] | None
+    """Key, value and timestamp of the record that could not be processed or produced; None when decoding failed."""
     dead_letter_topic: str | None
+    """The configured dead-letter topic; None without one."""
 
 
 Handler = Callable[[ErrorContext, Exception], Response | Result]
 
 
 def fail_on_error(context: ErrorContext, error: Exception) -> Response:
-    """Stop the worker at the error; nothing of the failed transaction is committed."""
+    """Stop the worker at the error. Nothing of the failed transaction is committed."""
     return Response(Result.FAIL, dead_letter(context, error))
 
 
 def continue_on_error(context: ErrorContext, error: Exception) -> Response:
-    """Drop the record, count it, and go on."""
+    """Drop the record, count it, and continue."""
     return Response(Result.CONTINUE, dead_letter(context, error))
 
 
 def dead_letter(context: ErrorContext, error: Exception) -> list[DeadLetter]:
-    """The source record as a dead letter (KIP-1034), for custom handlers as well; empty without a configured topic."""
+    """Return the source record as a dead letter (KIP-1034), for custom handlers, too; empty without such a topic."""
     topic = context.dead_letter_topic
     if topic is None:
         return []
@@ -110,7 +127,7 @@ def dead_letter(context: ErrorContext, error: Exception) -> list[DeadLetter]:
 
 
 class Handlers:
-    """The three configured handlers of a worker, and what their answers mean for a task."""
+    """The three configured handlers of a worker."""
 
     def __init__(
         self,
@@ -127,14 +144,24 @@ class Handlers:
     def describe(
         self, kind: str, node: str, task: TaskContext, record: tuple[Any, Any, int] | None = None
     ) -> ErrorContext:
-        """The error's place, from the task's current record."""
+        """Return the place of an error, from the task's current record."""
         message = task.message
         if message is None:
             timestamp = task.stream_time if record is None else record[2]
             return ErrorContext(
-                kind, node, str(task.task_id), task.topic, task.partition, task.offset, None, None, timestamp, [], record,
-                self.dead_letter_topic,
-            )  # fmt: skip
+                kind=kind,
+                node=node,
+                task_id=str(task.task_id),
+                topic=task.topic,
+                partition=task.partition,
+                offset=task.offset,
+                raw_key=None,
+                raw_value=None,
+                timestamp=timestamp,
+                headers=[],
+                record=record,
+                dead_letter_topic=self.dead_letter_topic,
+            )
         return ErrorContext(
             kind=kind,
             node=node,
@@ -157,19 +184,19 @@ class Handlers:
         error: Exception,
         task: TaskContext,
         *,
-        may_pass: bool = False,
+        may_retry: bool = False,
     ) -> Result:
-        """Ask `handler`; send its dead letters; returns CONTINUE or RETRY.
+        """Call `handler` and send its dead letters; return CONTINUE or RETRY.
 
         Args:
-            handler: whom to ask.
-            context: where it happened.
-            error: what happened.
-            task: whose outbox takes the dead letters.
-            may_pass: trying again may help; where it cannot, RETRY counts as FAIL.
+            handler: the handler to call.
+            context: the place of the error.
+            error: the error.
+            task: the task whose outbox takes the dead letters.
+            may_retry: whether a retry may help. If not, RETRY counts as FAIL.
 
         Raises:
-            ProcessingFailed: the answer is FAIL, or the handler itself raised.
+            ProcessingFailed: the handler returned FAIL, or raised an exception.
         """
         where = f"{context.kind} failed in node {context.node!r} of task {context.task_id}"
         if context.topic is not None:
@@ -181,24 +208,25 @@ class Handlers:
             raise ProcessingFailed(f"{where}, and so did its handler: {handler_error}") from handler_error
         if not isinstance(response.result, Result):
             raise ProcessingFailed(
-                f"{where}, and its handler returned {kind_of(response.result)}; return a Result, or a Response with one."
+                f"{where}, and its handler returned {kind_of(response.result)}; it must return a Result, or a Response "
+                f"with one."
             ) from error
         for letter in response.dead_letters:
             task.outbox.append(
                 (letter.topic, letter.value, letter.key, -1, None, None, max(letter.timestamp, 0), letter.headers)
             )
-        if response.result is Result.RETRY and may_pass:
-            log.warning("%s; trying again: %s", where, error, extra={"task": context.task_id})
+        if response.result is Result.RETRY and may_retry:
+            log.warning("%s: %s; retrying", where, error, extra={"task": context.task_id})
             return response.result
         if response.result is not Result.CONTINUE:
             cause = str(error) if isinstance(error, SerializationError) else f"{type(error).__name__}: {error}"
             raise ProcessingFailed(
-                f"{where}: {cause}. Nothing of it is committed. Fix the cause and restart, or set "
+                f"{where}: {cause}. Its offset is not committed. Fix the cause and restart, or set "
                 f"'{_SETTING[context.kind]}' to 'continue' to drop such records"
                 + ("." if context.dead_letter_topic else " ('errors.dead.letter.queue.topic.name' keeps a copy).")
             ) from error
         task.dropped += 1
-        log.warning("%s; the record is dropped: %s", where, type(error).__name__, extra={"task": context.task_id})
+        log.warning("%s: %s; the record is dropped", where, type(error).__name__, extra={"task": context.task_id})
         return response.result
 
 

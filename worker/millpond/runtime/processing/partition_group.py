@@ -1,8 +1,8 @@
-"""Which record a task takes next (KIP-353), and whether it may take one yet (KIP-695).
+"""The choice of a task's next record (KIP-353), and whether to wait for an empty input (KIP-695).
 
-The queue whose head has the smallest timestamp goes first. While an input partition is empty, the task
-waits as `max.task.idle.ms` says: for what the broker is known to have, without limit; for what might still
-be produced, until the deadline, and then it processes all the same and counts that as enforced.
+The queue whose head has the smallest timestamp goes first. While an input is empty, the task waits: without limit for
+records that the broker already has, and up to `max.task.idle.ms` for records that may still be produced. Then it
+processes the other inputs, and counts that as enforced.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class PartitionGroup:
     """The input partitions of one task.
 
     Attributes:
-        queues: one per input partition.
-        enforced: how often a task processed though an input was empty past its deadline.
+        queues: the queues, one per input partition.
+        enforced: how often records were processed although an input was empty, after its `max.task.idle.ms`.
     """
 
     __slots__ = ("_max_idle_ms", "enforced", "queues")
@@ -30,7 +30,7 @@ class PartitionGroup:
         self.enforced = 0
 
     def ready(self, now_ms: int) -> bool:
-        """Whether a record may be taken now."""
+        """Return whether a record may be taken now."""
         queues = self.queues
         if len(queues) == 1:
             return bool(queues[0].chunks)
@@ -44,7 +44,7 @@ class PartitionGroup:
             elif not queue.at_end:
                 waiting = True
             else:
-                if queue.idle_since_ms is None or now_ms < queue.idle_since_ms:  # a clock that was set back begins anew
+                if queue.idle_since_ms is None or now_ms < queue.idle_since_ms:  # the clock may have been set back
                     queue.idle_since_ms = now_ms
                 if now_ms - queue.idle_since_ms < self._max_idle_ms:
                     waiting = True
@@ -57,9 +57,9 @@ class PartitionGroup:
         return True
 
     def next(self) -> tuple[RecordQueue, int | None]:
-        """The queue to take from and the highest timestamp that may be taken from it in a row.
+        """Return the queue to take from, and the highest timestamp up to which to take from it.
 
-        The caller has seen `ready()`. The bound is the smallest head of the other queues, None without any.
+        Call it only if `ready()`. The bound is the smallest head of the other queues; None if these are empty.
         """
         queues = self.queues
         if len(queues) == 1:
@@ -82,5 +82,5 @@ class PartitionGroup:
         return best, bound
 
     def buffered(self) -> int:
-        """Records waiting in all queues."""
+        """Return the number of records in all queues."""
         return sum(queue.buffered for queue in self.queues)

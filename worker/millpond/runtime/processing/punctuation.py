@@ -1,8 +1,7 @@
-"""When punctuators fire: a heap of schedules, one per time, without bursts after a gap.
+"""The schedules of punctuators: a heap for each kind of time (Kafka Streams' `PunctuationQueue`).
 
-Stream-time schedules are aligned to zero and fire as soon as stream time is known; wall-clock schedules
-first fire one interval from now. After a late firing the missed ones are skipped, never made up for
-(Kafka Streams' PunctuationQueue).
+Stream-time schedules are aligned to zero, and fire as soon as stream time is known. Wall-clock schedules first fire
+after one interval. After a late firing, missed ones are skipped: there are no bursts after a gap.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Punctuator = Callable[[int], None]
 
 
 class Schedule:
-    """One scheduled punctuator. `cancel()` may be called at any time, also from inside the punctuator."""
+    """One scheduled punctuator. `cancel()` may be called at any time, also in the punctuator itself."""
 
     __slots__ = ("cancelled", "interval_ms", "punctuator")
 
@@ -41,17 +40,17 @@ class PunctuationQueue:
         self._order = count()
 
     def schedule(self, first_ms: int, interval_ms: int, punctuator: Punctuator) -> Schedule:
-        """Fire `punctuator(now)` from `first_ms` on, every `interval_ms`."""
+        """Call `punctuator(now_ms)` every `interval_ms`, first at `first_ms`."""
         schedule = Schedule(interval_ms, punctuator)
         heapq.heappush(self._heap, (first_ms, next(self._order), schedule))
         return schedule
 
     def next_due(self) -> int | None:
-        """The time of the next firing, None when nothing is scheduled."""
+        """Return the time of the next firing in epoch milliseconds; None without a schedule."""
         return self._heap[0][0] if self._heap else None
 
     def fire(self, now_ms: int) -> int:
-        """Fire all that is due at `now_ms`; returns how many fired."""
+        """Fire all punctuators that are due at `now_ms`; return how many fired."""
         fired = 0
         while self._heap and self._heap[0][0] <= now_ms:
             due, order, schedule = heapq.heappop(self._heap)

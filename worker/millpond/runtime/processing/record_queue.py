@@ -1,8 +1,8 @@
-"""Records between the consumer and the sub-topology: decoded chunks, one queue per input partition.
+"""The queues between the consumer and the sub-topology: decoded records, one queue per input partition.
 
-A chunk is what one poll returned for one partition, decoded column by column: C loops over whole batches
-instead of work per record. A bad record goes to the deserialization handler when its turn comes, and not before: what
-the handler sends is committed with the offset that passes the record, or it would be sent again after a restart.
+A chunk is the result of one poll for one partition, deserialized column by column: C loops over batches instead of work
+per record. The deserialization handler is called for a bad record in its turn, not before: so its dead letters are
+committed together with the offset after the record, and not sent again after a restart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _offset_of(message: Message) -> int:
 
 
 class BadRecord(NamedTuple):
-    """A record that could not be decoded, as the deserialization handler sees it."""
+    """A record that could not be deserialized: the message, the error, and `key` or `value`."""
 
     message: Message
     error: Exception
@@ -40,14 +40,14 @@ class BadRecord(NamedTuple):
 
 
 class Chunk:
-    """Decoded records of one partition, as parallel columns, and where the partition goes on after them.
+    """Deserialized records of one partition as parallel columns, and the offset after them.
 
-    Bad records are kept beside the columns, each with the index of the record it stood before.
+    Bad records are kept apart, each with the index of the next good record.
     """
 
     __slots__ = ("bad", "end", "has_headers", "keys", "messages", "next_offset", "start", "timestamps", "values")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the columns
         self,
         messages: Sequence[Message],
         keys: list[Any],
@@ -67,7 +67,7 @@ class Chunk:
         self.end = len(messages)
 
 
-#: Tells what becomes of a bad record: returns to drop it, raises to stop.
+#: Decides about a bad record: returns to drop it, raises to stop the worker.
 OnBadRecord = Callable[[BadRecord], None]
 #: (message, key, value, partition time) -> timestamp in epoch ms; negative drops the record.
 ExtractTimestamp = Callable[[Message, Any, Any, int], int]
@@ -75,9 +75,9 @@ OnDropped = Callable[[], None]
 
 
 class Decoder:
-    """Turns raw messages of one source node into chunks.
+    """Deserializes messages of one source node into chunks.
 
-    With `trust_timestamps` the extractor is asked about negative timestamps only.
+    With `trust_timestamps`, the extractor is called only for negative timestamps.
     """
 
     __slots__ = (
@@ -89,11 +89,12 @@ class Decoder:
         "trust_timestamps",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the functions of one source, in one call
         self,
         deserialize_key: Deserialize,
         deserialize_value: Deserialize,
         extract: ExtractTimestamp,
+        *,
         trust_timestamps: bool,
         on_bad_record: OnBadRecord,
         dropped: OnDropped,
@@ -106,11 +107,11 @@ class Decoder:
         self._dropped = dropped
 
     def decode(self, messages: Sequence[Message], partition_time: int) -> Chunk:
-        """Decode `messages` (one partition, in offset order); nobody is asked about bad records yet.
+        """Deserialize `messages` of one partition, in offset order. No handler is called yet.
 
         Args:
             messages: at least one message, none with an error.
-            partition_time: the highest timestamp seen in this partition so far, -1 when none was.
+            partition_time: the highest timestamp in this partition so far; -1 without one.
 
         Raises:
             ProcessingFailed: the timestamp extractor failed.
@@ -123,13 +124,13 @@ class Decoder:
             try:
                 keys = list(map(self._deserialize_key, raw_keys))
                 values = list(map(self._deserialize_value, raw_values))
-            except Exception:
+            except Exception:  # noqa: BLE001 - serdes may be user code; `_decode_each` finds the record
                 pass
             else:
                 return Chunk(messages, keys, values, timestamps, next_offset)
         return self._decode_each(messages, raw_keys, raw_values, timestamps, partition_time, next_offset)
 
-    def _decode_each(
+    def _decode_each(  # noqa: PLR0913 - the columns
         self,
         messages: Sequence[Message],
         raw_keys: list[bytes | None],
@@ -149,7 +150,7 @@ class Decoder:
                 key = None if raw_key is None else self._deserialize_key(raw_key)
                 part = "value"
                 value = None if raw_value is None else self._deserialize_value(raw_value)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - serdes may be user code
                 bad.append((len(kept), BadRecord(message, error, part)))
                 continue
             if timestamp < 0 or not self.trust_timestamps:
@@ -166,18 +167,19 @@ class Decoder:
 
 
 class RecordQueue:
-    """Chunks of one input partition, waiting to be processed.
+    """The queue of one input partition.
 
     Attributes:
-        topic: the real topic name.
-        position: the offset to commit: of the next record to process, or after the last one polled.
-        fetch_position: the offset after the last record polled.
-        partition_time: the highest timestamp processed, -1 when unknown; survives restarts in offset metadata.
-        buffered: records waiting.
-        consumed: records polled since the task was made.
-        bad_first: bad records that are next in line, before the first chunk; the task's loop has them handled.
-        at_end: True when the broker said that nothing more was there (lag 0, KIP-695).
-        idle_since_ms: when the queue was first seen empty at its end, None while it is not.
+        topic: the topic's name in Kafka.
+        chunks: chunks to process.
+        position: the offset to commit: of the next record to process, or after the last polled one.
+        fetch_position: the offset after the last polled record.
+        partition_time: the highest timestamp processed; -1 if unknown. Offset metadata keeps it across restarts.
+        buffered: number of records in the queue.
+        consumed: number of records polled since the task was created.
+        bad_first: bad records before the first chunk; the task's loop handles them.
+        at_end: whether the broker has no more records (lag 0, KIP-695).
+        idle_since_ms: since when the queue is empty at its end, in epoch milliseconds; None while it is not.
     """
 
     __slots__ = (
@@ -212,7 +214,7 @@ class RecordQueue:
         self.idle_since_ms: int | None = None
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Take what one poll returned. Nobody is asked about bad records yet, and nothing is sent for them.
+        """Add the messages of one poll. No handler is called for bad records yet, and no dead letter is sent.
 
         Raises:
             ProcessingFailed: the timestamp extractor failed.
@@ -233,7 +235,7 @@ class RecordQueue:
             self.position = chunk.next_offset
 
     def _queue_bad(self, chunk: Chunk) -> None:
-        """Queue the bad records before the chunk's first good one: next in line, or behind what is buffered."""
+        """Queue the bad records before the chunk's first good one: in `bad_first`, or after the last chunk."""
         bad = chunk.bad
         while bad and bad[0][0] == 0:
             _, record = bad.popleft()
@@ -245,28 +247,28 @@ class RecordQueue:
                 self.bad_first.append(record)
 
     def handle_bad_first(self) -> None:
-        """Have the bad records that are next in line handled, and move the position past them.
+        """Call the handler for the records in `bad_first`, and move the position past them.
 
-        Dead letters and position change together, between two commits: a commit takes both or neither.
+        Dead letters and position change together, between two commits: a commit contains both or neither.
 
         Raises:
-            ProcessingFailed: the handler decided to stop at a bad record.
+            ProcessingFailed: the handler returned FAIL for a bad record.
         """
         while self.bad_first:
             self.decoder.on_bad_record(self.bad_first.popleft())
         self.position = _offset_of(self.chunks[0].messages[0]) if self.chunks else self.fetch_position
 
     def head_timestamp(self) -> int:
-        """The timestamp of the next record; the queue must not be empty."""
+        """Return the timestamp of the next record. The queue must not be empty."""
         chunk = self.chunks[0]
         return chunk.timestamps[chunk.start]
 
     def run_end(self, bound: int | None, limit: int) -> int:
-        """The end index, in the head chunk, of the records that may be processed in a row.
+        """Return the end index, in the first chunk, of the records to process in a row.
 
         Args:
-            bound: no timestamp above it belongs to the run (the smallest head of the other partitions); None is no bound.
-            limit: the most records to take.
+            bound: the highest timestamp to take, that of the next record of other partitions; None without a bound.
+            limit: the maximum number of records to take.
         """
         chunk = self.chunks[0]
         start = chunk.start
@@ -282,10 +284,10 @@ class RecordQueue:
         return end
 
     def advance(self, end: int) -> None:
-        """Records of the head chunk before `end` are processed; bad ones that follow are handled.
+        """Move past the records of the first chunk before `end`, and call the handler for bad ones that follow.
 
         Raises:
-            ProcessingFailed: the handler decided to stop at a bad record.
+            ProcessingFailed: the handler returned FAIL for a bad record.
         """
         chunk = self.chunks[0]
         start = chunk.start
@@ -301,9 +303,9 @@ class RecordQueue:
             self.position = _offset_of(chunk.messages[end])
 
     def reached_end(self, offset: int) -> None:
-        """The broker has nothing after `offset`, whether or not what came before it is processed yet.
+        """Take in that the broker has no records from `offset` on. Records before it may still be in the queue.
 
-        Between the last record and the end may lie the ends of transactions: they count as read.
+        Transaction markers between the last record and the end count as read.
         """
         if offset >= self.fetch_position:
             self.at_end = True
@@ -312,7 +314,7 @@ class RecordQueue:
                 self.position = offset
 
     def clear(self, position: int) -> None:
-        """Forget what is buffered; go on at `position`."""
+        """Drop all buffered records, and continue at `position`."""
         self.chunks.clear()
         self.bad_first.clear()
         self.buffered = 0

@@ -1,7 +1,7 @@
-"""The end of a sub-topology: values become bytes and go to the task's outbox.
+"""The sinks of a sub-topology: they serialize records into the task's outbox.
 
-Partitions are chosen by librdkafka (murmur2, as in Java) unless the sink says otherwise. Keys of windowed
-results go where their inner key goes (WindowedStreamPartitioner).
+librdkafka chooses partitions (murmur2, as in Java), unless the sink has a partitioner. A windowed key goes to the
+partition of its inner key (Kafka Streams' `WindowedStreamPartitioner`).
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from millpond.state.formats import window_start
 from millpond.topology import RecordContext, SinkNode
 
 from .context import TaskContext
-from .encoding_errors import of_sink
+from .encoding_errors import explain_sink_error
 from .environment import Environment
 
 __all__ = ("bind_sink",)
 
 Forward = Callable[..., None]
 
-#: Lets librdkafka's murmur2 partitioner choose.
+#: The partition that lets librdkafka's murmur2 partitioner choose.
 ANY = -1
 
 
 def bind_sink(sink: SinkNode, task: TaskContext, environment: Environment) -> Forward:
-    """The function that serialises a record and puts it into the outbox."""
+    """Return the function that serializes a record and appends it to the outbox."""
     handlers = environment.handlers
 
     def failed(error: Exception, key: Any, value: Any, timestamp: int) -> None:
         if isinstance(sink.topic, str):
-            error = of_sink(error, topic, key, key_serde, value, value_serde)
+            error = explain_sink_error(error, topic, key, key_serde, value, value_serde)
         context = handlers.describe("Producing", sink.name, task, (key, value, timestamp))
         handlers.handle(handlers.production, context, error, task)
 
@@ -46,14 +46,17 @@ def bind_sink(sink: SinkNode, task: TaskContext, environment: Environment) -> Fo
         value_serde = environment.value_serde(sink.value, sink.name, topic)
         if sink.partitioner is None:
             if key_serde.partition_by is None:
-                return _plain(topic, key_serde, value_serde, task, failed)
+                return _static_sink(topic, key_serde, value_serde, task, failed)
             count = environment.partition_count(topic)
-            return _partial(topic, count, key_serde.partition_by, key_serde, value_serde, task, failed)
-        return _chosen(lambda _key, _value, _timestamp: topic, sink, task, environment, failed)
-    return _chosen(_topic_of(sink.topic, task), sink, task, environment, failed)
+            return _key_part_sink(topic, count, key_serde.partition_by, key_serde, value_serde, task, failed)
+        return _dynamic_sink(lambda _key, _value, _timestamp: topic, sink, task, environment, failed)
+    return _dynamic_sink(_topic_of(sink.topic, task), sink, task, environment, failed)
 
 
-def _plain(topic: str, key_serde: Serde[Any], value_serde: Serde[Any], task: TaskContext, failed: Forward) -> Forward:
+def _static_sink(
+    topic: str, key_serde: Serde[Any], value_serde: Serde[Any], task: TaskContext, failed: Forward
+) -> Forward:
+    """Return a sink for one topic whose partitions librdkafka chooses."""
     serialize_key = key_serde.serialize
     serialize_value = value_serde.serialize
     append = task.outbox.append
@@ -62,7 +65,7 @@ def _plain(topic: str, key_serde: Serde[Any], value_serde: Serde[Any], task: Tas
         try:
             raw_key = None if key is None else serialize_key(key)
             raw_value = None if value is None else serialize_value(value)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - serdes may be user code
             failed(error, key, value, timestamp)
             return
         headers = task.headers
@@ -74,7 +77,7 @@ def _plain(topic: str, key_serde: Serde[Any], value_serde: Serde[Any], task: Tas
     return with_columns(sink, _column_sink(topic, None, key_serde, value_serde, task))
 
 
-def _partial(
+def _key_part_sink(  # noqa: PLR0913 - two calls, with everything a record needs
     topic: str,
     count: int,
     partition_by: Callable[[bytes], bytes],
@@ -83,7 +86,7 @@ def _partial(
     task: TaskContext,
     failed: Forward,
 ) -> Forward:
-    """As `_plain`, where a part of the key decides the partition."""
+    """Return a sink for one topic in which a part of the key decides the partition."""
     serialize_key = key_serde.serialize
     serialize_value = value_serde.serialize
     append = task.outbox.append
@@ -92,7 +95,7 @@ def _partial(
         try:
             raw_key = None if key is None else serialize_key(key)
             raw_value = None if value is None else serialize_value(value)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - serdes may be user code
             failed(error, key, value, timestamp)
             return
         partition = ANY if raw_key is None else murmur2(partition_by(raw_key), count)
@@ -108,13 +111,13 @@ def _partial(
 def _column_sink(
     topic: str, count: int | None, key_serde: Serde[Any], value_serde: Serde[Any], task: TaskContext
 ) -> TakeColumns | None:
-    """As `_plain`, or with a partition count as `_partial`, for whole columns.
+    """Return a sink for whole columns: as `_static_sink`, or as `_key_part_sink` with a partition count.
 
-    Bytes that the store has made for its changelog are taken as they are, where the sink's serde is the store's.
+    If the sink's serde is the store's, the bytes of the store's changelog records are sent as they are.
     """
     outbox = task.outbox
     if type(outbox) is not list:
-        return None  # one that notes where each record comes from
+        return None  # in careful mode the outbox needs each record by itself
     partition_by = key_serde.partition_by
 
     def raw_keys_of(columns: Columns) -> list[bytes]:
@@ -136,31 +139,31 @@ def _column_sink(
             partitions: Iterable[int] = repeat(ANY)
             if partition_by is not None and count is not None:
                 partitions = [murmur2(partition_by(raw_key), count) for raw_key in raw_keys]
-        except Exception:
-            return False  # it fails again where it is sent by itself, and the handler hears of it
+        except Exception:  # noqa: BLE001 - serdes may be user code
+            return False  # the record fails again when it is sent by itself, and then the handler is called
         outbox.extend(zip(repeat(topic), data, raw_keys, partitions, repeat(None), repeat(None), columns.timestamps))
         return True
 
     return take
 
 
-def _chosen(
+def _dynamic_sink(
     topic_of: Callable[[Any, Any, int], str],
     sink: SinkNode,
     task: TaskContext,
     environment: Environment,
     failed: Forward,
 ) -> Forward:
-    """The general case: the topic is computed per record, or a partitioner chooses."""
+    """Return a sink with a topic computed per record, or with a partitioner."""
     routes: dict[str, tuple[Serde[Any], Serde[Any], Callable[..., Any] | None]] = {}
     append = task.outbox.append
 
     def route(topic: str) -> tuple[Serde[Any], Serde[Any], Callable[..., Any] | None]:
         if not isinstance(topic, str):
             raise TypeError(
-                f"the function that names the topic of '{sink.name}' returned {kind_of(topic)}; return a text"
+                f"the function that names the topic of '{sink.name}' returned {kind_of(topic)}; it must return a text"
             )
-        environment.partition_count(topic)  # raises when there is no such topic: its records would wait for ever
+        environment.partition_count(topic)  # raises if the topic does not exist: its records would wait for ever
         key_serde = environment.key_serde(sink.key, sink.name, topic)
         value_serde = environment.value_serde(sink.value, sink.name, topic)
         routes[topic] = found = key_serde, value_serde, _chooser(sink, key_serde, topic, environment)
@@ -173,7 +176,7 @@ def _chosen(
             raw_key = None if key is None else key_serde.serialize(key)
             raw_value = None if value is None else value_serde.serialize(value)
             partitions = (ANY,) if choose is None else choose(key, value, raw_key)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - serdes may be user code
             failed(error, key, value, timestamp)
             return
         headers = task.headers
@@ -196,7 +199,7 @@ def _topic_of(extract: Callable[..., str], task: TaskContext) -> Callable[[Any, 
 def _chooser(
     sink: SinkNode, key_serde: Serde[Any], topic: str, environment: Environment
 ) -> Callable[[Any, Any, bytes | None], Any] | None:
-    """Partitions for a record; None leaves the choice to librdkafka, an empty set drops the record (KIP-837)."""
+    """Return the function that chooses partitions (none to drop a record, KIP-837), or None if librdkafka chooses."""
     partitioner = sink.partitioner
     if partitioner is not None:
         count = environment.partition_count(topic)
@@ -207,8 +210,8 @@ def _chooser(
                 return (ANY,)
             if not isinstance(partitions, Collection):
                 raise TypeError(
-                    f"the partitioner of '{sink.name}' returned {kind_of(partitions)}; return the partitions in a list, "
-                    "such as [3], or None for the default"
+                    f"the partitioner of '{sink.name}' returned {kind_of(partitions)}; it must return a list of "
+                    "partitions, such as [3], or None for the default"
                 )
             return sorted(partitions)
 

@@ -1,4 +1,4 @@
-"""The start of a sub-topology: how the bytes of one source topic become records with a timestamp."""
+"""The sources of a sub-topology: they deserialize records of a topic, and extract their timestamps."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ("make_decoder", "on_bad_record")
 
 
 def make_decoder(source: SourceNode, topic: str, task: TaskContext, environment: Environment) -> Decoder:
-    """The decoder of one real topic of a source, for one task."""
+    """Return the decoder of one topic of a source, by its name in Kafka, for one task."""
     key = environment.key_serde(source.key, source.name, topic)
     value = environment.value_serde(source.value, source.name, topic)
     extractor = source.timestamp_extractor or environment.default_timestamp_extractor
     if isinstance(extractor, FailOnInvalidTimestamp):
-        extractor = None  # what decoding does by itself, without a call per record
+        extractor = None  # `_extraction` does the same, without a call per record
 
     def dropped() -> None:
         task.dropped += 1
@@ -32,14 +32,14 @@ def make_decoder(source: SourceNode, topic: str, task: TaskContext, environment:
         key.deserialize,
         value.deserialize,
         _extraction(extractor, source.name, task),
-        extractor is None,
-        on_bad_record(source.name, task, environment.handlers),
-        dropped,
+        trust_timestamps=extractor is None,
+        on_bad_record=on_bad_record(source.name, task, environment.handlers),
+        dropped=dropped,
     )
 
 
 def on_bad_record(node: str, task: TaskContext, handlers: Handlers) -> Any:
-    """Asks the deserialization handler (KIP-161) about a record that is not decodable."""
+    """Return the function that calls the deserialization handler (KIP-161) for a bad record."""
 
     def handle(bad: BadRecord) -> None:
         task.message = bad.message
@@ -53,7 +53,7 @@ def on_bad_record(node: str, task: TaskContext, handlers: Handlers) -> Any:
 
 
 def _extraction(extractor: Any, node: str, task: TaskContext) -> ExtractTimestamp:
-    """Wraps a TimestampExtractor; without one a negative timestamp stops the task (FailOnInvalidTimestamp)."""
+    """Return the function that calls a timestamp extractor. Without one, a negative timestamp stops the worker."""
 
     def extract(message: Message, key: Any, value: Any, partition_time: int) -> int:
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
@@ -65,7 +65,7 @@ def _extraction(extractor: Any, node: str, task: TaskContext) -> ExtractTimestam
             except Exception as error:
                 raise ProcessingFailed(
                     f"the timestamp extractor of source '{node}' failed at {topic}-{partition} offset {offset} "
-                    f"(task {task.task_id}): {type(error).__name__}: {error}. Nothing of it is committed."
+                    f"(task {task.task_id}): {type(error).__name__}: {error}. Its offset is not committed."
                 ) from error
         if timestamp < 0:
             raise ProcessingFailed(

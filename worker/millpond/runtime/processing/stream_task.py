@@ -1,4 +1,4 @@
-"""An active task: one sub-topology over one partition of its inputs."""
+"""The active task (Kafka Streams' `StreamTask`): one sub-topology over one partition of its inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .sources import make_decoder
 
 __all__ = ("CommitRows", "StreamTask")
 
-_MOST_FLUSHES = 100
+_MAX_FLUSHES = 100
 
 #: Changelog rows of one store, as `RecordCollector` sends them: (store, rows).
 CommitRows = tuple[Any, list[Outgoing]]
@@ -31,17 +31,18 @@ class StreamTask:
 
     Attributes:
         id: the task's id.
-        context: what its nodes share.
-        outbox: records produced since the last drain, shared with the context.
+        context: the state that its nodes share.
+        outbox: output records since the last drain, shared with the context.
         stores: its store instances by name, in the order in which a commit flushes them.
-        inputs: its queues by real topic.
-        commit_needed: something happened since the last commit.
-        processed: records processed since the task was made.
-        punctuated: punctuators fired since then.
-        latest_timestamp: of the record processed last, epoch ms.
+        inputs: its queues, by the topic's name in Kafka.
+        group: the choice of the next record.
+        commit_needed: whether something changed since the last commit.
+        processed: number of records processed since the task was created.
+        punctuated: number of punctuators fired since then.
+        latest_timestamp: timestamp of the last processed record, in epoch milliseconds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a task
         self,
         subtopology: Subtopology,
         partition: int,
@@ -74,20 +75,20 @@ class StreamTask:
         self.group = PartitionGroup((), environment.max_task_idle_ms)
         for source in subtopology.sources:
             for topic in map(environment.real_topic, source.topics):
-                # Topics that are only merged may differ in partitions: this one need not be in all of them.
+                # Topics that are only merged may have different partition counts: some may not have this partition.
                 if topics is None or topic in topics:
                     self.add_input(source, topic)
 
     def add_input(self, source: SourceNode, topic: str) -> None:
-        """Read a real topic as `source`."""
+        """Add an input: a topic of `source`, by its name in Kafka."""
         decoder = make_decoder(source, topic, self.context, self._environment)
         self.inputs[topic] = RecordQueue(topic, decoder, self._entries[source.name])
         self.group = PartitionGroup(list(self.inputs.values()), self._environment.max_task_idle_ms)
 
-    # Positions ------------------------------------------------------------------------------------------------
+    # Positions
 
     def resume_at(self, offsets: Mapping[str, tuple[int, OffsetMetadata]]) -> None:
-        """Take positions and times from committed offsets, by real topic. Buffered records are forgotten."""
+        """Set positions and times from committed offsets, by topic, and drop buffered records."""
         stream_time = -1
         for topic, (offset, metadata) in offsets.items():
             queue = self.inputs[topic]
@@ -98,13 +99,13 @@ class StreamTask:
 
     @property
     def remembered_names(self) -> Collection[str]:
-        """Names of the integers that the task's processors keep beside its offsets."""
+        """Names of the integers that the task's processors keep in offset metadata."""
         return self._hooks.memories.keys()
 
     def positions(
         self, owner: str, epoch: int, topology: str, changelogs: str = ""
     ) -> dict[Partition, tuple[int, OffsetMetadata]]:
-        """Offsets to commit for all input partitions, with their metadata."""
+        """Return the offsets to commit, with metadata, of all input partitions."""
         partition = self.id.partition
         processors = {name: value() for name, value in self._hooks.memories.items()}
         return {
@@ -117,23 +118,23 @@ class StreamTask:
             for queue in self.inputs.values()
         }
 
-    # Processing -----------------------------------------------------------------------------------------------
+    # Processing
 
     def add(self, topic: str, messages: Sequence[Message]) -> None:
-        """Buffer what one poll returned for one input."""
+        """Buffer the messages that one poll returned for one input."""
         queue = self.inputs[topic]
         before = queue.position
         queue.add(messages)
         if queue.bad_first:
             self._bad_first = True
         if queue.position != before:
-            self.commit_needed = True  # no record of it had a valid timestamp: the offset moves on all the same
+            self.commit_needed = True  # no record had a valid timestamp, but the offset moves past them
 
     def process(self, limit: int, now_ms: int) -> int:
-        """Process up to about `limit` records, in timestamp order over the inputs; returns how many.
+        """Process up to about `limit` records, in timestamp order over the inputs; return how many.
 
         Raises:
-            ProcessingFailed: a handler said FAIL.
+            ProcessingFailed: a handler returned FAIL.
         """
         done = 0
         group = self.group
@@ -153,7 +154,7 @@ class StreamTask:
         return done
 
     def _handle_bad_first(self) -> None:
-        """Have bad records at the heads of the inputs handled; they have no timestamp that others could wait for."""
+        """Call the handler for bad records that are next in their input. They have no timestamp to be ordered by."""
         self._bad_first = False
         for queue in self.inputs.values():
             if queue.bad_first:
@@ -186,10 +187,10 @@ class StreamTask:
         context.message = None
         self.latest_timestamp = columns[3][-1]
 
-    # Time -----------------------------------------------------------------------------------------------------
+    # Time
 
     def punctuate(self, now_ms: int) -> int:
-        """Fire what is due in stream time and wall-clock time; returns how many fired."""
+        """Fire punctuators that are due in stream time or wall-clock time; return how many fired."""
         fired = self.punctuate_stream_time()
         wall_clock = self._hooks.wall_clock.fire(now_ms)
         if wall_clock:
@@ -198,7 +199,7 @@ class StreamTask:
         return fired + wall_clock
 
     def punctuate_stream_time(self) -> int:
-        """Fire what is due in stream time; returns how many fired."""
+        """Fire punctuators that are due in stream time; return how many fired."""
         if self.context.stream_time < 0:
             return 0
         fired = self._hooks.stream_time.fire(self.context.stream_time)
@@ -208,17 +209,22 @@ class StreamTask:
         return fired
 
     def next_wall_clock_due(self) -> int | None:
-        """When the next wall-clock punctuator is due, epoch ms."""
+        """Return when the next wall-clock punctuator is due, in epoch milliseconds; None without one."""
         return self._hooks.wall_clock.next_due()
 
-    # Commit ---------------------------------------------------------------------------------------------------
+    # Commit
 
     def flush(self) -> list[CommitRows]:
-        """Flush caches and buffers in topology order: output goes to the outbox, changelog rows are returned."""
+        """Flush caches and buffers in topology order. Output goes to the outbox; return the changelog rows.
+
+        Raises:
+            StateError: each flush changes the stores again.
+        """
         rows: list[CommitRows] = []
         context = self.context
-        # What a cache forwards may be put into a store that comes before it, where processors share one: once more then.
-        for _ in range(_MOST_FLUSHES):
+        # If processors share a store, records from a cache may change a store that was flushed before: then flush
+        # again.
+        for _ in range(_MAX_FLUSHES):
             for store in self.stores.values():
                 changes: list[Outgoing] = []
                 store.flush(changes)
@@ -228,16 +234,16 @@ class StreamTask:
             if not any(map(_dirty_bytes, self.stores.values())):
                 return rows
         raise StateError(
-            f"the stores of task {self.id} change for ever when they are flushed: a processor writes into a store "
-            f"whose changes it is told of. Give one of the two a store of its own."
+            f"task {self.id}: each flush of its stores changes them again, because a processor writes to a store whose "
+            f"changes it receives. Let it write to another store."
         )
 
     def staged_bytes(self) -> int:
-        """Estimate of what waits for a commit, in bytes."""
+        """Return the estimated size of uncommitted state, in bytes."""
         return sum(map(_staged_bytes, self.stores.values()))
 
     def revert(self) -> None:
-        """Forget everything since the last commit: output, staged state, buffered records."""
+        """Drop output and staged state since the last commit."""
         self.outbox.clear()
         self.commit_needed = False
         self.context.commit_requested = False
@@ -248,7 +254,7 @@ class StreamTask:
             store.revert()
 
     def close(self) -> None:
-        """Call the processors' `close()`. Stores are closed by whoever opened them."""
+        """Call the processors' `close()`. The stores stay open; their owner closes them."""
         for closer in self._hooks.closers:
             closer()
         self._hooks.closers.clear()

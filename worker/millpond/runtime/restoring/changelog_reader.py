@@ -228,7 +228,7 @@ class ChangelogReader:
             for message in held
             if (key := message.key()) is not None
         ]
-        restoration.completeness.moved(restoration.position)
+        restoration.completeness.advance(restoration.position)
         self._write(restoration, restoration.store.restore(changes))
         restoration.restored += len(held)
         self._meter.add(len(held), time.monotonic())
@@ -246,12 +246,12 @@ class ChangelogReader:
             # Markers of transactions take offsets: after them the copy is as far as it can be.
             restoration.position = max(restoration.position, offset)
             restoration.end = max(restoration.end, offset)
-            restoration.completeness.moved(restoration.position)
+            restoration.completeness.advance(restoration.position)
         if restoration.done or offset < restoration.end:
             return
         # What lies beyond a bounded end is not in the store: it is for the task to process.
         restoration.position = max(restoration.position, restoration.end if restoration.bounded else offset)
-        restoration.completeness.moved(restoration.position)
+        restoration.completeness.advance(restoration.position)
         if restoration.position > restoration.start:
             self._write(restoration, [])
         self._finish(restoration)

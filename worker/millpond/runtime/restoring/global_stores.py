@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from millpond.runtime.commit.pipeline import CommitFailed
 from millpond.runtime.kafka.admin import KafkaAdmin
-from millpond.runtime.kafka.end_offsets import EndOffsets, Heard
+from millpond.runtime.kafka.end_offsets import EndOffsetCallback, EndOffsets
 from millpond.runtime.offsets.completeness import Moment
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.processing.environment import Environment
@@ -172,12 +172,12 @@ class GlobalStores:
     def look_at_ends(self) -> None:
         """Ask, now and then, where the topics end. Cheap when it is not time."""
         if self.updaters:
-            self._ends.look(self._told)
+            self._ends.poll(self._told)
 
-    def _told(self) -> dict[Partition, Heard]:
-        def hears(updater: GlobalStateUpdater, number: int) -> Heard:
+    def _told(self) -> dict[Partition, EndOffsetCallback]:
+        def hears(updater: GlobalStateUpdater, number: int) -> EndOffsetCallback:
             def heard(asked: Moment, end: int) -> None:
-                updater.completeness[number].heard(asked, end, updater.positions[number])
+                updater.completeness[number].record_end(asked, end, updater.positions[number])
                 updater.stamp()
 
             return heard

@@ -103,7 +103,7 @@ class GlobalStateUpdater:
             known = backend.provenance(name, number) or Provenance("", backend.last_used_ms or 0)
             self.positions[number] = each.first if offset is None else offset
             completeness = Completeness(asked.wall_ms if offset is None else known.as_of_ms)
-            completeness.heard(asked, each.end, self.positions[number])
+            completeness.record_end(asked, each.end, self.positions[number])
             self.completeness[number] = completeness
 
         self._stamped_ms = self.as_of_ms
@@ -151,7 +151,7 @@ class GlobalStateUpdater:
     def reached_end(self, partition: int, offset: int) -> None:
         """Nothing is in the partition after `offset`."""
         self.positions[partition] = max(offset, self.positions[partition])
-        self.completeness[partition].moved(self.positions[partition])
+        self.completeness[partition].advance(self.positions[partition])
 
     def apply(self, partition: Partition, messages: Sequence[Message]) -> None:
         """Process the records and write them with their position."""
@@ -173,7 +173,7 @@ class GlobalStateUpdater:
         context.message = None
         context.headers = None
         self.positions[partition.partition] = chunk.next_offset
-        self.completeness[partition.partition].moved(chunk.next_offset)
+        self.completeness[partition.partition].advance(chunk.next_offset)
         self.write()
 
     def write(self) -> None:

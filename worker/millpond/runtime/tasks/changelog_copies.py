@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import TopicPartition
 
 from millpond.protocol import Role
-from millpond.runtime.kafka.end_offsets import EndOffsets, EndsAsker, Heard
+from millpond.runtime.kafka.end_offsets import EndOffsetCallback, EndOffsets, EndOffsetSource
 from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
 from millpond.runtime.offsets.completeness import Moment
 from millpond.runtime.offsets.metadata import Partition
@@ -33,7 +33,11 @@ class ChangelogCopies:
     """
 
     def __init__(
-        self, consumer: ReplaceableConsumer, reader: ChangelogReader, asker: EndsAsker, held: Mapping[TaskId, HeldTask]
+        self,
+        consumer: ReplaceableConsumer,
+        reader: ChangelogReader,
+        asker: EndOffsetSource,
+        held: Mapping[TaskId, HeldTask],
     ) -> None:
         self._consumer = consumer
         self._reader = reader
@@ -88,7 +92,7 @@ class ChangelogCopies:
 
     def look_at_ends(self) -> None:
         """Ask, now and then, where the changelogs of copies end. Cheap when it is not time."""
-        self._ends.look(self._listeners)
+        self._ends.poll(self._listeners)
 
     def ends_seen(self, held: HeldTask) -> None:
         """Take the ends of a copy's changelogs that the consumer knows."""
@@ -98,11 +102,11 @@ class ChangelogCopies:
                 _, high = self._consumer.get_watermark_offsets(source, cached=True)
                 each.end = max(each.end, high)
 
-    def _listeners(self) -> dict[Partition, Heard]:
-        def hears(copy: Restoration) -> Heard:
+    def _listeners(self) -> dict[Partition, EndOffsetCallback]:
+        def hears(copy: Restoration) -> EndOffsetCallback:
             def heard(asked: Moment, end: int) -> None:
                 copy.end = max(copy.end, end)
-                copy.completeness.heard(asked, end, copy.position)
+                copy.completeness.record_end(asked, end, copy.position)
                 self._reader.stamp(copy)
 
             return heard

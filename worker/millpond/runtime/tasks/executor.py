@@ -342,7 +342,7 @@ class TaskExecutor:
     def learn(self, marks: Mapping[TaskId, Mark]) -> None:
         """Remember how far others committed tasks."""
         for task, mark in marks.items():
-            self._marks.tell(task, self._plan.inputs_of(task), mark)
+            self._marks.record(task, self._plan.inputs_of(task), mark)
 
     # Back to a commit, and the end --------------------------------------------------------------------------------
 
@@ -357,7 +357,7 @@ class TaskExecutor:
             self.renew_consumers()
         for held in self.held.values():
             if held.mark is not None:
-                self._marks.tell(held.id, held.committed, held.mark)
+                self._marks.record(held.id, held.committed, held.mark)
         self.handle(CommitFailed())
 
     def renew_consumers(self) -> None:

@@ -119,7 +119,7 @@ class HeldTask:
         """The lag; of a copy, None where a broker has not told the ends of its changelogs for a while."""
         if self.role is not Role.ACTIVE:
             oldest = time.monotonic() - LAG_KNOWN_S
-            if any((each.completeness.heard_at or -1.0) < oldest for each in self.changelogs):
+            if any((each.completeness.asked_at or -1.0) < oldest for each in self.changelogs):
                 return None
         return self.lag
 

@@ -163,7 +163,7 @@ class TaskStores:
             store, backend, source, start, end, bounded=source in where.committed, following=following,
             facts=where.topics[source.topic], completeness=Completeness(as_of_ms), whole=offset is None,
         )  # fmt: skip
-        restoration.completeness.heard(where.asked, end, start)
+        restoration.completeness.record_end(where.asked, end, start)
         return restoration
 
     def _judged(self, store: str, task: TaskId, where: TaskLookup) -> Verdict | None:

@@ -1,1 +1,1 @@
-"""The topics of an application: what it needs, what there is, and what changes while workers run."""
+"""The topics of an application: which it needs, which exist, and which change while workers run."""

@@ -1,4 +1,4 @@
-"""What a topic is, besides its partitions: its id, and for how long it keeps the records of deletions."""
+"""The identity of a topic: its id, how long it keeps tombstones, and whether it is only compacted."""
 
 from __future__ import annotations
 
@@ -9,43 +9,44 @@ from typing import NamedTuple
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-__all__ = ("TopicIdentity", "ask_configs", "ask_ids", "delete_retention_ms", "is_only_compacted")
+__all__ = ("TopicIdentity", "delete_retention_ms", "is_only_compacted", "topic_configs", "topic_ids")
 
 log = logging.getLogger(__name__)
 
 #: Kafka's default of `delete.retention.ms`.
 _DELETE_RETENTION_MS = 86_400_000
-#: What brokers without topic ids answer: all bits zero.
+#: The id in responses of brokers without topic ids: all bits are zero.
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 class TopicIdentity(NamedTuple):
-    """One topic."""
+    """The identity of one topic."""
 
     id: str
-    """Another one of the same name has another id; "" where the brokers do not tell."""
+    """The topic's id. A topic that is created again under its name has another one. Empty if brokers have no ids."""
     delete_retention_ms: int | None
-    """How long a tombstone stays at the least; None where none is ever compacted away."""
+    """The minimum time that a tombstone stays, in milliseconds; None if tombstones are never compacted away."""
     only_compacted: bool = False
-    """Whether brokers never delete the newest record of a key: then the topic begins at 0, unless somebody deleted records."""
+    """Whether brokers never delete the newest record of a key. Such a topic starts at offset 0, unless somebody deletes
+    records."""
 
 
-def ask_ids(admin: AdminClient, topics: Collection[str], timeout_s: float) -> dict[str, str]:
-    """The id of each topic.
+def topic_ids(admin: AdminClient, topics: Collection[str], timeout_s: float) -> dict[str, str]:
+    """Return the id of each topic.
 
     Raises:
-        KafkaException: there is no such topic, or nobody answered.
+        KafkaException: a topic does not exist, or no broker answered in time.
     """
     answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s)
     found = {name: str(future.result().topic_id) for name, future in answers.items()}
     return {name: "" if id == _NO_ID else id for name, id in found.items()}
 
 
-def ask_configs(admin: AdminClient, topics: Collection[str], timeout_s: float) -> dict[str, dict[str, str]]:
-    """The configuration of each topic; without those that this client may not see.
+def topic_configs(admin: AdminClient, topics: Collection[str], timeout_s: float) -> dict[str, dict[str, str]]:
+    """Return the configuration of each topic, without topics whose configuration this client may not read.
 
     Raises:
-        KafkaException: nobody answered.
+        KafkaException: no broker answered in time.
     """
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     found = {}
@@ -55,17 +56,17 @@ def ask_configs(admin: AdminClient, topics: Collection[str], timeout_s: float) -
         except KafkaException as error:
             if error.args[0].retriable():
                 raise
-            log.info("the configuration of topic %s cannot be read: %s", resource.name, error.args[0].str())
+            log.info("topic %s: cannot read its configuration: %s", resource.name, error.args[0].str())
     return found
 
 
 def is_only_compacted(config: Mapping[str, str] | None) -> bool:
-    """From a topic's configuration; False where that is not known."""
+    """Return `TopicIdentity.only_compacted` for a topic's configuration; False if that is unknown."""
     return config is not None and config.get("cleanup.policy") == "compact"
 
 
 def delete_retention_ms(config: Mapping[str, str] | None) -> int | None:
-    """From a topic's configuration; Kafka's default where that is not known."""
+    """Return `TopicIdentity.delete_retention_ms` for a topic's configuration; Kafka's default if that is unknown."""
     if config is None:
         return _DELETE_RETENTION_MS
     if "compact" not in config.get("cleanup.policy", "compact"):

@@ -1,8 +1,8 @@
-"""Refuses to make a changelog again that an application had already: it would begin empty, and so would the state.
+"""Checks that no changelog with state was deleted before missing changelogs are created.
 
-Local rows would be dropped for a changelog that is shorter than they are, and counts would begin again at 1. So a changelog
-that is missing is made only where nothing tells that it was there: committed offsets name the topology whose state it has,
-and local rows name the store (docs/decisions/0026-changelogs-that-were-deleted.md).
+A changelog that is created again is empty. Local rows would be dropped, since they are ahead of it, and counts would
+start again at 1. So a missing changelog is only created if there is no trace of a former one: committed offsets name
+the topology whose state it had, and local rows name the store (docs/decisions/0026-changelogs-that-were-deleted.md).
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from .plan import Plan, summary
 
 __all__ = ("LocalOffsets", "check_changelogs")
 
-#: A topic that another worker made just now may be unknown to the broker that was asked.
-_SPREAD_S = 5.0
+#: How long a broker may not know a topic that another worker has just created.
+_PROPAGATION_S = 5.0
 _PAUSE_S = 0.1
 
 Survey = Callable[[Sequence[Partition]], Mapping[Partition, CommittedOffset]]
 
 
 class LocalOffsets(Protocol):
-    """What the worker has on disk.
+    """The state on the worker's disk.
 
     Attributes:
-        path: where that is.
+        path: its directory.
     """
 
     path: Path
 
     def offset(self, store: str, partition: int) -> int | None:
-        """The changelog offset that a store partition reaches; None when there is none."""
+        """Return the changelog offset of a store partition's local rows; None if there are none."""
 
 
 def check_changelogs(
@@ -46,20 +46,20 @@ def check_changelogs(
     survey: Survey,
     local: LocalOffsets,
 ) -> Mapping[str, int]:
-    """Make sure that no changelog is missing that the application had.
+    """Check that no changelog with state of the application is missing.
 
     Args:
-        plan: what the application needs.
-        existing: partition count of every topic.
-        topics: asks for them again.
+        plan: the topics that the application needs.
+        existing: the partition count of every topic.
+        topics: returns the partition counts anew.
         survey: reads the committed offsets of partitions, whatever transactions are open.
-        local: what the worker has on disk.
+        local: the state on the worker's disk.
 
     Returns:
-        partition count of every topic, newer than the committed offsets that were looked at.
+        The partition count of every topic, read after the committed offsets.
 
     Raises:
-        TopicError: one is missing, and with it the state.
+        TopicError: a changelog with state was deleted.
     """
     missing = _missing(plan, existing)
     if not missing:
@@ -69,23 +69,24 @@ def check_changelogs(
         task: plan.inputs_of(task) for task in plan.tasks if task.subtopology in {part for part, _ in missing.values()}
     }
     committed = survey([each for own in inputs.values() for each in own])
-    had: dict[str, bool] = {}  # whether its rows on disk are all that tells
+    deleted: dict[str, bool] = {}  # by topic: whether rows on disk are the only trace
     for topic, (part, store) in missing.items():
         tasks = [task for task in inputs if task.subtopology == part]
         metadata = [committed[each].metadata for task in tasks for each in inputs[task]]
         by_this_topology = any(each.topology == hash for each in metadata)
         on_disk = any(local.offset(store, task.partition) is not None for task in tasks)
         if by_this_topology or (on_disk and any(each.owner is not None for each in metadata)):
-            had[topic] = not by_this_topology
-    if had:
-        existing = _await_spread(had, topics)
-        if gone := sorted(topic for topic in had if topic not in existing):
-            raise TopicError(_lost(gone) + (_added_again(local.path) if all(had[topic] for topic in gone) else ""))
+            deleted[topic] = not by_this_topology
+    if deleted:
+        existing = _await_propagation(deleted, topics)
+        if missing_topics := sorted(topic for topic in deleted if topic not in existing):
+            only_rows = all(deleted[topic] for topic in missing_topics)
+            raise TopicError(_lost(missing_topics) + (_store_added_again(local.path) if only_rows else ""))
     return existing
 
 
 def _missing(plan: Plan, existing: Mapping[str, int]) -> dict[str, tuple[int, str]]:
-    """Changelogs that do not exist, each with its sub-topology and store. Source topics are not made by anybody here."""
+    """Return the changelogs that do not exist, each with its sub-topology and store, without source topics."""
     internal = {topic.name for topic in plan.internal}
     return {
         topic: (part, store)
@@ -95,8 +96,8 @@ def _missing(plan: Plan, existing: Mapping[str, int]) -> dict[str, tuple[int, st
     }
 
 
-def _await_spread(wanted: Iterable[str], topics: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
-    deadline = time.monotonic() + _SPREAD_S
+def _await_propagation(wanted: Iterable[str], topics: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
+    deadline = time.monotonic() + _PROPAGATION_S
     while True:
         existing = topics()
         if all(topic in existing for topic in wanted) or time.monotonic() >= deadline:
@@ -104,20 +105,19 @@ def _await_spread(wanted: Iterable[str], topics: Callable[[], Mapping[str, int]]
         time.sleep(_PAUSE_S)
 
 
-def _lost(gone: Sequence[str]) -> str:
-    several = len(gone) > 1
-    named = ", ".join(f"'{topic}'" for topic in gone)
+def _lost(topics: Sequence[str]) -> str:
+    several = len(topics) > 1
+    named = ", ".join(f"'{topic}'" for topic in topics)
     return (
-        f"changelog{'s' if several else ''} {named} {'were' if several else 'was'} deleted, and with "
-        f"{'them' if several else 'it'} the state, while the committed offsets go on: made again, "
-        f"{'they' if several else 'it'} would begin empty. Nothing is dropped. Restore "
-        f"{'the topics with their' if several else 'the topic with its'} content, or run 'millpond reset' to process the "
-        f"inputs from the beginning."
+        f"changelog{'s' if several else ''} {named} {'were' if several else 'was'} deleted, but the committed offsets "
+        f"still exist: with {'new, empty changelogs' if several else 'a new, empty changelog'} the state would be "
+        f"lost. Nothing was changed. Restore {'the topics with their' if several else 'the topic with its'} content, "
+        f"or run 'millpond reset' to process the inputs from the beginning."
     )
 
 
-def _added_again(path: Path) -> str:
+def _store_added_again(path: Path) -> str:
     return (
-        f" If the topology had lost the store and its deleted changelog, and now has the store again, delete the rows of the "
-        f"former one, which are in the state directory '{path}', and restart the worker."
+        f" If the store was removed from the topology and is now added again, delete its former rows in the state "
+        f"directory '{path}', and restart the worker."
     )

@@ -1,6 +1,6 @@
-"""What an application needs in Kafka: partitions of every topic, internal topics with their settings, and the tasks.
+"""The plan of an application: its topics with partitions and settings, and its tasks.
 
-Pure: from a topology and the partition counts of the topics that exist.
+Pure functions of a topology and the partition counts of the existing topics.
 """
 
 from __future__ import annotations
@@ -20,77 +20,77 @@ from millpond.topology import Subtopology, TaskId, Topology, decorate
 
 __all__ = ("Plan", "TopicSpec", "Unread", "changelog_topic", "make_plan", "plan_with", "summary")
 
-#: Repartition topics are purged by the application itself (semantics.md 1.1).
+#: Topic settings of repartition topics. They keep records for ever, since the application purges them itself.
 REPARTITION_CONFIG: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "segment.bytes": "52428800",
     "message.timestamp.type": "CreateTime",
 }
-#: What no setting for all internal topics changes: compaction would lose records of equal keys, and the broker's clock
-#: would take the place of event time.
+#: Settings of repartition topics that the configuration cannot change: compaction would lose records of equal keys, and
+#: the broker's clock would replace event time.
 REPARTITION_FIXED = frozenset({"cleanup.policy", "message.timestamp.type"})
 
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """An internal topic as it has to be."""
+    """The specification of an internal topic."""
 
     name: str
-    """Real name."""
+    """Name in Kafka."""
     partitions: int
-    """Partition count; an existing topic must have exactly as many."""
+    """Partition count; an existing topic must have the same."""
     config: Mapping[str, str]
     """Topic settings to create it with."""
 
 
 @dataclass(frozen=True)
 class Unread:
-    """Partitions of an input that no task reads."""
+    """An input with partitions that no task reads."""
 
     topic: str
-    """Real name."""
+    """Name in Kafka."""
     read: int
-    """How many partitions are read: the first ones."""
+    """Number of partitions that are read: the first ones."""
     found: int
-    """How many the topic has."""
+    """Number of partitions that the topic has."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a worker has to know about topics before it starts."""
+    """The topics and tasks of an application. Topic names are those in Kafka."""
 
     subtopologies: tuple[Subtopology, ...]
-    """The topology's parts, with patterns resolved to topics."""
+    """The sub-topologies, with patterns resolved to topics."""
     partitions: Mapping[str, int]
-    """Partition count of each source topic by real name."""
+    """Partition count of each source topic."""
     internal: tuple[TopicSpec, ...]
     """Repartition and changelog topics."""
     tasks: Mapping[TaskId, tuple[str, ...]]
-    """Each task with the real names of the source topics that have its partition."""
+    """Each task with its source topics: those that have its partition."""
     repartition: tuple[str, ...]
-    """Real names of the repartition topics."""
+    """Repartition topics."""
     changelogs: Mapping[int, Mapping[str, str]]
-    """Real changelog topic of each logged store, by sub-topology."""
+    """Changelog topic of each logged store, by sub-topology and store."""
     unread: tuple[Unread, ...] = ()
-    """Inputs that have more partitions than the internal topics of their sub-topology, which fix the number of its tasks."""
+    """Inputs with more partitions than the internal topics of their sub-topology, which fix the number of its tasks."""
 
     def inputs_of(self, task: TaskId) -> list[Partition]:
-        """The partitions that a task reads."""
+        """Return the input partitions of a task."""
         return [Partition(topic, task.partition) for topic in self.tasks[task]]
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a changelog has, by its real name."""
+        """Return the partition count of a changelog."""
         internal = next((each.partitions for each in self.internal if each.name == topic), None)
         return self.partitions[topic] if internal is None else internal
 
     def changelogs_of(self, task: TaskId) -> list[Partition]:
-        """The partitions that a task's stores are restored from."""
+        """Return the changelog partitions of a task's stores."""
         return [Partition(topic, task.partition) for topic in self.changelogs[task.subtopology].values()]
 
 
 def changelog_topic(subtopology: Subtopology, store: str, internal: frozenset[str], application_id: str) -> str | None:
-    """The real changelog topic of a store, None when it has none. A source topic may double as one."""
+    """Return the changelog topic of a store, by its name in Kafka, or None. A source topic may serve as one."""
     logical = subtopology.changelogs.get(store)
     if logical is None:
         return None
@@ -99,7 +99,7 @@ def changelog_topic(subtopology: Subtopology, store: str, internal: frozenset[st
     return decorate(application_id, logical)
 
 
-def make_plan(
+def make_plan(  # noqa: PLR0913 - the settings are keyword-only
     topology: Topology,
     existing: Mapping[str, int],
     application_id: str,
@@ -108,40 +108,41 @@ def make_plan(
     additional_retention_ms: int = 86_400_000,
     dead_letter_topic: str | None = None,
 ) -> Plan:
-    """Derive the plan.
+    """Derive the plan of an application.
 
-    A sub-topology whose internal topics exist keeps their number of partitions, and so its number of tasks, when an input
-    gets more: state and internal topics are divided by it (docs/decisions/0028-inputs-that-change.md).
+    If an input gets more partitions, a sub-topology with existing internal topics keeps its number of tasks, since its
+    state and internal topics are partitioned by it (docs/decisions/0028-inputs-that-change.md).
 
     Args:
         topology: the application's topology.
-        existing: partition count of every topic in the cluster.
+        existing: the partition count of every topic in the cluster.
         application_id: prefix of internal topics.
-        topic_config: settings for all internal topics; they go over the defaults of repartition topics.
-        additional_retention_ms: added to the retention of window changelogs.
-        dead_letter_topic: where handlers send what they give up on; it has to exist too.
+        topic_config: settings of all internal topics; they override the defaults of repartition topics.
+        additional_retention_ms: added to the retention of window changelogs, in milliseconds.
+        dead_letter_topic: the dead-letter topic, which must exist.
 
     Raises:
-        TopicError: a source or sink topic is missing, or topics that a join or merge needs alike differ in partitions.
+        TopicError: a source, sink or dead-letter topic does not exist, or topics that a join or merge needs
+            co-partitioned have different partition counts.
     """
-    subtopologies = [_resolved(each, existing, application_id) for each in topology.subtopologies()]
+    subtopologies = [_with_matching_topics(each, existing, application_id) for each in topology.subtopologies()]
     repartition = dict(topology.repartition_topics)
     known = _source_partitions(subtopologies, repartition, existing, topology)
-    unread = _keep_divisions(subtopologies, repartition, known, existing, application_id)
+    unread = _keep_task_counts(subtopologies, repartition, known, existing, application_id)
     for name, declared in repartition.items():
         if declared.partitions is None and (found := existing.get(decorate(application_id, name))) is not None:
             known[name] = found
     _derive_repartition(subtopologies, repartition, known)
     _check_copartitions(subtopologies, repartition, known)
     _check_sinks(subtopologies, repartition, existing)
-    _require("dead-letter", {dead_letter_topic} if dead_letter_topic else set(), existing)
+    _require_topics("dead-letter", {dead_letter_topic} if dead_letter_topic else set(), existing)
 
     def real(name: str) -> str:
         return decorate(application_id, name) if name in repartition else name
 
     common = dict(topic_config or {})
-    wished = {name: value for name, value in common.items() if name not in REPARTITION_FIXED}
-    internal = [TopicSpec(real(name), known[name], {**REPARTITION_CONFIG, **wished}) for name in repartition]
+    changes = {name: value for name, value in common.items() if name not in REPARTITION_FIXED}
+    internal = [TopicSpec(real(name), known[name], {**REPARTITION_CONFIG, **changes}) for name in repartition]
     tasks: dict[TaskId, tuple[str, ...]] = {}
     for subtopology in subtopologies:
         topics = sorted(subtopology.source_topics)
@@ -170,7 +171,7 @@ def make_plan(
 
 
 def plan_with(topology: Topology, existing: Mapping[str, int], config: Config) -> Plan:
-    """Derive the plan with what an application's configuration says; arguments and errors as for `make_plan`."""
+    """Derive the plan with the settings of a configuration; arguments and errors are those of `make_plan`."""
     return make_plan(
         topology,
         existing,
@@ -181,21 +182,21 @@ def plan_with(topology: Topology, existing: Mapping[str, int], config: Config) -
     )
 
 
-def _keep_divisions(
+def _keep_task_counts(
     subtopologies: list[Subtopology],
     repartition: Mapping[str, Any],
     known: dict[str, int],
     existing: Mapping[str, int],
     application_id: str,
 ) -> tuple[Unread, ...]:
-    """Leave out partitions of inputs beyond what the sub-topology's internal topics are divided by; they are returned."""
+    """Limit the partitions of inputs to those of the sub-topology's internal topics. Return inputs that have more."""
     unread: list[Unread] = []
     for subtopology in subtopologies:
         internal = {decorate(application_id, name) for name in subtopology.source_topics if name in repartition}
         internal |= {topic for topic, _ in _changelogs(subtopology, frozenset(repartition), application_id)}
         counts = {existing[topic] for topic in internal if topic in existing}
         if len(counts) != 1:
-            continue  # it begins; or they contradict each other, and creating the missing ones says so
+            continue  # none exists yet; or their counts differ, which `KafkaAdmin.ensure` rejects
         (count,) = counts
         for topic in sorted(subtopology.source_topics):
             if topic not in repartition and known[topic] > count:
@@ -205,20 +206,20 @@ def _keep_divisions(
 
 
 def summary(plan: Plan) -> TopologySummary:
-    """What the coordinator has to know. The hash covers what workers of one application must agree on: tasks and state.
+    """Return the topology as the coordinator sees it, with a hash of what all workers must agree on: tasks and state.
 
-    What happens inside a sub-topology may differ between two versions of an application that run side by side. So may the
-    topics that match a pattern, the partitions of a topic up to the number of tasks, and the number of tasks where it follows
-    the inputs: workers notice at different times.
+    The processors of a sub-topology may differ between two versions of an application that run at the same time. So
+    may the topics that match a pattern, the partitions of a topic up to the number of tasks, and the number of tasks
+    where it follows the inputs, since workers notice new topics and partitions at different times.
     """
-    parts = tuple(_summarised(each, plan) for each in plan.subtopologies)
+    parts = tuple(_summary_of(each, plan) for each in plan.subtopologies)
     fixed = [_without_counts(each) if each.follows_inputs else each for each in parts]
     logged = [[each.id, sorted(plan.changelogs[each.id].items())] for each in plan.subtopologies]
     raw = msgspec.json.encode([fixed, logged], order="sorted")
     return TopologySummary(hashlib.sha256(raw).hexdigest()[:16], parts)
 
 
-def _summarised(subtopology: Subtopology, plan: Plan) -> SubtopologySummary:
+def _summary_of(subtopology: Subtopology, plan: Plan) -> SubtopologySummary:
     count = sum(task.subtopology == subtopology.id for task in plan.tasks)
     matched = {topic for source in subtopology.sources if source.pattern is not None for topic in source.topics}
     named = {topic for task, topics in plan.tasks.items() if task.subtopology == subtopology.id for topic in topics}
@@ -243,22 +244,22 @@ def _source_partitions(
     known: dict[str, int] = {}
     wanted = {topic for each in subtopologies for topic in each.source_topics if topic not in repartition}
     wanted |= {topic for store in topology.global_stores for topic in store.source.topics}
-    _require("source", wanted, existing)
+    _require_topics("source", wanted, existing)
     for topic in wanted:
         known[topic] = existing[topic]
     return known
 
 
 def _check_sinks(subtopologies: list[Subtopology], repartition: Mapping[str, Any], existing: Mapping[str, int]) -> None:
-    """Records for a topic that does not exist would wait for it, and hold up every commit.
+    """Check that the sink topics exist: records of a missing one would wait in the producer and block every commit.
 
-    Topics that a function names per record are looked up when their first record comes.
+    Topics that a function names per record are looked up with their first record.
     """
     named = {sink.topic for each in subtopologies for sink in each.sinks if isinstance(sink.topic, str)}
-    _require("sink", named - set(repartition), existing)
+    _require_topics("sink", named - set(repartition), existing)
 
 
-def _require(kind: str, topics: set[str], existing: Mapping[str, int]) -> None:
+def _require_topics(kind: str, topics: set[str], existing: Mapping[str, int]) -> None:
     missing = sorted(topic for topic in topics if topic not in existing)
     if missing:
         several = len(missing) > 1
@@ -273,7 +274,7 @@ def _require(kind: str, topics: set[str], existing: Mapping[str, int]) -> None:
 def _derive_repartition(
     subtopologies: list[Subtopology], repartition: Mapping[str, Any], known: dict[str, int]
 ) -> None:
-    """A repartition topic takes the count it was given, else the highest of the topics it is derived from."""
+    """Set the partition count of repartition topics: the given one, else the highest of their upstream topics."""
     for name, topic in repartition.items():
         if topic.partitions is not None:
             known[name] = topic.partitions
@@ -289,7 +290,7 @@ def _derive_repartition(
         if not resolved:
             raise TopicError(
                 f"the partition count of repartition topic '{unknown[0]}' cannot be derived from its inputs: "
-                f"give it one with .repartition(partitions=…)."
+                f"set it with .repartition(partitions=…)."
             )
         unknown = [name for name in unknown if name not in resolved]
 
@@ -314,7 +315,7 @@ def _check_copartitions(
 def _mismatch(subtopology: Subtopology, topics: list[str], known: Mapping[str, int]) -> str:
     biggest = max(topics, key=lambda topic: known[topic])
     smallest = min(topics, key=lambda topic: known[topic])
-    node = _meeting_point(subtopology, {biggest, smallest})
+    node = _common_processor(subtopology, {biggest, smallest})
     place = f"'{node}'" if node else "a join or merge"
     return (
         f"topic '{biggest}' has {known[biggest]} partitions and '{smallest}' has {known[smallest]}, but {place} needs "
@@ -323,8 +324,8 @@ def _mismatch(subtopology: Subtopology, topics: list[str], known: Mapping[str, i
     )
 
 
-def _meeting_point(subtopology: Subtopology, topics: set[str]) -> str | None:
-    """The first processor that records of all the topics reach."""
+def _common_processor(subtopology: Subtopology, topics: set[str]) -> str | None:
+    """Return the first processor that records of all the topics reach."""
     reached: dict[str, set[str]] = {source.name: set(source.topics) & topics for source in subtopology.sources}
     store_topics: dict[str, set[str]] = {}
     for node in subtopology.processors:
@@ -345,8 +346,8 @@ def _changelogs(subtopology: Subtopology, internal: frozenset[str], application_
             yield topic, store
 
 
-def _resolved(subtopology: Subtopology, existing: Mapping[str, int], application_id: str) -> Subtopology:
-    """With the topics that match its patterns now; internal topics never match."""
+def _with_matching_topics(subtopology: Subtopology, existing: Mapping[str, int], application_id: str) -> Subtopology:
+    """Return the sub-topology with the topics that match its patterns; internal topics never match."""
     if not any(source.pattern for source in subtopology.sources):
         return subtopology
     sources = []

@@ -1,9 +1,10 @@
-"""Notices, while the worker runs, what changes about its inputs: new partitions, and new topics that match a pattern.
+"""Watches the inputs of a running worker: new partitions, and new topics that match a pattern.
 
-Topics are listed beside the loop, as often as Kafka's clients refresh their metadata. What changes neither tasks nor state is
-read from then on (docs/decisions/0028-inputs-that-change.md), and with a coordinator so are the partitions of an input whose
-sub-topology has no state (docs/decisions/0031-tasks-that-follow-their-inputs.md). All else stays unread, and is told: in the log, as a trouble in
-heartbeats and so in the conditions of a StreamApp, and as the metric `millpond_worker_unread_partitions`.
+A thread lists the topics, as often as Kafka clients refresh their metadata. Inputs that change neither tasks nor
+state are read from then on (docs/decisions/0028-inputs-that-change.md). With a coordinator, so are new partitions of
+an input whose sub-topology has no state (docs/decisions/0031-tasks-that-follow-their-inputs.md). Other new partitions
+stay unread, which is reported: in the log, in heartbeats and so in the conditions of a StreamApp, and by the metric
+`millpond_worker_unread_partitions`.
 """
 
 from __future__ import annotations
@@ -21,149 +22,151 @@ __all__ = ("TopicWatch",)
 
 log = logging.getLogger(__name__)
 
-#: Two lists of topics are this far apart, in seconds, however much one hurries.
-_HURRY_S = 1.0
+#: The minimum time between two lists of topics, in seconds.
+_MIN_INTERVAL_S = 1.0
 
 
 class TopicWatch:
-    """Compares the topics that exist with the plan. Belongs to the worker's loop.
+    """Compares the existing topics with the plan. Used by the worker's loop only.
 
     Args:
-        plan: what the worker runs.
+        plan: the plan that the worker runs.
         make: derives the plan from the partition counts of all topics.
-        look: lists all topics with their partition counts, in another thread; None when no broker answers.
-        interval_s: how often.
-        waiting: told of partitions that are not read.
+        list_topics: lists all topics with their partition counts, in another thread; None if no broker answers.
+        interval_s: time between two lists, in seconds.
+        blockers: the worker's blockers, to which unread partitions are added.
         more_tasks: whether tasks may be added while the worker runs, where their number follows the inputs.
 
     Attributes:
-        unread: how many partitions of inputs are not read.
+        unread: number of input partitions that are not read.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each argument has one use, in one call
         self,
         plan: Plan,
         make: Callable[[Mapping[str, int]], Plan],
-        look: Callable[[], Future[dict[str, int] | None]],
+        list_topics: Callable[[], Future[dict[str, int] | None]],
         interval_s: float,
-        waiting: Blockers,
+        blockers: Blockers,
         *,
         more_tasks: bool = False,
     ) -> None:
         self._plan = plan
         self._make = make
-        self._look = look
+        self._list_topics = list_topics
         self._interval_s = interval_s
-        self._waiting = waiting
+        self._blockers = blockers
         self._more_tasks = more_tasks
         self._next: float | None = None
-        self._asked_at = 0.0
-        self._asked: Future[dict[str, int] | None] | None = None
-        self._told: dict[str, str] = {}
+        self._requested_at = 0.0
+        self._request: Future[dict[str, int] | None] | None = None
+        self._reported: dict[str, str] = {}
         self.unread = 0
-        self._tell({each.topic: _divided(each) for each in plan.unread}, plan.unread)
+        self._report({each.topic: _more_than_tasks(each) for each in plan.unread}, plan.unread)
 
     def hurry(self) -> None:
-        """Ask within a second: somebody knows more partitions."""
+        """List topics within a second: another worker knows more partitions."""
         if self._next is not None:
-            self._next = min(self._next, self._asked_at + _HURRY_S)
+            self._next = min(self._next, self._requested_at + _MIN_INTERVAL_S)
 
     def turn(self, now: float) -> Plan | None:
-        """Ask when it is time, and look at the answer. Costs nothing in between.
+        """Request a list of topics when it is due, and handle the answer. Cheap in between.
 
         Args:
             now: monotonic seconds.
 
         Returns:
-            a plan with more inputs for the same tasks, or more tasks, which the worker is to adopt; None when there is none.
+            A plan for the worker to adopt, with more inputs for the same tasks or with more tasks; None without one.
         """
-        if self._asked is None:
+        if self._request is None:
             if self._next is None or now >= self._next:
                 if self._next is not None:
-                    self._asked = self._look()
-                self._asked_at = now
+                    self._request = self._list_topics()
+                self._requested_at = now
                 self._next = now + self._interval_s
             return None
-        if not self._asked.done():
+        if not self._request.done():
             return None
-        asked, self._asked = self._asked, None
-        existing = None if asked.cancelled() or asked.exception() is not None else asked.result()
+        request, self._request = self._request, None
+        existing = None if request.cancelled() or request.exception() is not None else request.result()
         return None if existing is None else self._compare(existing)
 
     def _compare(self, existing: Mapping[str, int]) -> Plan | None:
         plan = self._plan
         if any(topic not in existing for topic in plan.partitions):
-            return None  # a topic that is gone is noticed by whoever reads it
+            return None  # whoever reads a deleted topic notices
         grown = tuple(
             Unread(topic, count, existing[topic]) for topic, count in plan.partitions.items() if existing[topic] > count
         )
         try:
             new = self._make(existing)
         except TopicError as error:
-            # Topics that are joined need equal partition counts, say, and have them no more.
-            self._tell({each.topic: f"{_more(each)} {error}" for each in grown}, grown)
+            # For example, the partition counts of joined topics are not equal any more.
+            self._report({each.topic: f"{_more(each)} {error}" for each in grown}, grown)
             return None
         if self._may_adopt(new):
             tasks = {topic for topics in new.tasks.values() for topic in topics}
             elsewhere = tuple(each for each in grown if each.topic not in tasks)
-            self._tell(
-                {each.topic: _divided(each) for each in new.unread}
+            self._report(
+                {each.topic: _more_than_tasks(each) for each in new.unread}
                 | {each.topic: _of_global(each) for each in elsewhere},
                 (*new.unread, *elsewhere),
             )
             if new.tasks == plan.tasks:
                 return None
             added = sorted(set(new.partitions) - set(plan.partitions)) or [each.topic for each in grown]
-            log.info("new inputs are read from now on: %s", ", ".join(added))
+            log.info("inputs %s: new topics or partitions found; reading them from now on", ", ".join(added))
             self._plan = new
             return new
         added_topics = tuple(
             Unread(topic, 0, count) for topic, count in new.partitions.items() if topic not in plan.partitions
         )
         unread = (*grown, *added_topics)
-        self._tell({each.topic: _undivided(each) for each in unread}, unread)
+        self._report({each.topic: _without_tasks(each) for each in unread}, unread)
         return None
 
     def _may_adopt(self, new: Plan) -> bool:
-        """Whether running tasks stay what they are, and new ones, if any, may be added."""
+        """Return whether running tasks stay as they are, and new ones, if any, may be added."""
         plan = self._plan
         if summary(new).hash != summary(plan).hash or new.internal != plan.internal:
             return False
         return new.tasks.keys() == plan.tasks.keys() or (self._more_tasks and new.tasks.keys() > plan.tasks.keys())
 
-    def _tell(self, sentences: Mapping[str, str], unread: tuple[Unread, ...]) -> None:
+    def _report(self, sentences: Mapping[str, str], unread: tuple[Unread, ...]) -> None:
+        """Report unread partitions, by topic, and withdraw what is not true any more."""
         self.unread = sum(each.found - each.read for each in unread)
-        for topic in [topic for topic in self._told if topic not in sentences]:
-            del self._told[topic]
-            self._waiting.ends(f"partitions of {topic}")
+        for topic in [topic for topic in self._reported if topic not in sentences]:
+            del self._reported[topic]
+            self._blockers.remove(f"partitions of {topic}")
         for topic, sentence in sentences.items():
-            if self._told.get(topic) != sentence:
-                self._told[topic] = sentence
+            if self._reported.get(topic) != sentence:
+                self._reported[topic] = sentence
                 log.error("%s", sentence)
-                self._waiting.begins(f"partitions of {topic}", TopicChanged(sentence))
+                self._blockers.add(f"partitions of {topic}", TopicChanged(sentence))
 
 
 def _more(each: Unread) -> str:
     return f"topic '{each.topic}' has {each.found} partitions now, and this application reads {each.read} of them."
 
 
-def _divided(each: Unread) -> str:
+def _more_than_tasks(each: Unread) -> str:
     return (
-        f"topic '{each.topic}' has {each.found} partitions, and this application reads the first {each.read}, because its state "
-        f"and internal topics are divided by {each.read}: records in the others wait. Make the producers write to the first "
+        f"topic '{each.topic}' has {each.found} partitions, and this application reads only the first {each.read}, "
+        f"because its state and internal topics have {each.read} partitions. Make the producers write to the first "
         f"{each.read} only, or stop the application, run 'millpond reset' and start it with empty state."
     )
 
 
-def _undivided(each: Unread) -> str:
+def _without_tasks(each: Unread) -> str:
     return (
-        f"topic '{each.topic}' has {each.found} partitions, and this application has tasks for {each.read} of them: records in "
-        f"the others wait. Stop all workers and start them again (on Kubernetes with rollout.strategy Recreate)."
+        f"topic '{each.topic}' has {each.found} partitions, and this application has tasks for {each.read} of them; "
+        f"the others are not read. Stop all workers and start them again (on Kubernetes with rollout.strategy "
+        f"Recreate)."
     )
 
 
 def _of_global(each: Unread) -> str:
     return (
-        f"topic '{each.topic}' of a global store has {each.found} partitions, and this worker reads {each.read} of them. "
-        f"Restart the workers, one by one."
+        f"topic '{each.topic}' of a global store has {each.found} partitions, and this worker reads {each.read} of "
+        f"them. Restart the workers, one by one."
     )

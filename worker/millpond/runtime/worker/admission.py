@@ -168,9 +168,9 @@ def await_admission(
         refusal = client.refusal if answered else None
         if refusal is not None and refusal.code in _UNDECIDED:
             refused = OwnershipError(refusal.message)
-            waiting.begins("admission", refused)
+            waiting.add("admission", refused)
         elif (answered and refusal is None) or (refused is None and time.monotonic() >= until):
-            waiting.ends("admission")
+            waiting.remove("admission")
             return answered
         if stop.wait(next(waits)):
             raise refused or OwnershipError("The worker was stopped before a coordinator let it in: start it again.")

@@ -13,7 +13,7 @@ from millpond.runtime.blockers import Blockers
 from millpond.runtime.commit.pipeline import OffsetCommitter
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
-from millpond.runtime.kafka.clients import COPY_AHEAD_KIB, make_asker, make_consumer
+from millpond.runtime.kafka.clients import COPY_AHEAD_KIB, make_consumer, make_offset_reader
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
 from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
 from millpond.runtime.ownership.takeover import OffsetStore
@@ -95,7 +95,7 @@ def assemble(
         MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
     """
     patience = timedelta(milliseconds=config.task_timeout_ms)
-    cluster = KafkaAdmin(config.admin_settings(), patience=patience, stopping=stopping, waiting=waiting)
+    cluster = KafkaAdmin(config.admin_settings(), patience=patience, stopping=stopping, blockers=waiting)
     existing = cluster.topics()
     admit(cluster.id)
 
@@ -104,11 +104,11 @@ def assemble(
 
     plan = planned(existing)
     state_file = _open_state(config)
-    errands = ConsumerThreads("millpond-registrar", _ERRANDS, lambda: make_asker(config, on_error))
+    errands = ConsumerThreads("millpond-registrar", _ERRANDS, lambda: make_offset_reader(config, on_error))
     offsets = OffsetStore(
         errands.consumer,
         errands.forget_consumer,
-        lambda: make_asker(config, on_error, stable=False),
+        lambda: make_offset_reader(config, on_error, stable=False),
         stopping,
         config.task_timeout_ms / 1000,
     )
@@ -160,7 +160,7 @@ def assemble(
     watch = TopicWatch(
         plan,
         planned,
-        lambda: errands.run(cluster.look),
+        lambda: errands.run(cluster.try_topics),
         interval_s,
         waiting,
         more_tasks=config.coordinator_url is not None,  # which says who runs them

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from millpond.errors import BrokerError
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import log
-from millpond.runtime.kafka.reconnect import Lifelines, Line
+from millpond.runtime.kafka.reconnect import ReconnectCheck, WorkerClient
 from millpond.runtime.topics.plan import Plan
 
 from .dispatch import GONE
@@ -23,16 +23,16 @@ class ClientErrors:
     def __init__(self) -> None:
         self._fatal: KafkaError | None = None
         self._doubtful = False
-        self._lifelines: Lifelines | None = None
+        self._reconnect: ReconnectCheck | None = None
 
-    def watch(self, lines: Mapping[Line, Callable[[float], bool]], brokers: Callable[[float], bool]) -> None:
-        """From now on, find out which clients do not come back after brokers were away; see `Lifelines`."""
-        self._lifelines = Lifelines(lines, brokers)
+    def watch(self, lines: Mapping[WorkerClient, Callable[[float], bool]], brokers: Callable[[float], bool]) -> None:
+        """From now on, find out which clients do not come back after brokers were away; see `ReconnectCheck`."""
+        self._reconnect = ReconnectCheck(lines, brokers)
 
     def close(self) -> None:
         """Ask clients nothing any more."""
-        if self._lifelines is not None:
-            self._lifelines.close()
+        if self._reconnect is not None:
+            self._reconnect.close()
 
     def error(self, error: KafkaError) -> None:
         """A client's `error_cb`."""
@@ -51,8 +51,8 @@ class ClientErrors:
 
     def check(self) -> None:
         """A client may be cut off for good."""
-        if self._lifelines is not None:
-            self._lifelines.check()
+        if self._reconnect is not None:
+            self._reconnect.check()
 
     def forget_fatal(self) -> None:
         """The producer that had given up is given up."""
@@ -61,9 +61,9 @@ class ClientErrors:
     @property
     def pending(self) -> bool:
         """Whether there is something to look into."""
-        return self._fatal is not None or self._doubtful or (self._lifelines is not None and self._lifelines.due)
+        return self._fatal is not None or self._doubtful or (self._reconnect is not None and self._reconnect.due)
 
-    def look_into(self, cluster: KafkaAdmin, plan: Plan) -> Collection[Line]:
+    def look_into(self, cluster: KafkaAdmin, plan: Plan) -> Collection[WorkerClient]:
         """Act on what was reported.
 
         Returns:
@@ -79,7 +79,7 @@ class ClientErrors:
         if self._doubtful:
             self._doubtful = False
             _check_topics(cluster, plan)
-        return self._lifelines.dead() if self._lifelines is not None and self._lifelines.due else ()
+        return self._reconnect.dead() if self._reconnect is not None and self._reconnect.due else ()
 
 
 def _check_topics(cluster: KafkaAdmin, plan: Plan) -> None:

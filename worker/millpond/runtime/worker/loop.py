@@ -178,7 +178,7 @@ class Loop:
             return
         if committer.phase is CommitPhase.IDLE:
             # Running tasks do not wait for one that is still being restored: they continue, with the same care.
-            if rejected.behind(parts.positions()) or rejected.awaits(executor.inputs_to_come()):
+            if rejected.is_behind(parts.positions()) or rejected.is_pending(executor.inputs_to_come()):
                 self._process()
                 if not parts.may_write():
                     return
@@ -186,7 +186,7 @@ class Loop:
                 if not collector.settle():
                     return
             elif not committer.needed():
-                rejected.over()
+                rejected.finish()
                 self._recovery.go_back()
                 return
             committer.next_commit = 0.0

@@ -87,7 +87,7 @@ class Producers:
         return CarefulCollector(
             producer,
             transactional=parts.config.exactly_once,
-            refusals=parts.rejected,
+            rejected=parts.rejected,
             handlers=parts.assembly.environment.handlers,
             contexts=lambda: [task.context for task in parts.executor.tasks.values()],
             limits=RecordLimits(largest_record(parts.config), parts.assembly.cluster.max_message_bytes),

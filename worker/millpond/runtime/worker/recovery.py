@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from millpond.errors import StateCorrupted
 from millpond.runtime.commit.pipeline import CommitFailed, TransactionCommitter, is_fenced
-from millpond.runtime.commit.rejected_records import refuses
-from millpond.runtime.kafka.reconnect import Line
+from millpond.runtime.commit.rejected_records import is_rejection
+from millpond.runtime.kafka.reconnect import WorkerClient
 from millpond.runtime.states import WorkerState
 
 from .commit_failures import CommitFailures
@@ -57,8 +57,8 @@ class Recovery:
         log.warning("%s (%s); going back to the last commit", self._description(fenced=fenced), cause or error)
         parts.metrics.recoveries += 1
         wait_s = self._failures.failed(cause if isinstance(cause, KafkaError) else None, parts.metrics.commits)
-        if isinstance(cause, KafkaError) and refuses(cause) and parts.executor.running:
-            parts.rejected.met(cause, parts.positions())
+        if isinstance(cause, KafkaError) and is_rejection(cause) and parts.executor.running:
+            parts.rejected.start(cause, parts.positions())
         parts.stop.wait(wait_s)
         # A broker that fenced this worker or rejected a record is connected: the clients need not be replaced.
         self.go_back(fenced=fenced, renew=not fenced and not parts.rejected.careful)
@@ -110,7 +110,7 @@ class Recovery:
         self._parts.executor.rebuild_corrupted(error)
         self._continue()
 
-    def replace_clients(self, lost: Collection[Line]) -> None:
+    def replace_clients(self, lost: Collection[WorkerClient]) -> None:
         """Replace the clients that do not find the brokers again.
 
         Raises:
@@ -121,7 +121,7 @@ class Recovery:
         parts = self._parts
         parts.metrics.clients_replaced += len(lost)
         found = f"the brokers are back, but the client that {' and the one that '.join(lost)} does not find them"
-        if set(lost) != {Line.COPIER}:
+        if set(lost) != {WorkerClient.COPIER}:
             raise CommitFailed(found)
         log.warning("%s; replacing it", found)
         parts.executor.renew_copier()

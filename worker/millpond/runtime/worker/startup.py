@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, Producer
 from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCorrupted
 from millpond.protocol import Role
 from millpond.runtime.config.model import Config
-from millpond.runtime.kafka.reconnect import Line, answers
+from millpond.runtime.kafka.reconnect import WorkerClient, answers
 from millpond.runtime.offsets.metadata import tasks_by_claim
 from millpond.runtime.ownership.lookups import OwnershipLookups
 from millpond.runtime.restoring.changelog_reader import ChangelogReader, Restoration
@@ -113,7 +113,7 @@ class Startup:
                     # A task that is handed over to this worker a moment later comes with the coordinator's answer.
                     own = self._admitted(parts.coordination, executor.registrar.naming(config.worker_id, tasks))
                 announce(executor, config, parts.collector.producer, own)
-                parts.blockers.ends("start")
+                parts.blockers.remove("start")
                 return own
             except (OwnershipError, KafkaException) as error:
                 # With a coordinator, another worker is just taking over from this worker's last incarnation.
@@ -121,7 +121,7 @@ class Startup:
                 if final or parts.stop.is_set() or time.monotonic() >= deadline:
                     raise
                 log.warning("the start failed (%s); retrying in %.1f s", error, FENCED_BACKOFF_S)
-                parts.blockers.begins("start", error if isinstance(error, MillpondError) else rejected_by_kafka(error))
+                parts.blockers.add("start", error if isinstance(error, MillpondError) else rejected_by_kafka(error))
                 parts.close_offset_sink()
                 parts.stop.wait(FENCED_BACKOFF_S)
 
@@ -154,9 +154,9 @@ class Startup:
         topic = next(iter(assembly.plan.partitions))
         parts.client_errors.watch(
             {
-                Line.READER: lambda timeout_s: answers(assembly.consumer, topic, timeout_s),
-                Line.COPIER: lambda timeout_s: answers(assembly.copier, topic, timeout_s),
-                Line.PRODUCER: lambda timeout_s: answers(parts.collector.producer, topic, timeout_s),
+                WorkerClient.READER: lambda timeout_s: answers(assembly.consumer, topic, timeout_s),
+                WorkerClient.COPIER: lambda timeout_s: answers(assembly.copier, topic, timeout_s),
+                WorkerClient.PRODUCER: lambda timeout_s: answers(parts.collector.producer, topic, timeout_s),
             },
             lambda timeout_s: assembly.cluster.answers(topic, timeout_s),
         )

@@ -17,7 +17,7 @@ from millpond.runtime.config.model import Config, check_config
 from millpond.runtime.http.metrics import WorkerMetrics
 from millpond.runtime.http.query_catalog import store_catalog
 from millpond.runtime.http.query_server import query_interface
-from millpond.runtime.kafka.broker_contact import BrokerContact, asking
+from millpond.runtime.kafka.broker_contact import BrokerContact, make_probe
 from millpond.runtime.listeners import WorkerListener, check_listener
 from millpond.runtime.states import WorkerState
 from millpond.runtime.tasks.held_tasks import TaskView
@@ -61,7 +61,7 @@ class Worker:
         self.metrics = WorkerMetrics(config)
         self.waiting = Blockers()
         self.contact = BrokerContact(
-            asking(dict(config.admin_settings())),
+            make_probe(dict(config.admin_settings())),
             config.brokers_unreachable_timeout_ms / 1000,
             self.waiting,
             config.bootstrap_servers,

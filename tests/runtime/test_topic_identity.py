@@ -1,4 +1,4 @@
-"""What a real broker says of topics, as trust in local rows and the age of copies rest on it."""
+"""Topic ids, configurations and offsets from a real broker, on which reusing local state depends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.broker import Broker
 
 @pytest.fixture
 def cluster(broker: Broker) -> KafkaAdmin:
-    """The admin side of the broker."""
+    """An admin client of the broker."""
     settings = {"bootstrap.servers": broker.bootstrap_servers}
     return KafkaAdmin(settings, patience=timedelta(seconds=30), stopping=lambda: False)
 
 
-def test_topic_made_again_has_another_id(broker: Broker, create_topic: CreateTopic, cluster: KafkaAdmin) -> None:
-    """And the same name."""
+def test_topic_created_again_has_another_id(broker: Broker, create_topic: CreateTopic, cluster: KafkaAdmin) -> None:
+    """Its name is the same."""
     topic = create_topic("log", cleanup_policy="compact", delete_retention_ms="5000", max_message_bytes="7000")
     before = cluster.facts([topic])[topic]
     assert before == TopicIdentity(before.id, 5_000, only_compacted=True)
@@ -39,10 +39,10 @@ def test_topic_made_again_has_another_id(broker: Broker, create_topic: CreateTop
     assert not after.only_compacted
 
 
-def test_asked_ends_leave_out_open_transactions(
+def test_end_offsets_exclude_open_transactions(
     broker: Broker, create_topic: CreateTopic, cluster: KafkaAdmin, app_id: str
 ) -> None:
-    """What is not committed is nothing that a copy could lack."""
+    """A copy is complete without uncommitted records."""
     topic = create_topic("log")
     source = Partition(topic, 0)
 
@@ -60,9 +60,9 @@ def test_asked_ends_leave_out_open_transactions(
     kafka.eventually(lambda: end() == 3, "the marker of the transaction is written", 20)
 
 
-def test_unanswered_question_fails_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for it; the next one is asked of a new client."""
-    monkeypatch.setattr("millpond.runtime.kafka.admin._TRY_S", 0.2)
+def test_unanswered_request_fails_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next request is sent by a new client."""
+    monkeypatch.setattr("millpond.runtime.kafka.admin._REQUEST_TIMEOUT_S", 0.2)
     silent = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(), stopping=lambda: False)
     answer = silent.ask_ends([Partition("log", 0)])[Partition("log", 0)]
     with pytest.raises(KafkaException):
@@ -72,7 +72,7 @@ def test_unanswered_question_fails_by_itself(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_ends_that_a_new_leader_does_not_know_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a moment after it was elected (KIP-207)."""
+    """For a moment after its election, a leader does not know the end offset (KIP-207)."""
     cluster = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(seconds=30), stopping=lambda: False)
     answers = [KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE)), {Partition("log", 0): 0}]
 

@@ -1,4 +1,4 @@
-"""Kafka clients that do not find the brokers again: found out, and replaced."""
+"""Kafka clients that do not reconnect to the brokers are found and replaced."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient
 
 import millpond as mp
 from millpond.runtime.kafka import admin as cluster_module
-from millpond.runtime.kafka import reconnect as lifelines_module
+from millpond.runtime.kafka import reconnect as reconnect_module
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
-from millpond.runtime.kafka.reconnect import Lifelines, Line
+from millpond.runtime.kafka.reconnect import ReconnectCheck, WorkerClient
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.ownership import takeover as claims
 from millpond.runtime.ownership.takeover import OffsetStore
@@ -29,7 +29,7 @@ from tests.support.kafka import eventually
 
 @pytest.fixture
 def nowhere():
-    """An address where nobody answers, and nobody else will."""
+    """An address at which nothing listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
@@ -41,16 +41,16 @@ RECONNECT_S, PAUSE_S = 0.2, 0.02
 
 @pytest.fixture
 def brisk(monkeypatch):
-    """Shorten waits whose length nothing here depends on."""
-    monkeypatch.setattr(lifelines_module, "_RECONNECT_S", RECONNECT_S)
-    monkeypatch.setattr(lifelines_module, "_PAUSE_S", PAUSE_S)
+    """Shorten waits whose length does not matter here."""
+    monkeypatch.setattr(reconnect_module, "_RECONNECT_S", RECONNECT_S)
+    monkeypatch.setattr(reconnect_module, "_PAUSE_S", PAUSE_S)
     monkeypatch.setattr(assembly, "_KNOWN_S", 0.2)
     monkeypatch.setattr(claims, "_ANSWER_S", 1.0)
-    monkeypatch.setattr(cluster_module, "_TRY_S", 1.0)
+    monkeypatch.setattr(cluster_module, "_REQUEST_TIMEOUT_S", 1.0)
 
 
 class Asked:
-    """A client, or the brokers, that can be made to answer or not."""
+    """A client, or the brokers, that the test lets answer or not."""
 
     def __init__(self, *, answers: bool) -> None:
         self.answers = answers
@@ -62,77 +62,77 @@ class Asked:
 
 
 def test_silent_clients_are_checked_only_after_brokers_answer(brisk) -> None:
-    """While they are away nobody can answer; and then clients are given the time to find them."""
+    """While the brokers are down no client can answer; later, clients get time to reconnect."""
     reader, brokers = Asked(answers=False), Asked(answers=False)
-    lifelines = Lifelines({Line.READER: reader}, brokers)
-    assert not lifelines.due
-    lifelines.check()
-    lifelines.check()
+    reconnect = ReconnectCheck({WorkerClient.READER: reader}, brokers)
+    assert not reconnect.due
+    reconnect.check()
+    reconnect.check()
     eventually(lambda: brokers.times > 2, "the brokers are asked again and again")
-    assert not lifelines.due
+    assert not reconnect.due
     back_at = time.monotonic()
     brokers.answers = True
-    eventually(lambda: lifelines.due, "clients had their time")
+    eventually(lambda: reconnect.due, "clients had their time")
     assert time.monotonic() - back_at >= RECONNECT_S
     assert not reader.times
 
 
 def test_answering_client_is_not_replaced(brisk) -> None:
-    """The one that does not is told, once; and all are examined again when there is reason to."""
+    """The other one is reported once. After the next report, all clients are checked again."""
     reader, copier = Asked(answers=False), Asked(answers=True)
-    lifelines = Lifelines({Line.READER: reader, Line.COPIER: copier}, Asked(answers=True))
+    reconnect = ReconnectCheck({WorkerClient.READER: reader, WorkerClient.COPIER: copier}, Asked(answers=True))
     for _ in range(2):
-        lifelines.check()
-        eventually(lambda: lifelines.due, "clients had their time")
-        assert list(lifelines.dead()) == [Line.READER]
-        assert not lifelines.due
+        reconnect.check()
+        eventually(lambda: reconnect.due, "clients had their time")
+        assert list(reconnect.dead()) == [WorkerClient.READER]
+        assert not reconnect.due
     reader.answers = True
-    lifelines.check()
-    eventually(lambda: lifelines.due, "clients had their time")
-    assert not lifelines.dead()
+    reconnect.check()
+    eventually(lambda: reconnect.due, "clients had their time")
+    assert not reconnect.dead()
 
 
 def test_brokers_that_go_away_again_are_waited_for_again(brisk) -> None:
-    """What was reported meanwhile begins anew."""
+    """The check starts again."""
     brokers = Asked(answers=True)
-    lifelines = Lifelines({Line.READER: Asked(answers=False)}, brokers)
-    lifelines.check()
-    eventually(lambda: brokers.times == 1 and not lifelines._asking, "brokers answered")
+    reconnect = ReconnectCheck({WorkerClient.READER: Asked(answers=False)}, brokers)
+    reconnect.check()
+    eventually(lambda: brokers.times == 1 and not reconnect._probing, "brokers answered")
     brokers.answers = False
-    lifelines.check()
+    reconnect.check()
     away_since = time.monotonic()
     eventually(lambda: brokers.times > 2 * RECONNECT_S / PAUSE_S, "they are asked again and again")
     assert time.monotonic() - away_since > RECONNECT_S, "clients would have had their time"
-    assert not lifelines.due
+    assert not reconnect.due
 
 
 def test_client_is_kept_while_brokers_are_away_again(brisk) -> None:
-    """Silence tells nothing then; once they are back for good, it does."""
+    """Silence proves nothing then, but it does once the brokers answer again."""
     brokers = Asked(answers=True)
-    lifelines = Lifelines({Line.READER: Asked(answers=False)}, brokers)
-    lifelines.check()
-    eventually(lambda: lifelines.due, "clients had their time")
+    reconnect = ReconnectCheck({WorkerClient.READER: Asked(answers=False)}, brokers)
+    reconnect.check()
+    eventually(lambda: reconnect.due, "clients had their time")
     brokers.answers = False
-    assert not lifelines.dead()
-    assert not lifelines.due
+    assert not reconnect.dead()
+    assert not reconnect.due
     brokers.answers = True
-    eventually(lambda: lifelines.due, "clients had their time")
-    assert list(lifelines.dead()) == [Line.READER]
+    eventually(lambda: reconnect.due, "clients had their time")
+    assert list(reconnect.dead()) == [WorkerClient.READER]
 
 
-def test_closed_monitor_checks_nothing(brisk) -> None:
-    """The thread that asks for brokers ends with the worker."""
+def test_closed_check_sends_nothing(brisk) -> None:
+    """The thread that probes the brokers ends with the worker."""
     brokers = Asked(answers=False)
-    lifelines = Lifelines({}, brokers)
-    lifelines.check()
+    reconnect = ReconnectCheck({}, brokers)
+    reconnect.check()
     eventually(lambda: brokers.times, "they are asked")
-    lifelines.close()
-    eventually(lambda: not lifelines._asking, "they are not asked any more")
-    assert not lifelines.due
+    reconnect.close()
+    eventually(lambda: not reconnect._probing, "they are not asked any more")
+    assert not reconnect.due
 
 
 def counting(source, target):
-    """Counts by key, forwarding every update."""
+    """Count by key, forwarding every update."""
     builder = mp.StreamsBuilder()
     (
         builder.stream(source, key=mp.String, value=mp.String)
@@ -151,16 +151,16 @@ def cut_off(monkeypatch, line, nowhere):
         a list that has it once it is made.
     """
     made = []
-    module, name = (producers, "make_producer") if line is Line.PRODUCER else (assembly, "make_consumer")
+    module, name = (producers, "make_producer") if line is WorkerClient.PRODUCER else (assembly, "make_consumer")
     make = getattr(module, name)
 
     def instead(config, *given, **named):
         # Only the one for changelogs is told how much to read ahead.
-        if made or (line is not Line.PRODUCER and (len(given) == 3) != (line is Line.COPIER)):
+        if made or (line is not WorkerClient.PRODUCER and (len(given) == 3) != (line is WorkerClient.COPIER)):
             return make(config, *given, **named)
         # What is left of a client that lost all brokers: it says so, and nothing more.
         left = {"bootstrap.servers": nowhere, "error_cb": given[1]}
-        made.append(Producer(left) if line is Line.PRODUCER else Consumer({**left, "group.id": "cut-off"}))
+        made.append(Producer(left) if line is WorkerClient.PRODUCER else Consumer({**left, "group.id": "cut-off"}))
         return made[0]
 
     monkeypatch.setattr(module, name, instead)
@@ -169,10 +169,10 @@ def cut_off(monkeypatch, line, nowhere):
 
 #: A transaction that cannot be committed is noticed anyway.
 CASES = [
-    (Line.READER, "exactly_once"),
-    (Line.READER, "at_least_once"),
-    (Line.COPIER, "exactly_once"),
-    (Line.PRODUCER, "at_least_once"),
+    (WorkerClient.READER, "exactly_once"),
+    (WorkerClient.READER, "at_least_once"),
+    (WorkerClient.COPIER, "exactly_once"),
+    (WorkerClient.PRODUCER, "at_least_once"),
 ]
 
 
@@ -181,9 +181,9 @@ CASES = [
 def test_worker_continues_with_a_new_client(
     line, guarantee, broker, create_topic, tmp_path, monkeypatch, nowhere, brisk
 ) -> None:
-    """Whichever client is cut off for good while the brokers are there: it is replaced, and everything is counted."""
+    """Whichever client loses the brokers for good, it is replaced, and everything is counted."""
     servers, source, target = broker.bootstrap_servers, create_topic("in"), create_topic("out")
-    app_id = f"lifelines-{source}"
+    app_id = f"reconnect-{source}"
     settings = {"processing.guarantee": guarantee, "statestore.cache.max.bytes": 0}
     topology = counting(source, target)
 
@@ -202,8 +202,8 @@ def test_worker_continues_with_a_new_client(
         assert second.worker.metrics.clients_replaced == 1
 
 
-def test_a_question_about_offsets_goes_to_a_new_consumer(broker, create_topic, nowhere, brisk) -> None:
-    """The one that was asked first gives no answer."""
+def test_request_for_offsets_is_repeated_with_a_new_consumer(broker, create_topic, nowhere, brisk) -> None:
+    """The first consumer gives no answer."""
     asked = Partition(create_topic("in"), 0)
     addresses = iter([nowhere])
 
@@ -212,16 +212,16 @@ def test_a_question_about_offsets_goes_to_a_new_consumer(broker, create_topic, n
             {"bootstrap.servers": next(addresses, broker.bootstrap_servers), "group.id": "asking", "log_level": 0}
         )
 
-    errands = ConsumerThreads("errands-of-lifelines", 1, make)
-    store = OffsetStore(errands.consumer, errands.forget_consumer, make, threading.Event().is_set, 60.0)
+    threads = ConsumerThreads("threads-of-reconnect", 1, make)
+    store = OffsetStore(threads.consumer, threads.forget_consumer, make, threading.Event().is_set, 60.0)
     try:
-        assert errands.run(lambda: store.read([asked])).result(60)[asked].offset is None
+        assert threads.run(lambda: store.read([asked])).result(60)[asked].offset is None
     finally:
-        errands.close()
+        threads.close()
 
 
-def test_questions_about_the_cluster_go_to_a_new_client(broker, create_topic, nowhere, brisk) -> None:
-    """One that answered before and does not any more is replaced, whatever is asked."""
+def test_admin_request_is_repeated_with_a_new_client(broker, create_topic, nowhere, brisk) -> None:
+    """A client that answered before and is silent now is replaced, for any request."""
     there = Partition(create_topic("in"), 0)
     for ask in (lambda cluster: there.topic in cluster.topics(), lambda cluster: cluster.ranges([there])):
         cluster = KafkaAdmin(
