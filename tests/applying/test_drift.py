@@ -135,7 +135,9 @@ CHANGES = {
     "Service": {"spec": {"selector": {"more": "x"}, "sessionAffinity": "ClientIP"}},
     "PodDisruptionBudget": {"spec": {"minAvailable": 1, "maxUnavailable": None}},
     "NetworkPolicy": {"spec": {"podSelector": {"matchLabels": {"more": "x"}}, "egress": [{}]}},
-    "StatefulSet": {"spec": {"minReadySeconds": 7, "template": {"spec": {"hostPID": True, "nodeSelector": {"disk": "fast"}}}}},
+    "StatefulSet": {
+        "spec": {"minReadySeconds": 7, "template": {"spec": {"hostPID": True, "nodeSelector": {"disk": "fast"}}}}
+    },
 }  # fmt: skip
 
 
@@ -222,7 +224,7 @@ def test_a_template_is_not_kept_with_what_others_added(on_bench, api, namespace)
         bench.change(image="delays:4")
         await bench.pass_by(bench.decision(current=good))
         await bench.see()
-        # Where the StatefulSet's controller wrote in between, there is a second try, which finds and keeps what was put right.
+        # If the StatefulSet's controller wrote in between, a second try finds and keeps what was restored.
         kept = bench.cache.get(kinds.CONTROLLER_REVISION, namespace, revision_name(bench.app, good))
         assert kept is None or "DEBUG" not in json.dumps(kept)
         assert container(api, namespace)["image"] == "delays:4"

@@ -147,7 +147,7 @@ def test_object_without_its_label_is_recognised(on_bench, api, namespace):
         api.patch("StatefulSet", namespace, "delays", {"metadata": {"labels": {APP: None}}})
         await bench.see()
         shown = api.get("StatefulSet", namespace, "delays")
-        bench.cache.gone(kinds.STATEFUL_SET, shown)  # as a watch with a selector tells it
+        bench.cache.remove(kinds.STATEFUL_SET, shown)  # as a watch with a selector tells it
         assert bench.cache.get(kinds.STATEFUL_SET, namespace, "delays") is None
         # A busy API server may not show it at once.
         while bench.cache.get(kinds.STATEFUL_SET, namespace, "delays") is None:

@@ -1,8 +1,7 @@
-"""A cluster in memory that does what `target`, `refine` and `grant` say, as workers do: slowly, and not always.
+"""A cluster in memory that follows `target`, `refine` and `grant` as workers do: slowly, and with failures.
 
-It has the owners in Kafka (compare and swap), changelogs that grow, workers that restore, crash, freeze and come back,
-a coordinator that knows only what it was told, and messages that get lost or come late. What must hold whatever happens
-is checked in every step.
+It has the owners in Kafka (compare and swap), growing changelogs, workers that restore, crash, freeze and return, a
+coordinator that knows only reports, and messages that get lost or delayed. The invariants are checked in every step.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Report:
 
 @dataclass
 class Process:
-    """A worker's process, and its disk."""
+    """A worker's process and its disk."""
 
     worker: AssignableWorker
     speed: int = RESTORE
@@ -66,14 +65,14 @@ class Process:
     dies_after: int | None = None  # tasks that it still takes over before it dies in the middle of that
 
     def crash(self, *, disk_lost: bool = False) -> None:
-        """Kill -9: what was committed stays on disk, unless the disk goes too."""
+        """Kill the process: what was committed stays on disk, unless the disk is lost too."""
         self.disk = {} if disk_lost else {**self.disk, **{task: held.offset for task, held in self.held.items()}}
         self.held, self.found, self.told = {}, {}, Instructions()
         self.alive, self.frozen, self.dies_after = False, False, None
 
 
 class Cluster:
-    """Workers, Kafka and a coordinator. `step` lets everybody do something once."""
+    """Workers, Kafka and a coordinator. `step` lets each of them act once."""
 
     def __init__(
         self,
@@ -120,25 +119,25 @@ class Cluster:
     def add(
         self, *ids: str, speed: int = RESTORE, tags: Mapping[str, str] | None = None, rack: str | None = None
     ) -> None:
-        """Start workers, or start them again with what is on their disks."""
+        """Start workers, or restart them with what is on their disks."""
         for id_ in ids:
             process = self.processes.setdefault(id_, Process(AssignableWorker(id_, tags or {}, rack), speed))
             process.alive, process.frozen = True, False
             process.worker = replace(process.worker, leaving=False)
 
     def crash(self, id_: str, *, disk_lost: bool = False, known: bool = False) -> None:
-        """Kill a worker's process; `known`: the coordinator is told at once."""
+        """Kill a worker's process; with `known` the coordinator learns it at once."""
         self.processes[id_].crash(disk_lost=disk_lost)
         if known:
             self._forget(id_)
 
     def leave(self, id_: str) -> None:
-        """The worker reports that it is about to end."""
+        """Let a worker report that it leaves."""
         process = self.processes[id_]
         process.worker = replace(process.worker, leaving=True)
 
     def restart_coordinator(self, *, stored: bool) -> None:
-        """It forgets everything but, if `stored`, the last assignment, whose workers it waits for."""
+        """Forget everything; with `stored`, keep the last assignment, and wait for its workers."""
         self.reports, self.known, self.heard = {}, {}, {}
         if stored:
             holders = set(self.placement.active.values())
@@ -153,7 +152,7 @@ class Cluster:
     # what it does
 
     def step(self, *, restore: bool = True) -> None:
-        """Workers obey and restore, report; the coordinator decides and answers."""
+        """Let workers follow their instructions, restore and report; then the coordinator decides and answers."""
         self.now += 1
         for process in list(self.processes.values()):
             if process.alive and not process.frozen:
@@ -179,7 +178,7 @@ class Cluster:
         self._watch()
 
     def situation(self) -> Situation:
-        """What the coordinator knows."""
+        """The coordinator's knowledge."""
         workers = {}
         for id_ in sorted(self.heard):
             report = self.reports.get(id_)
@@ -194,7 +193,7 @@ class Cluster:
         )
 
     def decide(self) -> Mapping[str, Instructions]:
-        """One round of the coordinator, checked."""
+        """Run one checked round of the coordinator."""
         situation = self.situation()
         goal = target(situation, self.options, self.goal)
         placement = refine(goal, situation, self.options, self.placement)
@@ -234,7 +233,7 @@ class Cluster:
         return Report(process.worker, copies, disk, found)
 
     def _obey(self, process: Process) -> None:
-        """What a worker does with its instructions; its owner's look into Kafka comes before anything active."""
+        """Follow a worker's instructions; it reads the owner in Kafka before it activates a task."""
         me, told = process.worker.id, process.told
         for order in told.take_over:
             for text, owner in order.owners.items():
@@ -285,7 +284,7 @@ class Cluster:
             left -= step
 
     def restore_all(self) -> None:
-        """Every copy catches up at once."""
+        """Let every copy catch up at once."""
         for process in self.processes.values():
             for task, held in process.held.items():
                 held.offset = self.ends[task]
@@ -318,10 +317,10 @@ class Cluster:
         return holds == wanted
 
     def settle(self, most: int) -> int:
-        """Step until settled; the number of steps.
+        """Step until settled; return the number of steps.
 
         Raises:
-            AssertionError: it takes more than `most`.
+            AssertionError: it takes more than `most` steps.
         """
         for steps in range(most + 1):
             if self.settled():
@@ -330,7 +329,7 @@ class Cluster:
         raise AssertionError(f"not settled after {most} steps: {self.trouble()}")
 
     def waves(self, most: int) -> int:
-        """Let all copies catch up, and all that follows from it happen, until settled; the number of times it took.
+        """Let all copies catch up and everything follow, until settled; return how many times that took.
 
         Raises:
             AssertionError: it takes more than `most`.
@@ -351,7 +350,7 @@ class Cluster:
         raise AssertionError(f"not settled after {most} waves: {self.trouble()}")
 
     def trouble(self) -> str:
-        """What is not as it should be, for the message of a failed test."""
+        """What is not settled, for the message of a failed test."""
         wrong = {str(t): (self.owners[t], w) for t, w in self.goal.active.items() if self.owners[t] != w}
         waiting = {str(task): why for task, why in self.placement.waiting.items()}
         plan = difference(self.goal, self.placement)
@@ -359,7 +358,7 @@ class Cluster:
 
 
 def difference(one: Placement, other: Placement) -> dict[str, dict[str, tuple[object, object]]]:
-    """Where two placements differ."""
+    """The differences between two placements."""
     return {
         name: {str(task): (a.get(task), b.get(task)) for task in sorted({*a, *b}) if a.get(task) != b.get(task)}
         for name in ("active", "standby", "warm_up")
@@ -369,13 +368,13 @@ def difference(one: Placement, other: Placement) -> dict[str, dict[str, tuple[ob
 
 
 def skew(counts: Iterable[float]) -> float:
-    """The largest less the smallest."""
+    """The largest value minus the smallest."""
     every = list(counts)
     return max(every) - min(every) if every else 0
 
 
 def check_target(goal: Placement, situation: Situation, options: AssignmentOptions) -> None:
-    """Complete, valid and balanced."""
+    """Check that a target is complete, valid and balanced."""
     placeable = {id_ for id_, worker in situation.workers.items() if worker.placeable and not worker.leaving}
     assert set(goal.active) == (set(situation.tasks) if placeable else set())
     assert set(goal.active.values()) <= placeable
@@ -398,7 +397,7 @@ def check_target(goal: Placement, situation: Situation, options: AssignmentOptio
 
 
 def check_placement(placement: Placement, situation: Situation, options: AssignmentOptions) -> None:
-    """One active of each task that could have one, nothing twice on a worker, no more copies than there may be."""
+    """Check that each possible task is active once, no worker holds a task twice, and copies are within their limit."""
     placeable = {id_ for id_, worker in situation.workers.items() if worker.placeable and not worker.leaving}
     if placeable:
         assert set(placement.active) == set(situation.tasks)
@@ -419,7 +418,7 @@ def check_placement(placement: Placement, situation: Situation, options: Assignm
 
 
 def check_orders(orders: Mapping[str, Instructions], placement: Placement, situation: Situation) -> None:
-    """Nothing is given away that another still owns; whatever nobody alive owns is taken over, once."""
+    """Check that no owned task is given away, and that every task without a live owner is taken over exactly once."""
     assert set(orders) == set(situation.workers)
     taken: Counter[str] = Counter()
     for worker, told in orders.items():

@@ -1,4 +1,4 @@
-"""Short ways to write down situations."""
+"""Short notations for situations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ACTIVE = Copy(Role.ACTIVE, TaskState.RUNNING, None, 100_000)
 
 
 def copy(lag: int | None, role: Role = Role.STANDBY, *, end: int = 100_000, followed: bool = True) -> Copy:
-    """A copy that is `lag` records from the end, and whether it was there once."""
+    """A copy with so much lag, and whether it was caught up once."""
     state = TaskState.RUNNING if followed and lag is not None else TaskState.RESTORING
     return Copy(role, state, lag, end - lag if lag is not None else 0)
 
 
 def restoring(lag: int, end: int = 100_000) -> Copy:
-    """An active task that does not process yet."""
+    """An active task that still restores."""
     return Copy(Role.ACTIVE, TaskState.RESTORING, lag, end - lag)
 
 
@@ -35,12 +35,12 @@ def tasks(stateful: int, stateless: int = 0, subtopologies: int = 1) -> dict[Tas
 
 
 def workers(*ids: str, **tags: str) -> dict[str, AssignableWorker]:
-    """Workers alike."""
+    """Equal workers."""
     return {id_: AssignableWorker(id_, tags) for id_ in ids}
 
 
 def settled(placement: Placement, known: Mapping[TaskId, Task], live: Mapping[str, AssignableWorker]) -> Situation:
-    """What is known once everything is as in `placement`: workers that are not live any more say nothing."""
+    """The situation when everything is as in `placement`; dead workers report nothing."""
     copies: dict[str, dict[TaskId, Copy]] = {id_: {} for id_ in live}
     for task, worker in placement.active.items():
         if worker in live:
@@ -53,7 +53,7 @@ def settled(placement: Placement, known: Mapping[TaskId, Task], live: Mapping[st
 
 
 def unknown(known: Mapping[TaskId, Task], live: Mapping[str, AssignableWorker]) -> Situation:
-    """A first start: everybody reported, nobody has anything."""
+    """A first start: all workers have reported, and hold nothing."""
     return Situation(known, live, {id_: {} for id_ in live}, {}, dict.fromkeys(known))
 
 
@@ -65,7 +65,7 @@ def one(
     disk: Mapping[str, int] | None = None,
     stateful: bool = True,
 ) -> Situation:
-    """A situation of the one task 0_0: the copies that workers report; all have reported."""
+    """A situation with the one task 0_0 and its reported copies; all workers have reported."""
     id_ = parse_task("0_0")
     return Situation(
         {id_: Task(id_, stateful)},

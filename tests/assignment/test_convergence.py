@@ -1,6 +1,6 @@
 """How fast clusters settle: Kafka Streams' convergence scenarios (`TaskAssignorConvergenceTest`), with its bounds.
 
-A wave is what its rounds are: all copies that may warm up have caught up, and everything that follows from it is done.
+A wave corresponds to its round: all copies that may warm up have caught up, and everything that follows is done.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def test_added_worker_fills_in_waves_of_warm_ups(standbys):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_tasks_of_a_lost_worker_find_new_owners(known):
-    """From seven workers to six with 11 stateful and 13 stateless tasks: at most 13/2 + 2 waves, nothing moves twice."""
+    """From seven workers to six, 11 stateful and 13 stateless tasks: at most 13/2 + 2 waves, each task moves once."""
     made = cluster(7, stateful=11, stateless=13, options=AssignmentOptions(standby_replicas=1))
     lost = {task for task, worker in made.goal.active.items() if worker == "w3"}
     made.moves.clear()
@@ -62,7 +62,7 @@ def test_tasks_of_a_lost_worker_find_new_owners(known):
 
 @pytest.mark.parametrize("seed", range(14))
 def test_random_changes_converge(seed):
-    """Workers come, go and come back with what is on their disks; each time 2 * (S + S * standbys) waves are enough."""
+    """Workers join, die and return with their disks; each time 2 * (S + S * standbys) waves are enough."""
     print(f"seed {seed}")
     dice = random.Random(seed)
     workers, stateful, stateless = dice.randint(1, 10), dice.randint(1, 10), dice.randint(1, 10)
@@ -94,7 +94,7 @@ def test_scale_out_waves_match_the_warm_up_budget(budget):
 
 
 def test_without_warm_ups_tasks_move_at_once():
-    """`max_warm_ups` 0: the target is the placement, and it restores where it arrives."""
+    """`max_warm_ups` 0: the target is the placement, and tasks restore on their new worker."""
     made = cluster(1, stateful=12, options=AssignmentOptions(max_warm_ups=0))
     made.add("w1")
     made.step()

@@ -1,4 +1,4 @@
-"""What workers are told: hand-overs by the living, take-overs from the dead, and nothing before its time."""
+"""Instructions: hand-overs by live workers, take-overs from dead ones, and nothing too early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIVE = workers("w0", "w1", "w2")
 
 
 def test_owner_is_active_before_it_holds_the_task():
-    """Kafka says whose it is."""
+    """Kafka names it as the owner."""
     assert grant(Placement({T: "w0"}), one(LIVE, {}, owner="w0")) == {
         "w0": Instructions({T: Role.ACTIVE}),
         "w1": Instructions(),
@@ -28,7 +28,7 @@ def test_live_owner_releases_while_the_next_owner_copies():
 
 
 def test_next_owner_of_a_stateless_task_holds_nothing_yet():
-    """There is no copy of it."""
+    """A stateless task has no copy."""
     told = grant(Placement({T: "w1"}), one(LIVE, {"w0": ACTIVE}, owner="w0", stateful=False))
     assert told["w0"].release == {T: "w1"}
     assert told["w1"] == Instructions()
@@ -42,7 +42,7 @@ def test_released_owner_holds_what_the_placement_says():
 
 
 def test_one_executor_takes_over_from_a_dead_worker():
-    """The one that gets most of it; of several, the first by id."""
+    """The one that gets most of its tasks; among equals the first by id."""
     known = tasks(3)
     a, b, c = sorted(known)
     situation = Situation(known, LIVE, {id_: {} for id_ in LIVE}, {}, dict.fromkeys(known, "dead"))
@@ -55,7 +55,7 @@ def test_one_executor_takes_over_from_a_dead_worker():
 
 
 def test_each_dead_worker_has_its_own_executor():
-    """They may be the same one: orders are by previous owner."""
+    """It may be the same worker: orders are by previous owner."""
     known = tasks(2)
     a, b = sorted(known)
     situation = Situation(known, LIVE, {id_: {} for id_ in LIVE}, {}, {a: "x", b: "y"})
@@ -73,21 +73,21 @@ def test_unowned_and_unknown_tasks_are_claimed_together():
 
 
 def test_runner_of_a_task_with_unknown_owner_continues():
-    """It would be wrong to stop it, and it is about to find out."""
+    """Stopping it would be wrong, and it is about to read the owner."""
     situation = Situation({T: Task(T, stateful=True)}, LIVE, {"w0": {T: ACTIVE}}, {}, {})
     told = grant(Placement({T: "w0"}), situation)
     assert told["w0"].tasks == {T: Role.ACTIVE}
 
 
 def test_live_owner_keeps_tasks_missing_in_the_placement():
-    """A task that is missing in the placement is not taken from anybody."""
+    """A task that is missing in the placement is not taken from its owner."""
     live = {"w0": AssignableWorker("w0", placeable=False)}
     assert grant(Placement(), one(live, {"w0": ACTIVE}, owner="w0"))["w0"] == Instructions({T: Role.ACTIVE})
     assert grant(Placement(), one(live, {}, owner="dead"))["w0"] == Instructions()
 
 
 def test_dead_workers_of_the_placement_get_nothing():
-    """A placement may be older than the situation; nothing is given to a worker that is not there."""
+    """A placement may be older than the situation."""
     told = grant(Placement({T: "gone"}, {T: ("gone", "w1")}), one(LIVE, {"w0": ACTIVE}, owner="w0"))
     assert set(told) == set(LIVE)
     assert told["w0"] == Instructions({T: Role.ACTIVE})

@@ -1,4 +1,4 @@
-"""Refinement: who runs a task meanwhile, what warms up and what it costs, and what people are told about it."""
+"""Refinement: which worker runs a task meanwhile, what warms up and what it costs, and the displayed reasons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FROM_W0 = Placement({T: "w0"})
 
 
 def refined(goal: Placement, situation: Situation, previous: Placement = FROM_W0, **options) -> Placement:
-    """What refine says, after a look at its stability."""
+    """The result of `refine`, after a check of its stability."""
     settings = AssignmentOptions(**options)
     result = refine(goal, situation, settings, previous)
     assert refine(goal, situation, settings, result) == result
@@ -27,15 +27,15 @@ def refined(goal: Placement, situation: Situation, previous: Placement = FROM_W0
 
 
 def test_task_stays_while_its_target_warms_up():
-    """Not within the acceptable lag: active stays, the target warms up."""
+    """Above the acceptable lag the active task stays, and the target warms up."""
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(48_210, Role.WARM_UP)}, owner="w0")
     result = refined(TO_W1, situation)
     assert result == Placement({T: "w0"}, {}, {T: ("w1",)})
-    assert result.waiting == {T: "0_0 stays on w0 until w1's copy is within 10,000 records (still 48,210)"}
+    assert result.waiting == {T: "0_0 stays on w0 until w1's copy is within 10,000 records (lag 48,210)"}
 
 
 def test_unopened_copy_is_waited_for():
-    """State on disk may be within the acceptable lag before it is even opened; the living owner goes on meanwhile."""
+    """State on disk may be within the acceptable lag before it is opened; the live owner continues meanwhile."""
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(100, Role.WARM_UP, followed=False)}, owner="w0")
     assert refined(TO_W1, situation).active == {T: "w0"}
 
@@ -56,13 +56,13 @@ def test_decided_hand_over_survives_a_small_lag():
 
 
 def test_decided_hand_over_ends_when_the_copy_is_lost():
-    """The worker restarted without its disk: it restores, so the owner goes on meanwhile."""
+    """The worker restarted without its disk: it restores, so the owner continues meanwhile."""
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(90_000, Role.WARM_UP, followed=False)}, owner="w0")
     assert refined(TO_W1, situation, TO_W1).active == {T: "w0"}
 
 
 def test_unreported_worker_is_assumed_to_run_its_tasks():
-    """After a restart of the coordinator: nothing goes from w0 to a warm copy only because w0 is late."""
+    """After a restart of the coordinator: nothing moves from w0 to a warm copy only because w0 reports late."""
     situation = Situation({T: Task(T, stateful=True)}, LIVE, {"w1": {T: copy(80_000)}}, {}, {})
     assert refined(TO_W1, situation).active == {T: "w0"}
     reported = replace(situation, copies={"w1": {T: copy(80_000)}, "w0": {}})
@@ -77,7 +77,7 @@ def test_stateless_task_moves_at_once():
 
 
 def test_standby_on_the_target_costs_no_warm_up():
-    """It becomes active when it has caught up, and the old owner takes its place."""
+    """It is promoted when it has caught up, and the old owner becomes the standby."""
     goal = Placement({T: "w1"}, {T: ("w0",)})
     previous = Placement({T: "w0"}, {T: ("w1",)})
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(20_000)}, owner="w0")
@@ -87,14 +87,14 @@ def test_standby_on_the_target_costs_no_warm_up():
 
 
 def test_a_missing_standby_is_made_where_the_task_goes():
-    """A task that lacks a standby anyway gets it on its target, which costs no warm-up either."""
+    """A task that lacks a standby gets it on its target, which costs no warm-up."""
     goal = Placement({T: "w1"}, {T: ("w0",)})
     situation = one(LIVE, {"w0": ACTIVE}, owner="w0")
     assert refined(goal, situation, FROM_W0, standby_replicas=1) == Placement({T: "w0"}, {T: ("w1",)})
 
 
 def test_standby_stays_until_its_replacement_has_caught_up():
-    """The extra copy costs a warm-up; without one the old standby just stays."""
+    """The extra copy costs a warm-up; without one the old standby stays."""
     goal = Placement({T: "w0"}, {T: ("w2",)})
     previous = Placement({T: "w0"}, {T: ("w1",)})
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(0)}, owner="w0")
@@ -106,7 +106,7 @@ def test_standby_stays_until_its_replacement_has_caught_up():
 
 
 def test_caught_up_standby_stays_ready_despite_small_lag():
-    """Lags of all copies go up and down with the traffic: the old standby, still reported, does not come back."""
+    """The lag of all copies varies with the traffic: the old standby, still reported, does not return."""
     goal = Placement({T: "w0"}, {T: ("w2",)})
     follows = Copy(Role.STANDBY, TaskState.RUNNING, 10_400, 90_000)
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(0), "w2": follows}, owner="w0")
@@ -114,7 +114,7 @@ def test_caught_up_standby_stays_ready_despite_small_lag():
 
 
 def test_missing_standby_without_a_replacement_starts_at_once():
-    """Replacing what is lost is not limited by the number of warm-ups."""
+    """Replacing a lost standby needs no warm-up."""
     known = tasks(20)
     before = Placement(dict.fromkeys(known, "w0"), dict.fromkeys(known, ("w1",)))
     goal = Placement(dict.fromkeys(known, "w0"), dict.fromkeys(known, ("w2",)))
@@ -124,7 +124,7 @@ def test_missing_standby_without_a_replacement_starts_at_once():
 
 
 def many(count: int, copies: dict[str, dict[int, Copy]], live=LIVE) -> tuple[Placement, Situation, Placement]:
-    """Tasks 0_0 ... that w0 runs and w1 should, with some copies by partition."""
+    """Tasks 0_0 ... that run on w0 and should run on w1, with some copies by partition."""
     known = tasks(count)
     held = {id_: {TaskId(0, p): c for p, c in copies.get(id_, {}).items()} for id_ in live}
     held["w0"] |= dict.fromkeys(known, ACTIVE)
@@ -133,14 +133,14 @@ def many(count: int, copies: dict[str, dict[int, Copy]], live=LIVE) -> tuple[Pla
 
 
 def test_the_whole_application_shares_the_warm_ups():
-    """Two at a time; who has to wait says for what."""
+    """Two at a time; the reasons of the others say so."""
     goal, situation, previous = many(5, {})
     result = refined(goal, situation, previous, max_warm_ups=2)
     assert result.warm_up == {TaskId(0, 0): ("w1",), TaskId(0, 1): ("w1",)}
     assert result.waiting[TaskId(0, 4)] == (
-        "0_4 stays on w0 until w1 can warm up a copy: all 2 warm-ups (max.warmup.replicas) are taken"
+        "0_4 stays on w0 until w1 can warm up a copy: all 2 warm-ups (max.warmup.replicas) are in use"
     )
-    assert result.waiting[TaskId(0, 0)].endswith("(not known yet)")
+    assert result.waiting[TaskId(0, 0)].endswith("(lag not known yet)")
 
 
 def test_warm_ups_under_way_go_on_before_new_ones_start():
@@ -182,7 +182,7 @@ def test_tasks_of_leaving_workers_warm_up_first():
 
 
 def test_warm_ups_go_from_heavy_to_light_workers():
-    """Each that is planted weighs: the second one goes elsewhere."""
+    """Each planned one counts as load: the second one goes to another worker."""
     known = tasks(6)
     ids = sorted(known)
     owners = dict.fromkeys(ids, "w0")
@@ -194,7 +194,7 @@ def test_warm_ups_go_from_heavy_to_light_workers():
 
 
 def test_warm_up_without_a_valid_target_stays():
-    """The target is gone and there is no new one yet: what was restored is not thrown away."""
+    """The target died and there is no new one yet: restored state is kept."""
     situation = one(LIVE, {"w0": ACTIVE, "w1": copy(50_000, Role.WARM_UP)}, owner="w0")
     result = refined(Placement({T: "gone"}), situation, Placement({T: "w0"}, {}, {T: ("w1",)}))
     assert result == Placement({T: "w0"}, {}, {T: ("w1",)})
@@ -207,11 +207,11 @@ def test_without_warm_ups_the_target_holds_at_once(options):
     situation = one(LIVE, {"w0": ACTIVE}, owner="w0")
     result = refined(goal, situation, standby_replicas=1, **options)
     assert result == goal
-    assert result.waiting == {T: "0_0 goes to w1 as soon as w0 has handed it over"}
+    assert result.waiting == {T: "0_0 moves to w1 when w0 has handed it over"}
 
 
 def test_draining_worker_moves_tasks_to_any_warm_copy():
-    """A caught-up standby that is not the target serves meanwhile; the target warms up for the second move."""
+    """A caught-up standby that is not the target runs the task meanwhile; the target warms up for the second move."""
     goal = Placement({T: "w1"})
     situation = one(DRAINING, {"w0": ACTIVE}, owner="w0")
     assert refined(goal, situation) == Placement({T: "w0"}, {}, {T: ("w1",)})
@@ -221,7 +221,7 @@ def test_draining_worker_moves_tasks_to_any_warm_copy():
 
 
 def test_leaving_worker_hands_over_to_the_best_copy():
-    """Warm or not: caught up, else least behind, else the target."""
+    """Warm or not: caught up, else with the least lag, else the target."""
     goal = Placement({T: "w1"})
     warm = one(LEAVING, {"w0": ACTIVE, "w2": copy(0)}, owner="w0")
     assert refined(goal, warm).active == {T: "w2"}
@@ -238,19 +238,19 @@ def test_task_without_a_placeable_worker_stays_with_a_reason():
     assert result.waiting == {T: "0_0 stays on w0: no other live worker may get tasks"}
     result = refined(Placement(), one(live, {}, owner="dead"))
     assert result == Placement()
-    assert result.waiting == {T: "0_0 has nowhere to run: no live worker may get tasks"}
+    assert result.waiting == {T: "0_0 cannot run: no live worker may get tasks"}
 
 
 def test_dead_owners_task_goes_through_a_warm_copy():
-    """Caught up comes first, then the target, then one that the target does not want as a standby."""
+    """Caught up comes first, then the target, then a worker that is no standby in the target."""
     both = one(LIVE, {"w1": copy(9_000), "w2": copy(0)}, owner="dead")
     assert refined(TO_W1, both).active == {T: "w1"}
     other = one(LIVE, {"w1": copy(19_000), "w2": copy(0)}, owner="dead")
     result = refined(TO_W1, other)
     assert result.active == {T: "w2"}
     assert result.waiting == {
-        T: "0_0 goes to w2 as soon as it is taken over from dead, which is gone, and is there until "
-        "w1's copy is within 10,000 records (still 19,000)"
+        T: "0_0 moves to w2 when it is taken over from dead, which is dead, and stays there until "
+        "w1's copy is within 10,000 records (lag 19,000)"
     }
     spare = one(LIVE, {"w2": copy(0), "w3": copy(0)}, owner="dead")
     goal = Placement({T: "w1"}, {T: ("w2",)})
@@ -258,7 +258,7 @@ def test_dead_owners_task_goes_through_a_warm_copy():
 
 
 def test_least_behind_copy_takes_over_without_a_warm_one():
-    """By reported lag, or by the offsets on disk, which are of the same changelogs."""
+    """By reported lag, or by the offsets on disk, which are comparable."""
     assert refined(TO_W1, one(LIVE, {"w2": copy(50_000)}, owner="dead")).active == {T: "w2"}
     disk = one(LIVE, {"w2": copy(50_000)}, owner="dead", disk={"w3": 80_000})
     assert refined(TO_W1, disk).active == {T: "w3"}
@@ -267,7 +267,7 @@ def test_least_behind_copy_takes_over_without_a_warm_one():
 
 
 def test_successor_does_not_change_during_the_take_over():
-    """Lags change with every report; the choice does not, among copies that are equally good."""
+    """Lag changes with every report; the choice among equally good copies does not."""
     situation = one(LIVE, {"w2": copy(500), "w3": copy(100)}, owner="dead")
     assert refined(TO_W1, situation, Placement({T: "w2"})).active == {T: "w2"}
     situation = one(LIVE, {"w2": copy(50_000), "w3": copy(40_000)}, owner="dead")
@@ -278,7 +278,7 @@ def test_successor_does_not_change_during_the_take_over():
 
 
 def test_owner_without_its_disk_hands_over_until_restored():
-    """It restores from far behind, so the standby serves while it warms up."""
+    """It restores with a large lag, so the standby runs the task while it warms up."""
     goal = Placement({T: "w0"}, {T: ("w2",)})
     situation = one(LIVE, {"w0": restoring(90_000), "w2": copy(0)}, owner="w0")
     result = refined(goal, situation, goal, standby_replicas=1)
@@ -297,14 +297,14 @@ def test_restoring_owner_hands_over_to_a_target_not_behind():
 
 
 def test_outstanding_claim_is_the_reason_for_waiting():
-    """A first assignment holds as soon as it is claimed."""
+    """A first assignment holds when it is claimed."""
     result = refined(TO_W1, one(LIVE, {}, owner=None), Placement())
     assert result == TO_W1
-    assert result.waiting == {T: "0_0 goes to w1 as soon as it is claimed in Kafka"}
+    assert result.waiting == {T: "0_0 moves to w1 when it is claimed in Kafka"}
 
 
 def test_placements_are_compared_by_what_they_place():
-    """A changed lag changes the words, and nothing that anybody has to be told."""
+    """A changed lag changes the reasons, but not the orders."""
     near = one(LIVE, {"w0": ACTIVE, "w1": copy(20_000, Role.WARM_UP)}, owner="w0")
     far = one(LIVE, {"w0": ACTIVE, "w1": copy(30_000, Role.WARM_UP)}, owner="w0")
     assert refined(TO_W1, near) == refined(TO_W1, far)

@@ -1,8 +1,8 @@
-"""Clusters to which anything happens: what must hold holds in every step, and they settle when it stops.
+"""Clusters under random events: the invariants hold in every step, and the clusters settle when the events stop.
 
-The simulator checks in every step that the target is complete, balanced and stable, that refine is stable and stays
-within its means, that nothing is given away that another still owns, and that everything nobody alive owns is taken
-over exactly once.
+The simulator checks in every step that the target is complete, balanced and stable, that `refine` is stable and within
+its
+limits, that no owned task is given away, and that every task without a live owner is taken over exactly once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EVENTS = (
 
 
 class Chaos:
-    """A cluster and what happens to it, all from one seed."""
+    """A cluster and its random events, all from one seed."""
 
     def __init__(self, seed: int) -> None:
         self.dice = dice = random.Random(seed)
@@ -93,7 +93,7 @@ class Chaos:
         self._steps(6)
 
     def calm_down(self) -> None:
-        """No more faults, and at least one worker; everybody knows."""
+        """No more faults, and at least one worker; the coordinator knows everything."""
         cluster = self.cluster
         cluster.loss, cluster.delay, cluster.growth = 0, 0, 0
         cluster.drained.clear()
@@ -109,7 +109,7 @@ class Chaos:
 
 @pytest.mark.parametrize("seed", range(generated.examples(60)))
 def test_random_events_keep_the_invariants(seed):
-    """Crashes, zombies, drains, lost and late messages, restarts of the coordinator: all are got over."""
+    """Crashes, zombies, drains, lost and late messages, restarts of the coordinator."""
     print(f"seed {seed}")
     chaos = Chaos(seed)
     for _ in range(chaos.dice.randint(1, 12)):
@@ -146,7 +146,7 @@ def test_dead_workers_task_runs_on_its_warm_copy(seed):
 
 
 def test_executor_that_dies_during_a_take_over_is_replaced():
-    """What it had taken over stays with the new owners; another one does the rest."""
+    """What it took over stays with the new owners; another worker does the rest."""
     cluster = Cluster(stateful=30, options=AssignmentOptions(standby_replicas=1))
     cluster.add("w0", "w1", "w2", "w3")
     cluster.waves(1)
@@ -166,7 +166,7 @@ def test_executor_that_dies_during_a_take_over_is_replaced():
 
 
 def test_frozen_worker_returns_without_its_tasks():
-    """A zombie finds other owners in Kafka, says so, and gets a share like a new worker."""
+    """A zombie finds other owners in Kafka, reports them, and gets a share like a new worker."""
     cluster = Cluster(stateful=12, options=AssignmentOptions(standby_replicas=1))
     cluster.add("w0", "w1", "w2")
     cluster.waves(1)
@@ -180,7 +180,7 @@ def test_frozen_worker_returns_without_its_tasks():
 
 
 def test_coordinator_without_a_stored_assignment_moves_nothing():
-    """From reports alone it comes to the assignment that was there: owners, standbys and all."""
+    """The reports alone lead to the same assignment: owners, standbys and all."""
     cluster = Cluster(stateful=21, stateless=10, subtopologies=3, options=AssignmentOptions(standby_replicas=2))
     cluster.add("w0", "w1", "w2", "w3", rack="a")
     cluster.add("w4", "w5", rack="b")
@@ -195,7 +195,7 @@ def test_coordinator_without_a_stored_assignment_moves_nothing():
 
 
 def test_restarted_coordinator_keeps_warm_ups_under_way():
-    """What warmed up for the move before goes on warming up for the same move."""
+    """Copies continue to warm up for the same move."""
     cluster = Cluster(stateful=12)
     cluster.add("w0")
     cluster.waves(1)
@@ -213,7 +213,7 @@ def test_restarted_coordinator_keeps_warm_ups_under_way():
 
 @pytest.mark.parametrize("growth", [5_000, 9_999, 12_000, 30_000])
 def test_traffic_alone_moves_nothing(growth):
-    """Lags go up and down around what is acceptable, reports come late: a settled cluster stays as it is."""
+    """The lag varies around the acceptable lag, reports are late: a settled cluster stays."""
     cluster = Cluster(stateful=12, stateless=3, options=AssignmentOptions(standby_replicas=1))
     cluster.add("w0", "w1", "w2", speed=60_000)
     cluster.waves(1)

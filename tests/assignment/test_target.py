@@ -17,7 +17,7 @@ from tests.support import generated
 
 
 def moved(before: Placement, after: Placement) -> set[TaskId]:
-    """Tasks that became active elsewhere."""
+    """Tasks that became active on another worker."""
     return {task for task, worker in after.active.items() if before.active.get(task) != worker}
 
 
@@ -33,7 +33,7 @@ def random_workers(dice: random.Random, most: int) -> dict[str, AssignableWorker
 
 @pytest.mark.parametrize("seed", range(generated.examples(60)))
 def test_a_target_is_complete_balanced_and_stable(seed):
-    """Whatever the sizes: counts differ by one at most, in each sub-topology, per kind and in all."""
+    """For all sizes: counts differ by at most one, in each sub-topology, per kind and in total."""
     print(f"seed {seed}")
     dice = random.Random(seed)
     live = random_workers(dice, 12)
@@ -50,7 +50,7 @@ def test_a_target_is_complete_balanced_and_stable(seed):
 
 @pytest.mark.parametrize("seed", range(generated.examples(40)))
 def test_rebalancing_moves_as_few_tasks_as_possible(seed):
-    """A worker more or less moves as many tasks as balance needs, and few more where sub-topologies share one worker."""
+    """One worker more or less moves few more tasks than balance needs, where sub-topologies share a worker."""
     print(f"seed {seed}")
     dice = random.Random(seed)
     subtopologies = dice.randint(1, 4)
@@ -71,7 +71,7 @@ def test_rebalancing_moves_as_few_tasks_as_possible(seed):
 
 
 def test_a_worker_that_comes_back_gets_its_tasks_back():
-    """A restart within one target changes nothing: stickiness is to names, and state is on the disk."""
+    """A restart within one target changes nothing: tasks stick to worker ids, and state is on the disk."""
     known, live = tasks(12, 4), workers("w0", "w1", "w2")
     options = AssignmentOptions(standby_replicas=1)
     goal = target(unknown(known, live), options, Placement())
@@ -81,7 +81,7 @@ def test_a_worker_that_comes_back_gets_its_tasks_back():
 
 
 def test_tasks_of_a_dead_worker_go_to_its_standbys():
-    """State is where the standby was; a target elsewhere would have to restore."""
+    """The standby has the state; another target would have to restore."""
     known, live = tasks(12), workers("w0", "w1", "w2", "w3")
     options = AssignmentOptions(standby_replicas=1)
     before = target(unknown(known, live), options, Placement())
@@ -93,19 +93,19 @@ def test_tasks_of_a_dead_worker_go_to_its_standbys():
 
 
 def test_orphan_task_goes_to_the_most_advanced_disk():
-    """Nobody runs it: of what is left on disks the most advanced counts."""
+    """No worker runs it: the most advanced state on a disk counts."""
     situation = one(workers("w0", "w1", "w2"), {}, owner="dead", disk={"w1": 10, "w2": 900})
     assert target(situation, AssignmentOptions(), Placement()).active == {T: "w2"}
 
 
 def test_caught_up_copy_beats_a_disk():
-    """Being within the acceptable lag comes first."""
+    """A copy within the acceptable lag comes first."""
     situation = one(workers("w0", "w1", "w2"), {"w0": copy(10)}, owner="dead", disk={"w2": 900})
     assert target(situation, AssignmentOptions(), Placement()).active == {T: "w0"}
 
 
 def test_owner_keeps_its_tasks_and_gives_those_warming_elsewhere():
-    """A move that is under way stays the move that is made, with the last target or by the reports alone."""
+    """A move in progress continues, with the last target or by the reports alone."""
     known = tasks(4)
     live = workers("w0", "w1")
     ids = sorted(known)
@@ -118,7 +118,7 @@ def test_owner_keeps_its_tasks_and_gives_those_warming_elsewhere():
 
 
 def test_intended_moves_survive_when_shares_shrink():
-    """A worker that joins takes from everybody, also from what others were only promised."""
+    """A new worker takes tasks from all, also planned ones."""
     known = tasks(8)
     ids = sorted(known)
     last = Placement(dict(zip(ids, ["w0"] * 3 + ["w1"] * 3 + ["w2"] * 2, strict=True)))
@@ -173,7 +173,7 @@ def test_workers_that_drain_or_leave_get_nothing():
 
 
 def test_weights_even_out_where_tasks_of_a_sub_topology_differ():
-    """Counts stay even, and no worker is much heavier than it must be."""
+    """Counts stay even, and no worker is much heavier than necessary."""
     dice = random.Random(1)
     ids = [TaskId(0, i) for i in range(40)]
     known = {id_: Task(id_, stateful=True, weight=dice.choice([1.0, 1.0, 1.0, 10.0])) for id_ in ids}
@@ -192,7 +192,7 @@ def test_weights_even_out_where_tasks_of_a_sub_topology_differ():
 
 
 def test_small_differences_in_weight_move_nothing():
-    """Measured weights wobble; tasks do not."""
+    """Measured weights vary; tasks stay."""
     dice = random.Random(2)
     known = tasks(40)
     live = workers("w0", "w1", "w2", "w3")
@@ -209,7 +209,7 @@ def test_few_workers_make_few_standbys_and_stateless_tasks_none():
 
 
 def test_standbys_of_one_worker_are_spread_over_the_others():
-    """When it dies the others share its work."""
+    """When it dies the others share its tasks."""
     known, live = tasks(40), workers("w0", "w1", "w2", "w3", "w4")
     goal = target(unknown(known, live), AssignmentOptions(standby_replicas=1), Placement())
     pairs = Counter((goal.active[task], goal.standby[task][0]) for task in known)
@@ -295,7 +295,7 @@ def test_fewer_replicas_keep_the_better_spread_ones():
 
 @pytest.mark.parametrize("seed", range(generated.examples(20)))
 def test_refined_placement_serves_as_the_previous_target(seed):
-    """After a restart only the last placement is there: what it leads to is still the target, or as good a one."""
+    """After a restart only the last placement is known: it leads to the same target, or an equally good one."""
     print(f"seed {seed}")
     dice = random.Random(seed)
     cluster = Cluster(stateful=dice.randint(1, 20), stateless=dice.randint(0, 5), seed=seed)

@@ -1,6 +1,6 @@
-"""A small client of the API server for tests: what a user does with kubectl, and nothing that the operator shares.
+"""A small client of the API server for tests: what users do with kubectl, independent of the operator.
 
-`Api` is for tests, `AsyncApi` for what runs in an event loop.
+`Api` is for tests, `AsyncApi` for code in an event loop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIMEOUT_S = 30.0
 
 
 class Kind(NamedTuple):
-    """Where objects of a kind are found."""
+    """The path of the objects of a kind."""
 
     api_version: str
     plural: str
@@ -75,12 +75,12 @@ KINDS: dict[str, Kind] = {
 
 
 class ApiFailure(Exception):
-    """The API server refused.
+    """The API server rejected a request.
 
     Attributes:
         status: of HTTP.
-        reason: Kubernetes' word for it, e.g. `Conflict`.
-        message: its sentence.
+        reason: Kubernetes' reason, e.g. `Conflict`.
+        message: its message.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -101,7 +101,7 @@ def path_of(kind: str, namespace: str | None = None, name: str | None = None, su
 
 
 def path_to(given: Object, *, subresource: str | None = None, named: bool = True) -> str:
-    """The path of an object that is there, or of the list that it belongs to."""
+    """The path of an existing object, or of the list that it belongs to."""
     metadata = given.get("metadata", {})
     return path_of(given["kind"], metadata.get("namespace"), metadata["name"] if named else None, subresource)
 
@@ -110,8 +110,8 @@ class AsyncApi:
     """The client. An async context manager.
 
     Args:
-        access: to which API server, and as whom.
-        agent: its name in `User-Agent`, by which a proxy or an audit may know it.
+        access: address and credentials of the API server.
+        agent: its name in `User-Agent`, by which a proxy or an audit may identify it.
     """
 
     def __init__(self, access: Access, agent: str = "millpond-tests") -> None:
@@ -136,10 +136,10 @@ class AsyncApi:
     async def request(
         self, method: str, path: str, body: Any = None, *, content: str = "application/json", **query: str
     ) -> Object:
-        """Any request.
+        """Send any request.
 
         Raises:
-            ApiFailure: the answer is an error.
+            ApiFailure: the response is an error.
         """
         assert self._session is not None
         url = f"{path}?{urlencode(query)}" if query else path
@@ -159,7 +159,7 @@ class AsyncApi:
         return await self.request("GET", path_of(kind, namespace, name))
 
     async def find(self, kind: str, namespace: str | None, name: str) -> Object | None:
-        """An object, or None if there is none."""
+        """Return an object, or None if there is none."""
         try:
             return await self.get(kind, namespace, name)
         except ApiFailure as failure:
@@ -168,7 +168,7 @@ class AsyncApi:
             return None
 
     async def page(self, kind: str, namespace: str | None = None, **query: str) -> tuple[list[Object], str]:
-        """All objects of a kind, and the resource version of the list."""
+        """Return all objects of a kind, and the resource version of the list."""
         items: list[Object] = []
         more: dict[str, str] = {}
         while True:
@@ -190,7 +190,7 @@ class AsyncApi:
     async def apply(
         self, given: Object, *, manager: str = "user", subresource: str | None = None, dry_run: bool = False
     ) -> Object:
-        """Server-side apply, conflicts forced."""
+        """Apply (server-side, conflicts forced)."""
         query = {"fieldManager": manager, "force": "true", **({"dryRun": "All"} if dry_run else {})}
         return await self.request("PATCH", path_to(given, subresource=subresource), given, content=APPLY, **query)
 
@@ -207,7 +207,7 @@ class AsyncApi:
         subresource: str | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """A merge patch, or a JSON patch if it is a list."""
+        """Apply a merge patch, or a JSON patch if it is a list."""
         content = _MERGE if isinstance(patch, Mapping) else _JSON_PATCH
         query = {"dryRun": "All"} if dry_run else {}
         return await self.request("PATCH", path_of(kind, namespace, name, subresource), patch, content=content, **query)
@@ -221,13 +221,13 @@ class AsyncApi:
                 raise
 
     async def scale(self, kind: str, namespace: str, name: str, replicas: int) -> None:
-        """As `kubectl scale` does."""
+        """Like `kubectl scale`."""
         await self.patch(kind, namespace, name, {"spec": {"replicas": replicas}}, subresource="scale")
 
     async def token(
         self, namespace: str, service_account: str, audience: str | None = None, pod: Object | None = None
     ) -> str:
-        """A token of a service account; with a pod, one that is valid as long as the pod is there."""
+        """Return a token of a service account; with a pod, one that is valid as long as the pod exists."""
         spec: Object = {"expirationSeconds": 3600, "audiences": [audience] if audience else []}
         if pod is not None:
             bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
@@ -239,7 +239,8 @@ class AsyncApi:
     async def watch(
         self, kind: str, version: str, namespace: str | None = None, **query: str
     ) -> AsyncIterator[tuple[str, Object]]:
-        """Changes since a version, until the API server ends it: `ADDED`, `MODIFIED` or `DELETED`, and the object.
+        """Yield changes since a version, until the API server ends it: `ADDED`, `MODIFIED` or `DELETED`, and the
+        object.
 
         Raises:
             ApiFailure: the version is too old.
@@ -263,9 +264,9 @@ class AsyncApi:
     async def follow(
         self, kind: str, seen: Callable[[str, Object], Awaitable[None]], namespace: str | None = None, **query: str
     ) -> None:
-        """List and watch until cancelled: `ADDED` for each object there is, then each change.
+        """List and watch until cancelled: `ADDED` for each existing object, then each change.
 
-        After a watch that was lost, objects come as `ADDED` again; those that went meanwhile come as `DELETED`.
+        After a lost watch, objects come as `ADDED` again; objects deleted meanwhile come as `DELETED`.
         """
         known: dict[str, Object] = {}
         while True:
@@ -290,10 +291,10 @@ class AsyncApi:
 
 
 class Api:
-    """`AsyncApi` for tests that wait: each call returns when it is done.
+    """`AsyncApi` for blocking tests: each call returns when it is done.
 
     Attributes:
-        inside: the client of the background's loop.
+        inside: the client in the background's loop.
     """
 
     def __init__(self, background: Background, access: Access, agent: str = "millpond-tests") -> None:

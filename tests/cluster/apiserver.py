@@ -3,9 +3,10 @@
     with ApiServer() as server:
         ...  # server.admin is access with all rights, Api(server.admin) a client
 
-Users are client certificates (`ApiServer.user`) and service accounts (TokenRequest and TokenReview work); what they may do
-is RBAC's decision. The controller manager makes pods of StatefulSets and Jobs, service accounts and slices of endpoints,
-and collects garbage. There is no scheduler and no kubelet: `tests.cluster.kubelets` plays them.
+Users are client certificates (`ApiServer.user`) and service accounts (TokenRequest and TokenReview work), with RBAC.
+The
+controller manager creates pods of StatefulSets and Jobs, service accounts and EndpointSlices, and collects garbage.
+There is no scheduler and no kubelet: `tests.cluster.kubelets` simulates them.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class SharedApiServer:
 
     Attributes:
         url: of the API server.
-        directory: where its certificates and logs are.
-        authority: which its certificates, and those of its users, are from.
+        directory: of its certificates and logs.
+        authority: signed its certificates and those of its users.
         admin: access with all rights.
     """
 
@@ -76,26 +77,26 @@ class SharedApiServer:
         self.admin = self.user("admin", "system:masters")
 
     def user(self, name: str, group: str | None = None) -> Access:
-        """Access of a user, who may do what RBAC lets them."""
+        """Access of a user with the permissions that RBAC gives."""
         return Access(self.url, self.authority.ca_file, self.authority.client(name, group))
 
     def service_account(self, token: str) -> Access:
-        """Access with a token that TokenRequest gave."""
+        """Access with a token from TokenRequest."""
         return Access(self.url, self.authority.ca_file, token=token)
 
 
 class ApiServer:
-    """etcd, kube-apiserver and kube-controller-manager, which live as long as the `with` block.
+    """etcd, kube-apiserver and kube-controller-manager, which run as long as the `with` block.
 
     They end with the process they serve, even when that one is killed with SIGKILL.
 
     Args:
-        controllers: whether there is a controller manager.
+        controllers: whether to run a controller manager.
         start_timeout_s: how long a start may take.
-        owner_pid: the process whose end ends them; this one by default.
+        owner_pid: they end with this process; this one by default.
 
     Raises:
-        BinariesMissing: their programs are nowhere.
+        BinariesMissing: their programs are not found.
         ApiServerError: one of them does not start.
     """
 
@@ -117,7 +118,7 @@ class ApiServer:
         self.close()
 
     def start(self) -> SharedApiServer:
-        """Start all of them, and wait until they answer."""
+        """Start all of them, and wait until they respond."""
         for attempt in range(_ATTEMPTS):
             self._directory = Path(tempfile.mkdtemp(prefix="millpond-apiserver-"))
             try:
@@ -132,7 +133,7 @@ class ApiServer:
         raise AssertionError
 
     def close(self) -> None:
-        """End all of them, and forget what they held."""
+        """Stop all of them, and delete their data."""
         for process in self._processes.values():
             process.kill()  # nothing that they hold matters any more
         for process in [*self._processes.values(), *self._watchdogs]:
@@ -149,7 +150,7 @@ class ApiServer:
 
     @contextlib.contextmanager
     def frozen(self, name: str = binaries.API_SERVER) -> Iterator[None]:
-        """Stop a process for a while, as a machine that hangs does."""
+        """Freeze a process for a while, like a hanging machine."""
         process = self._processes[name]
         process.send_signal(signal.SIGSTOP)
         try:
@@ -158,7 +159,7 @@ class ApiServer:
             process.send_signal(signal.SIGCONT)
 
     def pid(self, name: str = binaries.API_SERVER) -> int:
-        """Of one of the processes, to measure it."""
+        """The pid of one of the processes."""
         return self._processes[name].pid
 
     def _start(self, directory: Path) -> SharedApiServer:
@@ -268,10 +269,10 @@ class ApiServer:
 
 
 def shared_api_server(directory: Path) -> SharedApiServer:
-    """The API server of the run that `directory` belongs to, started by whichever process asks first.
+    """The API server of the run that `directory` belongs to, started by the first process that asks for it.
 
     Raises:
-        BinariesMissing: its programs are nowhere.
+        BinariesMissing: its programs are not found.
         ApiServerError: it does not start.
     """
     known = directory / "api-server.json"

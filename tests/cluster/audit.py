@@ -1,4 +1,4 @@
-"""What operators asked a real API server for, by its audit log, and what their roles let them ask for."""
+"""What operators requested from a real API server, by its audit log, and what their roles allow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CREATED = 201
 
 
 class Right(NamedTuple):
-    """Something that an account may do, or did."""
+    """A permission that an account has, or used."""
 
     verb: str
     group: str
@@ -27,12 +27,12 @@ class Right(NamedTuple):
     """Of the one object that it is about; "" for any."""
 
     def covers(self, other: Right) -> bool:
-        """Whether what was done is this."""
+        """Whether this permission covers a request."""
         return self[:3] == other[:3] and self.name in {"", other.name}
 
 
 def write_policy(directory: Path) -> Path:
-    """Write the policy by which the API server logs requests of service accounts, and nobody else's; where it is."""
+    """Write the audit policy, which logs only requests of service accounts; return its path."""
     policy = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -45,7 +45,7 @@ def write_policy(directory: Path) -> Path:
 
 
 def granted(roles: Iterable[Object]) -> set[Right]:
-    """Everything that roles allow, one by one."""
+    """Every permission in the roles, one by one."""
     return {
         Right(verb, group, resource, name)
         for role in roles
@@ -58,7 +58,7 @@ def granted(roles: Iterable[Object]) -> set[Right]:
 
 
 def used(log: Path, namespace: str) -> set[Right]:
-    """What the operator of a namespace was allowed to do, and did."""
+    """The permissions that the operator of a namespace used."""
     found = set()
     for event in _events(log, namespace):
         if event["annotations"].get("authorization.k8s.io/decision") == "allow":
@@ -71,7 +71,7 @@ def used(log: Path, namespace: str) -> set[Right]:
 
 
 def refused(log: Path, namespace: str) -> set[Right]:
-    """What the operator of a namespace asked for and may not do."""
+    """The requests for which the operator of a namespace has no permission."""
     return {
         _right(event)
         for event in _events(log, namespace)

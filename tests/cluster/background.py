@@ -1,4 +1,4 @@
-"""An event loop in a thread beside the test: what serves and simulates runs there, tests stay as plain as they like."""
+"""An event loop in a thread beside the test: servers and simulations run there, and tests stay synchronous."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Background:
-    """An event loop that runs in a thread of its own, as long as the `with` block."""
+    """An event loop in its own thread, as long as the `with` block."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -34,11 +34,11 @@ class Background:
         self.loop.close()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin something there."""
+        """Start a coroutine there."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float = _TIMEOUT_S) -> T:
-        """Do something there, and wait for what comes of it."""
+        """Run a coroutine there, and return its result."""
         assert threading.current_thread() is not self._thread, "the loop would wait for itself"
         return self.submit(work).result(timeout_s)
 
@@ -48,10 +48,11 @@ async def _cancel_all() -> None:
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, in this order, and wait until all have ended; what they raise is dropped.
+    """Cancel tasks, in this order, and wait until all have ended; their errors are dropped.
 
-    In Python 3.11 `asyncio.wait_for` may swallow a cancellation that arrives when what it waits for is done. So tasks that
-    have not ended after a second are cancelled again.
+    In Python 3.11 `asyncio.wait_for` may swallow a cancellation that arrives when its future is done. So tasks that
+    have not
+    ended after a second are cancelled again.
     """
     tasks = list(tasks)
     while left := [task for task in tasks if not task.done()]:

@@ -2,8 +2,8 @@
 
     python -m tests.cluster.binaries
 
-They are looked for in `$MILLPOND_KUBE_BIN`, else in the cache directory, where the command above puts what it builds, and in
-`$KIND_HOME/bin` (default `~/.cache/millpond-kind/bin`). Tests that need them skip when there are none.
+They are looked for in `$MILLPOND_KUBE_BIN`, else in the cache directory, where the command above puts them, and in
+`$KIND_HOME/bin` (default `~/.cache/millpond-kind/bin`). Tests that need them are skipped when there are none.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _STAGING = re.compile(r"^\s*(k8s\.io/[a-z0-9-]+) v0\.0\.0(?: .*)?$", re.MULTILIN
 
 
 class BinariesMissing(MillpondError):
-    """There is no Kubernetes here, and none can be built."""
+    """No Kubernetes is installed here, and none can be built."""
 
 
 @dataclass(frozen=True)
 class _Source:
-    """Where a program comes from."""
+    """The source of a program."""
 
     module: str
     version: str
@@ -69,23 +69,23 @@ def find(names: Sequence[str] = PROGRAMS) -> dict[str, Path]:
         if all(os.access(path, os.X_OK) for path in found.values()):
             return found
     raise BinariesMissing(
-        f"There is no {', '.join(names)} on this machine: name their directory in MILLPOND_KUBE_BIN, or build them with "
-        "`python -m tests.cluster.binaries`, which needs Go."
+        f"There is no {', '.join(names)} on this machine: name their directory in MILLPOND_KUBE_BIN, or build "
+        "them with `python -m tests.cluster.binaries`, which needs Go."
     )
 
 
 def build_directory() -> Path:
-    """Where programs are put that were built here."""
+    """The directory of programs that were built here."""
     return cache_directory() / "kubernetes" / KUBERNETES
 
 
 def build(names: Sequence[str] = PROGRAMS) -> Path:
-    """Build the programs that are not in the cache yet; the directory they are in.
+    """Build the programs that are not in the cache yet; return their directory.
 
     All of them take about ten minutes on two cores the first time.
 
     Raises:
-        BinariesMissing: there is no Go, or it failed.
+        BinariesMissing: Go is missing or failed.
     """
     go = find_go()
     if go is None:
@@ -128,10 +128,11 @@ def _build(go: str, name: str, directory: Path) -> None:
 
 
 def _go_mod(go: str, source: _Source, directory: Path) -> str:
-    """A module that needs all programs of another one.
+    """A module that requires all programs of another one.
 
-    Programs whose own module replaces parts of it by directories beside it cannot be installed by name; here those parts
-    are the published ones.
+    Programs whose own module replaces parts of it by local directories cannot be installed by name; here those parts
+    are the
+    published ones.
     """
     packages = sorted({each.package for each in _SOURCES.values() if each.module == source.module})
     told = json.loads(_go(go, directory, "mod", "download", "-json", f"{source.module}@{source.version}"))
@@ -176,7 +177,7 @@ def _go(go: str, where: Path, *arguments: str) -> str:
 
 
 def main() -> None:
-    """Say where the programs are; build them if they are nowhere."""
+    """Print where the programs are; build them if they are missing."""
     try:
         try:
             found = find()

@@ -1,4 +1,4 @@
-"""What a client asked an API server for, in Kubernetes' words."""
+"""The requests of a client, in Kubernetes' terms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_WRITES = frozenset({"tokenreviews", "subjectaccessreviews", "selfsubjectacce
 class Call:
     """One request.
 
-    Only `status` changes: it is set when the answer is known.
+    Only `status` changes: it is set with the response.
     """
 
     verb: str
@@ -53,7 +53,7 @@ def anything(_call: Call) -> bool:
 
 
 def is_write(call: Call) -> bool:
-    """Whether a request may change something that somebody asked for: not a lease, and no question put as a POST."""
+    """Whether a request changes a wanted object: not a lease, and no review by POST."""
     return call.verb in _WRITES.values() and call.resource not in _NO_WRITES and call.subresource != "token"
 
 
@@ -65,7 +65,7 @@ def on(
     name: str | None = None,
     subresource: str | None = None,
 ) -> Match:
-    """Requests of this kind; what is not given may be anything. `verb` may be `write`."""
+    """Match requests of this kind; omitted criteria match everything. `verb` may be `write`."""
     wanted = {"resource": resource, "namespace": namespace, "name": name, "subresource": subresource}
 
     def match(call: Call) -> bool:
@@ -77,7 +77,7 @@ def on(
 
 
 def read(method: str, path: str, query: Mapping[str, str], body: bytes, agent: str, at: float) -> Call:
-    """The call that an HTTP request is."""
+    """Parse an HTTP request."""
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         parts = parts[2:]

@@ -1,4 +1,4 @@
-"""Who is who in a test's cluster: a certificate authority in a directory, and access to an API server in all its forms."""
+"""Identities in a test's cluster: a certificate authority in a directory, and access to an API server in all forms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ("Access", "Authority", "service_account_key")
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach an API server, and as whom."""
+    """Address of an API server, and credentials."""
 
     url: str
     ca_file: Path
@@ -28,18 +28,18 @@ class Access:
     """Of a service account."""
 
     def ssl_context(self) -> ssl.SSLContext:
-        """For clients."""
+        """The TLS context of a client."""
         context = ssl.create_default_context(cafile=self.ca_file)
         if self.certificate_file is not None:
             context.load_cert_chain(self.certificate_file)
         return context
 
     def at(self, url: str) -> Access:
-        """The same through another address, which shows a certificate of the same authority."""
+        """The same through another address, with a certificate of the same authority."""
         return replace(self, url=url)
 
     def kubeconfig(self) -> dict[str, Any]:
-        """As kubectl and client libraries read it."""
+        """The kubeconfig for kubectl and client libraries."""
         user: dict[str, Any] = {}
         if self.certificate_file is not None:
             pem = _encoded(self.certificate_file)
@@ -57,17 +57,17 @@ class Access:
         }
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """`kubeconfig` as a file, which nobody else may read; its path."""
+        """Write `kubeconfig` to a private file; return its path."""
         path.touch(mode=0o600)
         path.write_text(json.dumps(self.kubeconfig()))  # JSON is YAML
         return path
 
 
 class Authority:
-    """A certificate authority that several processes use: its key is a file like any other.
+    """A certificate authority that several processes use, with its key in a file.
 
     Args:
-        directory: where its files are; an authority that has been there before is used again.
+        directory: of its files; an existing authority is used again.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -86,7 +86,7 @@ class Authority:
         return self._issue(name, *hosts, common_name=name)
 
     def client(self, user: str, group: str | None = None) -> Path:
-        """A user's certificate and key in one file; Kubernetes takes the organization for a group."""
+        """A user's certificate and key in one file; the organization is the group in Kubernetes."""
         name = f"user-{user}-{group}".replace(":", "-").replace("/", "-")
         # The host is of no use, but trustme would mark an empty list of names as critical, and Go would refuse that.
         return self._issue(name, "localhost", common_name=user, organization_name=group)

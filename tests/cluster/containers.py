@@ -1,4 +1,4 @@
-"""What a kubelet makes of a pod's manifest: environment, volumes, and the status it writes."""
+"""How a kubelet implements a pod's manifest: environment, volumes, and status."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
 
 
 class ContainerProblem(Exception):
-    """The container cannot be made: CreateContainerConfigError."""
+    """The container cannot be created: CreateContainerConfigError."""
 
 
 class VolumeProblem(Exception):
@@ -37,7 +37,7 @@ async def environment_of(api: AsyncApi, pod: Object) -> dict[str, str]:
     """The variables of the pod's first container.
 
     Raises:
-        ContainerProblem: a Secret or a ConfigMap lacks something.
+        ContainerProblem: a key of a Secret or ConfigMap is missing.
     """
     found: dict[str, str] = {}
     for each in pod["spec"]["containers"][0].get("env", ()):
@@ -55,10 +55,10 @@ async def environment_of(api: AsyncApi, pod: Object) -> dict[str, str]:
 
 
 async def mount(api: AsyncApi, pod: Object, directory: Path) -> None:
-    """Write the pod's projected volumes into a directory, and see that there is what the others want.
+    """Write the pod's projected volumes into a directory, and check the sources of the others.
 
     Raises:
-        VolumeProblem: there is not.
+        VolumeProblem: a source is missing.
     """
     namespace = pod["metadata"]["namespace"]
     for volume in pod["spec"].get("volumes", ()):
@@ -130,7 +130,7 @@ def now() -> str:
 
 
 def conditions(before: Object, *, ready: bool, reason: str = "ContainersNotReady") -> list[Object]:
-    """The pod's conditions; times of those that stay what they are stay, too."""
+    """The pod's conditions; unchanged ones keep their times."""
     known = {each["type"]: each for each in before.get("conditions", ())}
     wanted = {
         "PodReadyToStartContainers": True,

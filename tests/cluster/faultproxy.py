@@ -1,11 +1,11 @@
-"""A proxy before the API server that records what a client writes, and does to it what networks and servers do.
+"""A proxy before the API server that records a client's writes and injects the faults of networks and servers.
 
     with FaultProxy(background, api_server.admin, api_server.authority) as proxy:
         proxy.access.write_kubeconfig(path)           # for the client under test
         proxy.answer(409, times=3, match=on("statefulsets", "write"))
         proxy.silence_watches()
 
-Faults last until `mend()`, or for as many requests as was said. Of several that match a request the first one is done.
+Faults last until `mend()`, or for the given number of requests. Of several that match a request the first one applies.
 All methods may be called from any thread but the background's own.
 """
 
@@ -44,17 +44,17 @@ class _Abort(Exception):
 
 
 class FaultProxy:
-    """The proxy; it serves as long as the `with` block.
+    """The proxy; it runs as long as the `with` block.
 
     Args:
-        background: where it runs.
-        upstream: the API server, and the user as whom it is asked, unless the client shows a token.
-        authority: of the API server's certificate; the proxy's own is from it too.
+        background: its event loop.
+        upstream: the API server, and the user for requests without a token.
+        authority: of the API server's certificate, and of the proxy's own.
 
     Attributes:
         access: for the client.
-        calls: all requests that came, oldest first.
-        halted: True when `halt_after` has come to its end.
+        calls: all requests, oldest first.
+        halted: True when `halt_after` has stopped everything.
     """
 
     def __init__(self, background: Background, upstream: Access, authority: Authority) -> None:
@@ -90,30 +90,30 @@ class FaultProxy:
     # What was asked for.
 
     def writes(self, match: Match = anything) -> list[Call]:
-        """The writes that the API server took, oldest first."""
+        """The writes that the API server accepted, oldest first."""
         return [call for call in list(self.calls) if is_write(call) and 0 < call.status < 400 and match(call)]
 
     def forget(self) -> None:
-        """Record from here on."""
+        """Forget the recorded requests."""
         self.calls = []
 
     # Faults.
 
     def mend(self) -> None:
-        """End all faults. Watches that were silent end: their clients have missed something."""
+        """End all faults. Silent watches end, since their clients missed something."""
         self._background.call(self._mend())
 
     def halt_after(
         self, writes: int, then: Callable[[], Coroutine[Any, Any, object]] | None = None, match: Match = anything
     ) -> None:
-        """Let so many writes through from now on and then nothing more, not even the answer to the last one.
+        """Let so many writes through from now on and then nothing more, not even the response to the last one.
 
-        Writes go one by one meanwhile, so that it is the same one each time. `halted` is True then; `resume` ends it.
+        Writes are serialized meanwhile, so that it is the same one each time. `halted` is True then; `resume` ends it.
 
         Args:
             writes: how many, at least one.
-            then: begun in the background, e.g. to kill the client.
-            match: writes that count.
+            then: started in the background, e.g. to kill the client.
+            match: the writes that count.
         """
         assert writes > 0
         self.halted = False
@@ -121,7 +121,7 @@ class FaultProxy:
         self._writes_left = writes
 
     def resume(self) -> None:
-        """Let everything through again that `halt_after` stopped, or would have."""
+        """End `halt_after`."""
         self._writes_left, self._then = None, None
         self.halted = False
 
@@ -134,14 +134,14 @@ class FaultProxy:
         retry_after: int | None = None,
         applied: bool = False,
     ) -> None:
-        """Answer requests with an error.
+        """Respond with an error.
 
         Args:
-            status: of the answer.
+            status: of the response.
             times: for how many requests; None for all until `mend`.
-            match: which.
+            match: the requests.
             retry_after: seconds, as a header.
-            applied: the API server gets the request all the same, so that the client does not know what came of it.
+            applied: whether the API server gets the request all the same, so that the client does not know the outcome.
         """
 
         async def act(call: Call, forward: Forward) -> web.StreamResponse:
@@ -153,7 +153,7 @@ class FaultProxy:
         self._faults.append(Fault(match, times, act))
 
     def lose_answers(self, *, times: int | None = 1, match: Match = is_write) -> None:
-        """Let requests through and break the connection instead of answering."""
+        """Let requests through, and break the connection instead of responding."""
 
         async def act(call: Call, forward: Forward) -> web.StreamResponse:
             await forward()
@@ -162,7 +162,7 @@ class FaultProxy:
         self._faults.append(Fault(match, times, act))
 
     def delay(self, seconds: float, *, times: int | None = None, match: Match = anything) -> None:
-        """Let requests take longer."""
+        """Delay requests."""
 
         async def act(call: Call, forward: Forward) -> web.StreamResponse:
             await asyncio.sleep(seconds)
@@ -171,7 +171,7 @@ class FaultProxy:
         self._faults.append(Fault(match, times, act))
 
     def hold(self, match: Match = is_write) -> Held:
-        """Hold the next such request back until it is released, whatever its client does meanwhile."""
+        """Hold back the next such request until it is released, whatever its client does meanwhile."""
         held = Held(self._background)
 
         async def act(call: Call, forward: Forward) -> web.StreamResponse:
@@ -183,7 +183,7 @@ class FaultProxy:
         return held
 
     def stale_lists(self, version: str, match: Match = anything) -> None:
-        """Answer lists and reads of objects as they were at a resource version, as an API server that lags does.
+        """Answer lists and reads of objects as of a resource version, like a lagging API server.
 
         Versions are kept for about five minutes.
         """
@@ -199,7 +199,7 @@ class FaultProxy:
 
     @contextlib.contextmanager
     def unreachable(self, *, hangs: bool = False) -> Iterator[None]:
-        """Break all connections, and new ones too; or let them hang, and everything arrive late."""
+        """Break all connections, also new ones; or let them hang, so that everything arrives late."""
         down = Down(hangs)
         self._down = down
         if hangs:
@@ -217,11 +217,11 @@ class FaultProxy:
     # Watches.
 
     def watches(self, match: Match = anything) -> int:
-        """How many are under way."""
+        """Number of open watches."""
         return sum(match(watch.call) for watch in list(self._watches))
 
     def end_watches(self, how: WatchEnd = WatchEnd.RESET, match: Match = anything) -> None:
-        """End those under way. Clients may begin new ones."""
+        """End open watches. Clients may start new ones."""
 
         async def end() -> None:
             for watch in list(self._watches):
@@ -231,7 +231,7 @@ class FaultProxy:
         self._background.call(end())
 
     def silence_watches(self, match: Match = anything, *, new: bool = True) -> None:
-        """Keep watches open, and let nothing come any more; `new` for those too that begin before `mend`."""
+        """Keep watches open without delivering anything; with `new` those too that start before `mend`."""
 
         async def silence() -> None:
             for watch in list(self._watches):
@@ -242,11 +242,11 @@ class FaultProxy:
         self._background.call(silence())
 
     def hold_watches(self) -> None:
-        """Keep back what watches would tell, new ones too, until `release_watches`."""
+        """Hold back the events of watches, also of new ones, until `release_watches`."""
         self._background.call(self._open_watches(opened=False))
 
     def release_watches(self) -> None:
-        """Tell what was kept back."""
+        """Deliver the events that were held back."""
         self._background.call(self._open_watches(opened=True))
 
     async def _open_watches(self, *, opened: bool) -> None:
@@ -391,7 +391,7 @@ class FaultProxy:
                 await asyncio.gather(passing, return_exceptions=True)
 
     async def _as_of(self, version: str, request: web.Request, call: Call) -> web.Response:
-        """A list as of a version; of single objects the API server itself has no history, but of a list of one it has."""
+        """A list as of a version. The API server has no history of single objects, but of a list of one it has."""
         query = {name: value for name, value in call.query.items() if not name.startswith("resourceVersion")}
         query |= {"resourceVersion": version, "resourceVersionMatch": "Exact"}
         path = request.path

@@ -1,4 +1,4 @@
-"""What a fault proxy does to requests and watches, piece by piece."""
+"""The faults that a fault proxy applies to requests and watches."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _REASONS = {
 
 
 class Forward(Protocol):
-    """Ask the API server after all."""
+    """Forward the request to the API server."""
 
     async def __call__(self, as_of: str | None = None) -> web.StreamResponse:
-        """The answer, or what it would have been at a resource version."""
+        """The response, now or as of a resource version."""
 
 
 class WatchEnd(enum.StrEnum):
@@ -51,10 +51,10 @@ class WatchEnd(enum.StrEnum):
 
 
 class Held:
-    """A request that is on its way and does not arrive, until it is let go.
+    """A request that is held back until it is released.
 
     Attributes:
-        call: the request; None before it came.
+        call: the request; None before it arrived.
     """
 
     def __init__(self, background: Background) -> None:
@@ -63,11 +63,11 @@ class Held:
         self._background = background
 
     def await_arrival(self, seconds: float = 60.0) -> None:
-        """Wait until the request came."""
+        """Wait until the request arrived."""
         wait_for(lambda: self.call is not None, "a request comes that is to be held", seconds, poll_s=0.02)
 
     def release(self) -> None:
-        """Let it go to the API server now."""
+        """Forward it to the API server now."""
         self._background.loop.call_soon_threadsafe(self.go.set)
 
 
@@ -88,7 +88,7 @@ class Down:
 
 
 class Watch:
-    """A watch under way."""
+    """An open watch."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -103,7 +103,7 @@ class Watch:
 
 
 async def relay(watch: Watch, upstream: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
-    """Line by line, from the API server to its client."""
+    """Copy lines from the API server to its client."""
     buffered = b""
     async for chunk in upstream.content.iter_any():
         *lines, buffered = (buffered + chunk).split(b"\n")
@@ -115,7 +115,7 @@ async def relay(watch: Watch, upstream: aiohttp.ClientResponse, response: web.St
 
 
 def failure(status: int, call: Call) -> dict[str, Any]:
-    """An error as the API server says it."""
+    """An error in the form of the API server."""
     return {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Fixtures for tests against a real API server. A run has one, as it has one broker; each test has its own namespace."""
+"""Fixtures for tests with a real API server. A run has one, like one broker; each test has its own namespace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CRDS = Path(__file__).parents[2] / "crds"
 
 @pytest.fixture(scope="session")
 def api_server(run_directory: Path) -> SharedApiServer:
-    """The API server that all tests share; without programs for one, tests that need it are skipped."""
+    """The API server that all tests share; without its programs, tests that need it are skipped."""
     from tests.cluster import apiserver, binaries
 
     try:
@@ -52,7 +52,7 @@ def api(api_server: SharedApiServer, background: Background) -> Iterator[Api]:
 
 @pytest.fixture(scope="session")
 def crds(api: Api, run_directory: Path) -> None:
-    """The project's custom resource definitions, served."""
+    """The project's custom resource definitions, installed."""
     from tests.cluster.installing import install_crds
 
     with (run_directory / "crds.lock").open("w") as lock:
@@ -62,7 +62,7 @@ def crds(api: Api, run_directory: Path) -> None:
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest, api: Api) -> Iterator[str]:
-    """A namespace that no other test has; it goes, with all that is in it, after the test."""
+    """A namespace of its own; it is deleted after the test, with everything in it."""
     stem = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].rstrip("-")
     name = f"{stem}-{uuid.uuid4().hex[:8]}"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

@@ -1,4 +1,4 @@
-"""What is in an image, as far as a simulated worker goes."""
+"""The contents of an image, as far as a simulated worker needs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def topology(
 
 @dataclass(frozen=True)
 class Image:
-    """How a container of this image behaves. Durations are in seconds."""
+    """The behaviour of a container with this image. Durations are in seconds."""
 
     topology: TopologySummary = topology()
     pull_error: str | None = None

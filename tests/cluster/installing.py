@@ -1,4 +1,4 @@
-"""What tests put into a cluster before they begin."""
+"""What tests install in a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def manifests(directory: Path) -> list[Object]:
 
 
 def kustomized(directory: Path) -> list[Object]:
-    """All objects that a kustomization applies, those of kustomizations that it refers to included, in its namespace."""
+    """All objects that a kustomization applies in its namespace, including those of referenced kustomizations."""
     names = ("kustomization.yaml", "Kustomization")
     (file,) = (directory / name for name in names if (directory / name).exists())
     listed = yaml.safe_load(file.read_text())

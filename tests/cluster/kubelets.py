@@ -5,8 +5,8 @@
         ...
         assert not kubelets.violations()
 
-What applications have in Kafka outlives their pods here as it does there: `streams` has it. All methods may be called from
-any thread but the background's own.
+An application's data in Kafka outlives its pods, as in reality: it is in `streams`. All methods may be called from any
+thread but the background's own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Node:
     """A node.
 
     Attributes:
-        up: whether anything is heard of it.
+        up: whether it is reachable.
     """
 
     def __init__(self, name: str, labels: dict[str, str]) -> None:
@@ -120,11 +120,11 @@ class Kubelets:
     # What there is.
 
     def streams(self, namespace: str, application: str) -> Streams:
-        """What an application has in the Kafka of its namespace."""
+        """An application's data in the Kafka of its namespace."""
         return self.streams_on(self.kafka_of(namespace), application)
 
     def streams_on(self, kafka: str, application: str) -> Streams:
-        """What there is of an application id on a Kafka cluster."""
+        """The data of an application id on a Kafka cluster."""
         return self._streams[kafka, application]
 
     def kafka_of(self, namespace: str, servers: str = "") -> str:
@@ -132,7 +132,7 @@ class Kubelets:
         return self.kafkas.get(servers, f"kafka-of-{namespace}")
 
     def workers(self, namespace: str) -> dict[str, Worker]:
-        """The workers that run, by the names of their pods."""
+        """The running workers, by the names of their pods."""
         return {
             life.name: life.worker
             for life in list(self._lives.values())
@@ -140,34 +140,34 @@ class Kubelets:
         }
 
     def violations(self) -> list[str]:
-        """What must never be, of all applications; and how the simulation itself failed, if it did."""
+        """Broken invariants of all applications, and the failure of the simulation itself, if any."""
         found = [each for streams in list(self._streams.values()) for each in streams.violations]
         return found + [repr(failure) for failure in self._failures]
 
     # What happens to it.
 
     def kill(self, namespace: str, pod: str) -> None:
-        """Kill a worker; its container starts again."""
+        """Kill a worker; its container restarts."""
         self._background.loop.call_soon_threadsafe(self._life(namespace, pod).kill)
 
     def freeze(self, namespace: str, pod: str) -> None:
-        """Stop a worker in the middle of what it does."""
+        """Freeze a worker in the middle of its work."""
         self._freeze(self._life(namespace, pod), frozen=True)
 
     def thaw(self, namespace: str, pod: str) -> None:
-        """Let it go on as if nothing had been."""
+        """Let a frozen worker continue."""
         self._freeze(self._life(namespace, pod), frozen=False)
 
     def node_of(self, namespace: str, pod: str) -> str:
-        """Where a pod is."""
+        """The node of a pod."""
         node = self._life(namespace, pod).node
         assert node is not None
         return node.name
 
     def lose(self, node: str) -> None:
-        """Lose a node: nothing is heard of it or of its pods any more; the cluster notices at once.
+        """Lose a node: it and its pods become unreachable, and the cluster notices at once.
 
-        Its pods are not ready; who deletes them will see them stay, unless that is by force.
+        Its pods are not ready; deleting them has no effect, unless by force.
         """
         self._background.call(self._lose(self.nodes[node]))
 
@@ -176,20 +176,20 @@ class Kubelets:
         self._background.call(self._evict(self.nodes[node]))
 
     def recover(self, node: str) -> None:
-        """The node is back: its pods go on where they were, or end if they were deleted meanwhile."""
+        """Recover a node: its pods continue, or end if they were deleted meanwhile."""
         self._background.call(self._recover(self.nodes[node]))
 
     # For pods' lives.
 
     def image(self, name: str) -> Image | None:
-        """What is behind a name."""
+        """The image with this name."""
         return self.images.get(name, self._default)
 
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
 
     def fitting(self, pod: Object) -> Node | None:
-        """The node with the fewest pods of those that are up and have what the pod selects."""
+        """The node with the fewest pods of those that are up and match the pod."""
         wanted = pod["spec"].get("nodeSelector", {}).items()
         fits = [each for each in self.nodes.values() if each.up.is_set() and wanted <= each.labels.items()]
         load = collections.Counter(life.node for life in self._lives.values())
@@ -267,7 +267,7 @@ class Kubelets:
             self._failures.append(failure)
 
     async def _claim_seen(self, change: str, claim: Object) -> None:
-        """Give a volume its place and its size."""
+        """Bind a claim, with its size."""
         metadata = claim["metadata"]
         if change == "DELETED":
             self._disks.pop(metadata["uid"], None)
@@ -287,7 +287,7 @@ class Kubelets:
             )
 
     async def _mark(self, node: Node, *, up: bool) -> None:
-        """What the node controller writes."""
+        """Write what the node controller writes."""
         condition = {"type": "Ready", "status": "True" if up else "Unknown", "reason": "KubeletReady"}
         if not up:
             condition |= {"reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
@@ -330,7 +330,7 @@ class Kubelets:
 
 
 def _storage_class() -> Object:
-    """One whose volumes may grow."""
+    """A class whose volumes may grow."""
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",

@@ -1,7 +1,7 @@
-"""What workers reach a Service by: the cluster's DNS, and a connection of each pod's own that can be cut.
+"""The network of a cluster: DNS, and a separate route of each pod that can be cut.
 
-Names that end in `.svc` are pods' ways to the coordinator. They lead to whoever the operator's EndpointSlice names: its
-port, on this machine, whatever the address.
+Names that end in `.svc` are routes to the coordinator. They lead to the port in the operator's EndpointSlice, on this
+machine, whatever the address.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _HERE: contextvars.ContextVar[Route | None] = contextvars.ContextVar("_HERE", de
 
 
 class Route:
-    """A pod's way to the coordinator."""
+    """A pod's route to the coordinator."""
 
     def __init__(self, network: Network) -> None:
         self.proxy = Proxy(asyncio.get_running_loop(), network.port)
 
     async def open(self) -> None:
-        """From here on; the current task and those that it starts go this way."""
+        """Use this route in the current task and those that it starts."""
         await self.proxy.start()
         _HERE.set(self)
 
@@ -39,9 +39,9 @@ class Network:
     """DNS and Services of a cluster, in the background's event loop.
 
     Args:
-        api: to read EndpointSlices with.
+        api: reads EndpointSlices.
         namespace: of the coordinator's Service.
-        fixed_port: where the coordinator is, if nobody writes an EndpointSlice.
+        fixed_port: the port of the coordinator, if nobody writes an EndpointSlice.
     """
 
     def __init__(self, api: AsyncApi, namespace: str, fixed_port: int | None = None) -> None:
@@ -68,10 +68,10 @@ class Network:
         await asyncio.gather(self._following, return_exceptions=True)
 
     def port(self) -> int:
-        """Where the coordinator is now.
+        """The present port of the coordinator.
 
         Raises:
-            ConnectionRefusedError: nowhere.
+            ConnectionRefusedError: there is none.
         """
         for each in self._slices.values():
             ready = [one for one in each.get("endpoints") or () if one.get("conditions", {}).get("ready") is not False]

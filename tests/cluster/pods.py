@@ -1,4 +1,4 @@
-"""The life of one pod, as scheduler and kubelet give it: it waits, it runs, it fails and starts again, it ends in order."""
+"""The life of one pod, as scheduler and kubelet run it: pending, running, restarting, terminated."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _KILLED = Exit(137)
 
 
 class _Gone(Exception):
-    """The pod's object is not there any more."""
+    """The pod's object was deleted."""
 
 
 class PodLife:
     """One pod.
 
     Attributes:
-        pod: as the API server has it.
-        worker: the process that runs in it, if one does.
-        node: where it is; None before it is anywhere.
-        shown_ready: whether the API server shows it as ready.
+        pod: its object at the API server.
+        worker: the process that runs in it, if any.
+        node: its node; None before it is scheduled.
+        shown_ready: whether its status says ready.
     """
 
     def __init__(self, kubelets: Kubelets, pod: Object) -> None:
@@ -72,29 +72,29 @@ class PodLife:
         return str(self.pod["metadata"]["namespace"])
 
     def seen(self, pod: Object) -> None:
-        """The API server has it like this now."""
+        """Update its object from the API server."""
         self.pod = pod
         if "deletionTimestamp" in pod["metadata"]:
             self._deleting.set()
             self.attend()
 
     def gone(self) -> None:
-        """The API server has it no more."""
+        """Note that its object was deleted."""
         self._gone.set()
         self._deleting.set()
         self.attend()
 
     def attend(self) -> None:
-        """Something changed that the kubelet may have to write down."""
+        """Note a change that the kubelet may have to write."""
         self._attention.set()
 
     def kill(self) -> None:
-        """As SIGKILL: the process is gone, the pod is not."""
+        """Like SIGKILL: the process dies, the pod stays."""
         if self._process is not None:
             self._process.cancel()
 
     def freeze(self, *, frozen: bool) -> None:
-        """As SIGSTOP, or as a node that is lost: nothing is done and nothing said, but no connection breaks."""
+        """Like SIGSTOP, or a lost node: nothing is processed or sent, but no connection breaks."""
         self.frozen = frozen
         if self._route is not None:
             self._route.proxy._cut(Cut.BOTH if frozen else None)
@@ -102,7 +102,7 @@ class PodLife:
             self.worker.freeze(frozen=frozen)
 
     async def run(self) -> None:
-        """All of it."""
+        """Run its whole life."""
         self._route = Route(self._kubelets.network)
         await self._route.open()
         self.seen(self.pod)
@@ -172,7 +172,7 @@ class PodLife:
         )
 
     async def _prepared(self) -> Image | None:
-        """Wait until the container can start; what is in its image. None when the pod is deleted before."""
+        """Wait until the container can start; return its image, or None when the pod is deleted before."""
         shown: tuple[str, str] | None = None
         while not self._deleting.is_set():
             await self._node_up()
@@ -214,7 +214,7 @@ class PodLife:
     # While it runs.
 
     async def _execute(self, image: Image) -> Exit:
-        """Run the container until it ends, or until it was ended because the pod is deleted."""
+        """Run the container until it ends, or was terminated because the pod is deleted."""
         command = self.pod["spec"]["containers"][0].get("command", [])
         environment = await containers.environment_of(self._kubelets.api, self.pod)
         if "reset" in command:
@@ -248,7 +248,7 @@ class PodLife:
             await self._end_process()
 
     async def _ended(self) -> Exit:
-        """How the process ended; if it did not, it is told to, and killed when its time is over."""
+        """Return how the process ended; terminate it first if necessary, and kill it after the grace period."""
         process = self._process
         assert process is not None
         await self._node_up()
@@ -285,7 +285,7 @@ class PodLife:
         return Exit(0, json.dumps({"snapshot": made}))
 
     def _kafka(self, environment: dict[str, str]) -> tuple[str, Streams]:
-        """The id of the Kafka cluster that its container reaches, and what there is of its application."""
+        """The id of the Kafka cluster that its container reaches, and the data of its application there."""
         kafka = self._kubelets.kafka_of(self.namespace, environment["MILLPOND_BOOTSTRAP_SERVERS"])
         return kafka, self._kubelets.streams_on(kafka, environment["MILLPOND_APPLICATION_ID"])
 
@@ -384,10 +384,10 @@ class PodLife:
         )
 
     async def _asking(self, request):
-        """An answer of the API server.
+        """Send a request to the API server.
 
         Raises:
-            _Gone: this pod is not there any more.
+            _Gone: this pod was deleted.
         """
         try:
             return await request

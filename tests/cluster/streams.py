@@ -1,4 +1,4 @@
-"""What Kafka would know of one application: who owns each task, and when somebody processed it."""
+"""The data of one application in Kafka: the owner of each task, and when it was processed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ("Pause", "Streams")
 
 @dataclass(frozen=True)
 class Pause:
-    """A time in which nobody processed a task that had been processed before."""
+    """A time in which no worker processed a task that had been processed before."""
 
     task: str
     began: float
@@ -40,17 +40,17 @@ class _Stop:
 
 
 class Streams:
-    """Owners of tasks, changed by compare-and-swap as offset metadata is, and what the workers did with them.
+    """Owners of tasks, changed by compare-and-swap like offset metadata, and what the workers did with them.
 
     Attributes:
-        owners: now; tasks that nobody owned yet are missing.
-        topologies: the hash of the topology whose task each is, as the last commit of it says.
-        pauses: that are over, oldest first; tests may clear it.
+        owners: the present owners; tasks that never had one are missing.
+        topologies: the hash of the topology of each task, by its last commit.
+        pauses: pauses that are over, oldest first; tests may clear it.
         fenced: tasks that were taken from a worker that processed them, and that worker. An operator that moves tasks
-            in order never has that.
-        violations: what must never be: one sentence each.
-        cleaned_up: how often everything was deleted.
-        listeners: are called when a task gets another owner.
+            in order never causes that.
+        violations: broken invariants, one sentence each.
+        cleaned_up: how many times everything was deleted.
+        listeners: called when a task gets another owner.
     """
 
     def __init__(self) -> None:
@@ -65,20 +65,20 @@ class Streams:
         self._stopped: dict[str, _Stop] = {}
 
     def running(self) -> dict[str, str]:
-        """Who processes each task now."""
+        """The worker that processes each task now."""
         return {task: run.worker for task, run in list(self._running.items())}
 
     def standing_still(self) -> dict[str, float]:
-        """Tasks that were processed once and are not now: for how long, in seconds."""
+        """Tasks that were processed once and are not now: for how many seconds."""
         now = clock.monotonic()
         return {task: now - stop.at for task, stop in list(self._stopped.items())}
 
     def may_resume(self, task: str, worker: str, topology: str) -> bool:
-        """Whether a worker may take a task up with no one's leave."""
+        """Whether a worker with this topology may resume a task by itself: it owns the task."""
         return self.owners.get(task) == worker and self.topologies.get(task, topology) == topology
 
     def move(self, task: str, previous: str | None, owner: str, by: str, topology: str) -> str:
-        """Compare and swap, by a worker with this topology; the owner afterwards."""
+        """Compare and swap, by a worker with this topology; return the owner afterwards."""
         if self.owners.get(task) == previous:
             self.owners[task] = owner
             self.topologies[task] = topology
@@ -91,7 +91,7 @@ class Streams:
         return self.owners[task]
 
     def begin(self, task: str, worker: str, incarnation: str, topology: str) -> None:
-        """A worker processes a task from now on, and says so with its first commit."""
+        """Start to process a task, with the first commit."""
         if self.owners.get(task) != worker:
             self.violations.append(f"{worker} processes {task}, which is {self.owners.get(task)}'s.")
         run = self._running.get(task)
@@ -112,13 +112,13 @@ class Streams:
             self.pauses.append(Pause(task, stopped.at, seconds, stopped.why, stopped.worker, worker))
 
     def end(self, task: str, incarnation: str, why: str) -> None:
-        """A worker does not process a task any more; nothing when it did not."""
+        """Stop processing a task, if it is processed."""
         run = self._running.get(task)
         if run is not None and run.incarnation == incarnation:
             self._stop(task, why)
 
     def clean_up(self) -> None:
-        """Delete everything, as a reset of the application does."""
+        """Delete everything, like a reset of the application."""
         if self._running:
             self.violations.append(f"{sorted(self._running)} were processed when everything was deleted.")
         self.owners.clear()

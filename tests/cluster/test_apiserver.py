@@ -1,4 +1,4 @@
-"""The API server that other tests stand on."""
+"""The API server that other tests use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stateful_set(namespace, name="delays", replicas=2):
 
 
 def test_stateful_sets_create_pods_and_take_them_along(api, namespace):
-    """The controllers that the operator relies on are at work."""
+    """The controllers that the operator relies on run."""
     api.apply(stateful_set(namespace))
     eventually(lambda: len(api.list("Pod", namespace)) == 2, "two pods")
     assert {pod["metadata"]["name"] for pod in api.list("Pod", namespace)} == {"delays-0", "delays-1"}
@@ -43,7 +43,7 @@ def test_stateful_sets_create_pods_and_take_them_along(api, namespace):
 
 
 def test_tokens_are_given_for_an_audience_and_reviewed(api, namespace):
-    """A token that is bound to a pod says which pod, and is nothing to another audience."""
+    """A token that is bound to a pod has its name, and is invalid for another audience."""
     api.apply(stateful_set(namespace, replicas=1))
     pod = eventually_pod(api, namespace, "delays-0")
     token = api.token(namespace, "default", "millpond-coordinator", pod)
@@ -60,7 +60,7 @@ def test_tokens_are_given_for_an_audience_and_reviewed(api, namespace):
 
 
 def test_roles_limit_users_and_service_accounts(api, api_server, background, namespace):
-    """RBAC decides: nothing without a role, what it names with one."""
+    """RBAC: nothing without a role, and what it names with one."""
     eventually(lambda: api.find("ServiceAccount", namespace, "default"), "the namespace has its service account")
     accesses = [api_server.user("somebody"), api_server.service_account(api.token(namespace, "default"))]
     for access in accesses:
@@ -101,7 +101,7 @@ def eventually_pod(api, namespace, name):
 
 
 def test_refusals_carry_the_api_servers_message(api, namespace):
-    """Tests can read why."""
+    """Tests can read the reason."""
     with pytest.raises(ApiFailure) as refused:
         api.apply(stateful_set(namespace, replicas=-1))
     assert refused.value.status == HTTPStatus.UNPROCESSABLE_ENTITY
@@ -118,7 +118,7 @@ sys.stdin.read()
 
 
 def test_an_api_server_ends_with_the_process_it_serves(api_server):
-    """Nothing is left behind by a process that is killed, not even its files."""
+    """A killed process leaves nothing behind, not even files."""
     del api_server  # skips where there are no programs
     owner = subprocess.Popen([sys.executable, "-c", _OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with owner:
@@ -136,7 +136,7 @@ def running(pid):
 
 
 def test_private_api_server_can_be_frozen(api_server, background):
-    """For tests of what does not answer, and does again."""
+    """For tests with an API server that hangs for a while."""
     del api_server
     starting = ApiServer(controllers=False)
     with starting as server, Api(background, server.admin) as client:

@@ -1,4 +1,4 @@
-"""Where the programs of a control plane come from."""
+"""The programs of a control plane, and where they are found."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def programs(directory, *names):
 
 
 def test_programs_come_from_one_directory_only(tmp_path, monkeypatch):
-    """A directory that lacks one of them is no use; a directory that the user names is not guessed around."""
+    """A directory without one of them is not used; nothing is searched besides a directory that the user names."""
     monkeypatch.delenv("MILLPOND_KUBE_BIN", raising=False)
     monkeypatch.setenv("KIND_HOME", str(tmp_path / "kind"))
     monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path / "cache"))
@@ -28,7 +28,7 @@ def test_programs_come_from_one_directory_only(tmp_path, monkeypatch):
 
 
 def test_missing_go_and_programs_are_explained_in_one_sentence(tmp_path, monkeypatch):
-    """Which is what a skipped test shows."""
+    """A skipped test shows it."""
     monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path))
     monkeypatch.setattr(binaries.shutil, "which", lambda name, path: None)
     with pytest.raises(binaries.BinariesMissing, match="needs Go"):

@@ -1,4 +1,4 @@
-"""The proxy that makes trouble between a client and the API server."""
+"""The proxy that injects faults between a client and the API server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def names(client, namespace):
 
 
 def test_proxy_forwards_requests_and_records_writes(client, proxy, namespace):
-    """Reads are no writes; what was refused is none either."""
+    """Neither reads nor rejected writes are recorded as writes."""
     client.apply(config_map(namespace, a="1"))
     client.list("ConfigMap", namespace)
     with pytest.raises(ApiFailure):
@@ -56,7 +56,7 @@ def test_proxy_forwards_requests_and_records_writes(client, proxy, namespace):
 
 
 def test_proxy_keeps_the_identity_of_tokens(api, proxy, background, api_server, namespace):
-    """The proxy's own rights are nobody else's."""
+    """Requests with a token do not get the proxy's rights."""
     eventually(lambda: api.find("ServiceAccount", namespace, "default"), "the namespace has its service account")
     access = api_server.service_account(api.token(namespace, "default")).at(proxy.access.url)
     with Api(background, access) as client, pytest.raises(ApiFailure) as refused:
@@ -65,7 +65,7 @@ def test_proxy_keeps_the_identity_of_tokens(api, proxy, background, api_server, 
 
 
 def test_proxy_blocks_everything_after_the_chosen_write(client, proxy, api, namespace):
-    """The write is done, its client does not learn of it, and whatever it does then is in vain."""
+    """The write succeeds without a response, and all later requests fail."""
     killed = []
 
     async def kill():
@@ -84,7 +84,7 @@ def test_proxy_blocks_everything_after_the_chosen_write(client, proxy, api, name
 
 
 def test_errors_are_injected_as_often_as_asked(client, proxy, api, namespace):
-    """Only those that match; an error may also be the answer to what was done all the same."""
+    """Only for matching requests; an error may also replace the response to a successful write."""
     proxy.answer(409, times=2, match=on("configmaps", "write", name="one"))
     client.apply(config_map(namespace, "two"))
     for _ in range(2):
@@ -102,7 +102,7 @@ def test_errors_are_injected_as_often_as_asked(client, proxy, api, namespace):
 
 
 def test_one_write_is_delayed_while_others_pass(client, proxy, api, background, namespace):
-    """As that of a leader that is frozen in the middle of it."""
+    """Like that of a leader that is frozen during it."""
     held = proxy.hold(on("configmaps", "write"))
     writing = background.submit(client.inside.apply(config_map(namespace, "late")))
     held.await_arrival()
@@ -114,7 +114,7 @@ def test_one_write_is_delayed_while_others_pass(client, proxy, api, background, 
 
 
 def test_stale_lists_and_objects_are_served(client, proxy, api, namespace):
-    """An API server may be behind, and everything that is read from it then is consistent and old."""
+    """A lagging API server: all reads are consistent and old."""
     before = api.apply(config_map(namespace, "old", a="1"))["metadata"]["resourceVersion"]
     api.apply(config_map(namespace, "old", a="2"))
     api.apply(config_map(namespace, "new"))
@@ -128,7 +128,7 @@ def test_stale_lists_and_objects_are_served(client, proxy, api, namespace):
 
 @pytest.mark.parametrize("hangs", [False, True])
 def test_an_unreachable_api_server_breaks_connections_or_lets_them_hang(hangs, client, proxy, background, namespace):
-    """Requests fail, or arrive when it is over."""
+    """Requests fail, or arrive later."""
     with proxy.unreachable(hangs=hangs):
         waiting = background.submit(client.inside.apply(config_map(namespace)))
         with pytest.raises((aiohttp.ClientError, TimeoutError)):
@@ -139,7 +139,7 @@ def test_an_unreachable_api_server_breaks_connections_or_lets_them_hang(hangs, c
 
 
 class Watching:
-    """Names that a watch told, and how often it had to begin anew."""
+    """Names that a watch delivered, and how many times it had to restart."""
 
     def __init__(self, access, namespace):
         self.seen = []
@@ -174,7 +174,7 @@ def watching(proxy, background, namespace, api):
 
 
 def test_watches_end_in_every_known_way(watching, proxy, api, namespace):
-    """With a broken connection, with their regular end, and for being too old."""
+    """With a broken connection, regularly, and with an expired version."""
     for number, (how, seen) in enumerate({"reset": "reset", "close": "close", "expired": "Expired"}.items()):
         proxy.end_watches(WatchEnd(how))
         eventually(lambda seen=seen: watching.ends[-1:] == [seen], f"the watch ended: {how}")
@@ -184,7 +184,7 @@ def test_watches_end_in_every_known_way(watching, proxy, api, namespace):
 
 
 def test_silent_watch_stays_open_without_events(watching, proxy, api, namespace):
-    """Until everything is mended; what happened meanwhile the client finds by watching anew."""
+    """Until the fault ends; the client finds what happened meanwhile with a new watch."""
     api.apply(config_map(namespace, "before"))
     eventually(lambda: watching.seen == ["before"], "the watch tells")
     proxy.silence_watches()
@@ -199,7 +199,7 @@ def test_silent_watch_stays_open_without_events(watching, proxy, api, namespace)
 
 
 def test_delayed_watch_delivers_late(watching, proxy, api, namespace):
-    """In order, and everything."""
+    """Everything, in order."""
     proxy.hold_watches()
     for name in ("one", "two"):
         api.apply(config_map(namespace, name))

@@ -1,4 +1,4 @@
-"""Simulated nodes and workers: what the operator is tested against has to behave as the real thing does."""
+"""Simulated nodes and workers: what the operator is tested against has to behave like the real thing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMAGE = Image(topology(TASKS))
 
 
 class Stage:
-    """One application and its coordinator, with nobody who would manage them."""
+    """One application and its coordinator, without an operator."""
 
     def __init__(self, api, api_server, background, namespace):
         self.api = api
@@ -72,7 +72,7 @@ class Stage:
         return Identity(worker=pod, application="delays", namespace=self._scope)
 
     def view(self):
-        """What the coordinator says of the application."""
+        """The coordinator's view of the application."""
 
         async def view():
             return self.coordinator.application("delays", self._scope).view()
@@ -80,7 +80,7 @@ class Stage:
         return self._background.call(view())
 
     def pin(self, hash):
-        """Let in this topology only."""
+        """Admit only this topology."""
 
         async def pin():
             self.coordinator.application("delays", self._scope).pin(hash)
@@ -88,7 +88,7 @@ class Stage:
         self._background.call(pin())
 
     def apply(self, replicas=2, **spec):
-        """What an operator would do once; the StatefulSet."""
+        """Apply what an operator would; return the StatefulSet."""
         given = {"image": "delays:1", "topology": "app:delays", "kafka": {"bootstrapServers": "kafka:9092"}, **spec}
         metadata = {"name": "delays", "namespace": self.namespace}
         kind = {"apiVersion": "millpond.dev/v1alpha1", "kind": "StreamApp"}
@@ -148,7 +148,7 @@ def stage(api, api_server, background, namespace, crds):
 
 
 def test_pods_run_workers_that_share_the_tasks(stage):
-    """Over TLS, each with a token of its own, on nodes of their own, with what Kubernetes puts into them."""
+    """Over TLS, each with its own token, on its own node, with the environment that Kubernetes provides."""
     stage.apply()
     stage.settled()
     for name in ("delays-0", "delays-1"):
@@ -167,7 +167,7 @@ def test_pods_run_workers_that_share_the_tasks(stage):
 
 
 def test_a_pod_that_is_deleted_hands_its_tasks_over_first(stage):
-    """Nothing stands still but for the hand-over, and its state waits for its successor."""
+    """Tasks pause only for the hand-over, and the state waits for the next pod."""
     stage.apply()
     stage.settled()
     mine = [task for task, worker in stage.streams.running().items() if worker == "delays-1"]
@@ -190,7 +190,7 @@ def test_a_pod_that_is_deleted_hands_its_tasks_over_first(stage):
 
 
 def test_killed_worker_restarts_and_its_tasks_continue(stage):
-    """The pod stays; Kubernetes counts the restart."""
+    """The pod stays; its status counts the restart."""
     stage.apply()
     stage.settled()
     stage.streams.pauses.clear()
@@ -202,7 +202,7 @@ def test_killed_worker_restarts_and_its_tasks_continue(stage):
 
 
 def test_frozen_worker_loses_its_tasks_and_notices(stage):
-    """Nothing is processed twice when it goes on."""
+    """Nothing is processed twice when it continues."""
     stage.apply()
     stage.settled()
     stage.kubelets.freeze(stage.namespace, "delays-0")
@@ -214,7 +214,7 @@ def test_frozen_worker_loses_its_tasks_and_notices(stage):
 
 
 def test_workers_of_another_topology_wait_for_admission(stage):
-    """That Kafka has their names beside the tasks is not enough: those were another topology's."""
+    """Their names in Kafka's metadata are not enough: those tasks were of another topology."""
     stage.kubelets.images["other:1"] = Image(topology(TASKS, hash="h2"))
     stage.apply()
     stage.settled()
@@ -242,7 +242,7 @@ def test_workers_of_another_topology_wait_for_admission(stage):
 
 
 def test_pods_of_a_lost_node_stay_until_it_is_back(stage):
-    """They are not ready, their tasks go to others, and deleting them takes the node."""
+    """They are not ready, others take over their tasks, and deleting them takes the node."""
     stage.apply()
     stage.settled()
     node = stage.kubelets.node_of(stage.namespace, "delays-0")
@@ -312,7 +312,7 @@ def test_pod_status_shows_why_it_does_not_run(stage, monkeypatch):
 
 
 def test_volumes_grow_and_are_deleted_with_their_claims(stage):
-    """State that is on a volume is there again for the next pod with its claim."""
+    """State on a volume is available to the next pod with its claim."""
     stage.apply(replicas=1)
     stage.settled(workers=1)
     claim = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}

@@ -1,4 +1,4 @@
-"""Waiting, in tests that do not say on whose time they run: the real one, or a simulation's that they drive by waiting."""
+"""Waiting, in tests that run either in real time or in the time of a simulation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.protocol import clock
 
 __all__ = ("PATIENCE_S", "POLL_S", "TIME", "Time", "sleep", "together", "unchanged", "wait_for")
 
-#: Machines may be busy, sessions of workers that are gone have to end, and the garbage collector may look every half minute.
+#: Machines may be busy, sessions of dead workers have to end, and the garbage collector may run every half minute.
 PATIENCE_S = 90.0
 POLL_S = 0.2
 #: What has not changed for so long has come to rest: controllers pause between two steps.
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class Time:
-    """How a test lets time pass: the real one passes by itself.
+    """How a test lets time pass; real time passes by itself.
 
     Attributes:
-        parallel: whether what is done `together` is really done at the same time, and so ends sooner.
+        parallel: whether `together` really runs things at the same time, and so ends sooner.
     """
 
     parallel = True
@@ -71,17 +71,17 @@ def wait_for(
     otherwise: Callable[[], object] = lambda: "",
     poll_s: float = POLL_S,
 ) -> None:
-    """Wait until a condition holds that takes requests to find out.
+    """Wait until a condition holds that needs requests.
 
     Args:
-        condition: what.
-        what: in words.
-        seconds: how long.
-        otherwise: what there is instead.
-        poll_s: how often it is looked at; what is only passing wants more than others.
+        condition: the condition.
+        what: its description.
+        seconds: how long to wait.
+        otherwise: returns the state for the message.
+        poll_s: how often to check it; short-lived conditions need shorter intervals.
 
     Raises:
-        AssertionError: it does not.
+        AssertionError: it does not hold in time.
     """
     deadline = clock.monotonic() + seconds
     while not condition():
@@ -90,17 +90,17 @@ def wait_for(
 
 
 def unchanged(look: Callable[[], T], what: str) -> T:
-    """Wait until something has not changed for a while.
+    """Wait until a value has not changed for a while.
 
     Args:
-        look: asks for it.
-        what: in words.
+        look: returns the value.
+        what: its description.
 
     Returns:
-        What it is.
+        The value.
 
     Raises:
-        AssertionError: it does not come to that.
+        AssertionError: it keeps changing.
     """
     found, since, deadline = look(), clock.monotonic(), clock.monotonic() + PATIENCE_S
     while clock.monotonic() - since < _REST_S:

@@ -1,7 +1,7 @@
-"""A worker as the control plane sees it: the coordinator's protocol in earnest, everything behind it simulated.
+"""A worker as the control plane sees it: the real protocol of the coordinator, everything else simulated.
 
-It is `millpond.protocol.client` that speaks. What an answer says is carried out at once but for what takes time in
-earnest: taking over, and restoring state that is not on the pod's disk.
+`millpond.protocol.client` sends the heartbeats. Answers are followed at once, except for what takes time in reality:
+taking over, and restoring state that is not on the pod's disk.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ END = 20_000
 _REPORT_S = 0.5
 _TURN_S = 0.05
 _LEAVING_S = 0.2
-_DOOR_S = 2.0
+_ADMISSION_TIMEOUT_S = 2.0
 _KNOCK_S = 0.2
 _UNDECIDED = frozenset({RefusalCode.CLAIM_PENDING, RefusalCode.CLAIM_REFUSED})
 
@@ -63,21 +63,21 @@ class Worker:
     """One process of an application.
 
     Args:
-        name: its id, which is its pod's name.
+        name: its id, which is the name of its pod.
         environment: of its container.
-        files: where its volumes are: `token` and `ca.crt`.
-        image: what it runs.
-        streams: the application in Kafka.
-        disk: offsets of the state it has, by task; kept for the next one with this volume.
+        files: the directories of its volumes: `token` and `ca.crt`.
+        image: its image.
+        streams: the data of the application in Kafka.
+        disk: offsets of its state, by task; kept for the next worker with this volume.
         kafka: the id of the Kafka cluster that it reaches.
-        changed: is called when it may have become ready, or may be so no more.
+        changed: called when its readiness may have changed.
 
     Attributes:
         incarnation: different for each start.
         answer: the last one.
-        refusal: why the coordinator refuses it, if it does.
-        started: whether it has begun to work.
-        credentials_changed: what it says of its credentials; tests may set it.
+        refusal: why the coordinator rejects it, if it does.
+        started: whether it has started to work.
+        credentials_changed: what it reports of its credentials; tests may set it.
     """
 
     def __init__(
@@ -125,28 +125,28 @@ class Worker:
         return None if refusal is None else refusal.code
 
     @property
-    def _shut_out(self) -> bool:
-        """Refused for what it runs: it holds nothing."""
+    def _rejected(self) -> bool:
+        """Close everything: it is rejected for what it runs."""
         return self._client is not None and self._client.rejected
 
     @property
     def ready(self) -> bool:
-        """What /readyz would say."""
+        """The result of /readyz."""
         never_in = self.refusal is not None and self._client is not None and self._client.connected_at is None
-        return self._settled and not never_in and not self._shut_out
+        return self._settled and not never_in and not self._rejected
 
     @property
     def tasks(self) -> dict[str, Role]:
-        """What it holds."""
+        """The tasks that it holds."""
         return {task: held.role for task, held in list(self._held.items())}
 
     def terminate(self) -> None:
-        """As SIGTERM: it hands its tasks over, as long as somebody is there to take them, and ends."""
+        """Like SIGTERM: it hands over its tasks, as long as other workers can take them, and ends."""
         self._leaving = self._urgent = True
         self._attention.set()
 
     def freeze(self, *, frozen: bool) -> None:
-        """As SIGSTOP and SIGCONT; its connections are its network's business."""
+        """Like SIGSTOP and SIGCONT; its network handles the connections."""
         self.frozen = frozen
         self._progressed_at = 0.0
         if frozen:
@@ -154,17 +154,17 @@ class Worker:
         self._attention.set()
 
     def _look(self) -> None:
-        """Something changed that it may have to follow."""
+        """Note a change that it may have to follow."""
         self._look_again_at = 0.0
         self._attention.set()
 
     def _heard(self) -> None:
-        """The coordinator was heard of."""
+        """Note a contact with the coordinator."""
         self._attention.set()
         self._changed()
 
     async def run(self) -> Exit:
-        """Until it ends; cancelled, it dies without a word."""
+        """Run until it ends; cancelled, it dies at once."""
         try:
             await asyncio.sleep(self.image.starts_after)
             if self.image.crash is not None and not self.image.crash_after:
@@ -193,9 +193,9 @@ class Worker:
         try:
             # Kafka says so: nobody else has to.
             mine = [each for each in list(self._streams.owners) if self._may_resume(each)]
-            await self._at_the_door(mine)
+            await self._await_admission(mine)
             for task in mine:
-                if not self._shut_out and self._may_resume(task):
+                if not self._rejected and self._may_resume(task):
                     self._hold(task, Role.ACTIVE)
             while not (self._leaving and self._may_leave()):
                 if not self.frozen:
@@ -218,12 +218,12 @@ class Worker:
         return Exit(0, reason="Completed")
 
     async def _admitted(self) -> bool:
-        """Wait until the coordinator lets it touch its Kafka; whether it did before the worker was told to end."""
+        """Wait until the coordinator admits it to its Kafka; return whether that was before it was terminated."""
         client = self._client
         if client is None:
             return True
         door = self._new_client(self._heartbeat(""))
-        until, refused = clock.monotonic() + _DOOR_S, False
+        until, refused = clock.monotonic() + _ADMISSION_TIMEOUT_S, False
         while not self._leaving:
             if not self.frozen:
                 answered = await door.once()
@@ -235,7 +235,7 @@ class Worker:
         return False
 
     async def _rest(self) -> None:
-        """Wait until something changed, or until it is time for the next thing."""
+        """Wait until something changes, or the next thing is due."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if self.frozen else max(0.0, self._next_s())):
                 await self._attention.wait()
@@ -243,7 +243,7 @@ class Worker:
         self._attention.clear()
 
     def _next_s(self) -> float:
-        """Seconds until there is something to do, whatever comes."""
+        """Seconds until the next thing is due."""
         now = clock.monotonic()
         waits = [
             self._reported_at + _REPORT_S - now,
@@ -257,19 +257,19 @@ class Worker:
         return min(waits)
 
     def _rate(self) -> float:
-        """How many changelog records it restores in a second."""
+        """Changelog records that it restores per second."""
         return END / self.image.restores_for if self.image.restores_for else END * 1e6
 
     def _may_resume(self, task: str) -> bool:
         return self._streams.may_resume(task, self.name, self.image.topology.hash)
 
-    async def _at_the_door(self, mine: list[str]) -> None:
-        """Whoever refuses it may do so before it goes on with what is its own."""
+    async def _await_admission(self, mine: list[str]) -> None:
+        """Wait for the admission before resuming its own tasks."""
         if self._client is None:
             return
         claims = {task: TaskReport(Role.ACTIVE, TaskState.ACQUIRING) for task in mine}
         self._client.report(claims, {task: int(offset) for task, offset in self._disk.items()}, {}, Epoch())
-        until = clock.monotonic() + _DOOR_S
+        until = clock.monotonic() + _ADMISSION_TIMEOUT_S
         while not self._client.heard.is_set() and clock.monotonic() < until:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(until - clock.monotonic()):
@@ -290,7 +290,7 @@ class Worker:
         before = self._standing()
         answer = self._client.news() if self._client is not None else None
         now = clock.monotonic()
-        if self._shut_out:
+        if self._rejected:
             self._withdraw()
         elif answer is not None:
             self.answer = answer
@@ -351,7 +351,7 @@ class Worker:
                     self._hold(task, Role.ACTIVE)
 
     def _progress(self) -> None:
-        """Restore a little, notice who was fenced, and begin with what is complete."""
+        """Restore a little, notice fencing, and activate restored tasks."""
         now = clock.monotonic()
         passed, self._progressed_at = now - (self._progressed_at or now), now
         if self._leaving:

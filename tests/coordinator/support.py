@@ -1,4 +1,4 @@
-"""What the coordinator's tests share: topologies, heartbeats, a scripted coordinator, and waiting on conditions."""
+"""Helpers: topologies, heartbeats, a scripted coordinator, and waiting for conditions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def topology(partitions: int = 4, *, stateful: bool = True, hash: str = "h1", st
 
 
 def passing(partitions: int, hash: str = "h1") -> TopologySummary:
-    """A topology without state, which has as many tasks as its input has partitions."""
+    """A stateless topology with one task per partition of its input."""
     part = SubtopologySummary(0, partitions, False, (), {"flights": partitions}, follows_inputs=True)
     return TopologySummary(hash, (part,))
 
@@ -45,14 +45,14 @@ def running(*tasks: str, lag: int | None = 0, state: TaskState = TaskState.RUNNI
 def heartbeat(
     worker: str = "w0", sequence: int = 1, summary: TopologySummary | None = None, **fields: Any
 ) -> Heartbeat:
-    """A heartbeat that carries its topology, unless `topology=None` says otherwise."""
+    """A heartbeat with its topology, unless `topology=None`."""
     summary = summary or topology()
     given = {"application": APP, "incarnation": f"{worker}-1", "topology_hash": summary.hash, "topology": summary}
     return Heartbeat(worker=worker, sequence=sequence, **{**given, **fields})
 
 
 async def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 20.0) -> Any:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     deadline = clock.monotonic() + timeout_s
     while True:
         value = condition()
@@ -72,11 +72,11 @@ def http(body: bytes | msgspec.Struct, status: int = 200) -> bytes:
 
 
 class Scripted:
-    """A coordinator that answers each heartbeat as the test says, on real sockets.
+    """A coordinator that answers each heartbeat as the test defines, on real sockets.
 
     Attributes:
-        reply: what to do with a heartbeat; it may take its time.
-        heartbeats: all that came, oldest first.
+        reply: returns the reply to a heartbeat; it may take time.
+        heartbeats: all received heartbeats, oldest first.
     """
 
     def __init__(self, reply: Callable[[Heartbeat], Awaitable[Reply]]) -> None:
@@ -120,7 +120,7 @@ class Scripted:
 
 
 def answer(heartbeat: Heartbeat, term: int = 1, coordinator: str = "c1", **fields: Any) -> Answer:
-    """A good answer, with a short session so that tests are quick."""
+    """A valid answer, with a short session so that tests are fast."""
     given = {"epoch": Epoch(term, 1), "sequence": heartbeat.sequence, "revision": 1, "session_timeout_ms": 600}
     return Answer(coordinator=coordinator, **{**given, **fields})
 
@@ -131,7 +131,7 @@ def client(url: str, **options: Any) -> CoordinatorClient:
 
 @contextlib.asynccontextmanager
 async def connected(client: CoordinatorClient) -> AsyncIterator[CoordinatorClient]:
-    """The client runs within the block."""
+    """Run the client within the block."""
     task = asyncio.create_task(client.run())
     try:
         yield client

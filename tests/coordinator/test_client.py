@@ -1,4 +1,4 @@
-"""The worker's client: what it sends, and what it makes of coordinators that are not as they should be."""
+"""The worker's client: what it sends, and how it treats faulty coordinators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 class Good(Scripted):
-    """Answers at once what is new to the worker, and otherwise when a later heartbeat comes or the wait is over."""
+    """Answers at once if there is news for the worker, otherwise when a later heartbeat arrives or the wait is over."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(self._good)
@@ -63,7 +63,7 @@ def test_heartbeats_carry_the_topology_until_the_first_answer() -> None:
 
 
 def test_new_topology_is_told_until_it_was_answered() -> None:
-    """The answer to a heartbeat of before says nothing of it."""
+    """The answer to an earlier heartbeat does not count."""
 
     async def scenario() -> None:
         async with Good().serving() as server, connected(client(server.url)) as worker:
@@ -80,7 +80,7 @@ def test_new_topology_is_told_until_it_was_answered() -> None:
 
 
 def test_urgent_report_does_not_wait_for_the_running_poll() -> None:
-    """It arrives on another connection at once, and the poll before it ends."""
+    """It is sent on another connection at once, and the running poll ends."""
 
     async def scenario() -> None:
         # A long session, so that nothing but urgency can be the cause.
@@ -97,7 +97,7 @@ def test_urgent_report_does_not_wait_for_the_running_poll() -> None:
 
 
 def test_reports_may_come_from_another_thread() -> None:
-    """The worker's loop is not the client's: reporting and reading news is safe from there."""
+    """The worker's loop is another thread: reporting and reading news from there is safe."""
 
     async def scenario() -> None:
         async with Good().serving() as server, connected(client(server.url)) as worker:
@@ -121,7 +121,7 @@ def test_reports_may_come_from_another_thread() -> None:
 
 
 def test_new_owners_are_repeated_until_they_are_acknowledged() -> None:
-    """A hand-over is named by each heartbeat until an answer has that heartbeat's sequence, and then by none."""
+    """Each heartbeat has a hand-over until an answer has that heartbeat's sequence."""
 
     async def scenario() -> None:
         acknowledge = False
@@ -181,7 +181,7 @@ GARBAGE = {
 def test_undecodable_answers_change_nothing_and_are_logged_once(
     garbage: Reply, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is no answer is not taken for one; the client tries again, says so once, and takes the next good answer."""
+    """The client ignores the answer, logs it once, retries, and accepts the next valid one."""
 
     async def scenario() -> None:
         good = True
@@ -214,7 +214,7 @@ def test_undecodable_answers_change_nothing_and_are_logged_once(
 
 
 def test_hanging_coordinator_is_timed_out_and_retried() -> None:
-    """A heartbeat without an answer ends by itself, and never are more than two under way."""
+    """A heartbeat without an answer times out, and never more than two are in flight."""
 
     async def scenario() -> None:
         hang = False
@@ -249,7 +249,7 @@ def test_hanging_coordinator_is_timed_out_and_retried() -> None:
 
 
 def test_unreachable_coordinator_is_retried() -> None:
-    """Without a coordinator the client waits, ever longer but no longer than a second, and then connects."""
+    """The client backs off up to one second, and then connects."""
 
     async def scenario() -> None:
         server = Good()
@@ -266,7 +266,7 @@ def test_unreachable_coordinator_is_retried() -> None:
 
 
 def test_refusal_lasts_until_a_good_answer() -> None:
-    """`refusal` is the last heartbeat's; the topology goes along again, since it may be what was wrong."""
+    """`refusal` is that of the last heartbeat; the topology is sent again, since it may have been the reason."""
 
     async def scenario() -> None:
         refuse = False
@@ -289,7 +289,9 @@ def test_refusal_lasts_until_a_good_answer() -> None:
 
 
 def test_an_older_epoch_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    """Two coordinators in turns behind one address: from the first answer of the later on, the earlier's are ignored."""
+    """Two coordinators in turn behind one address: after the first answer of the later one, the earlier one's are
+    ignored.
+    """
 
     async def scenario() -> None:
         terms = itertools.chain([3, 4], itertools.cycle([3, 4]))
@@ -315,7 +317,7 @@ def test_an_older_epoch_is_refused(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_later_start_wins_between_coordinators_of_one_term() -> None:
-    """Two stores that both were at term 1: every worker decides for the same one."""
+    """Two stores with the same term: every worker chooses the same coordinator."""
 
     async def scenario() -> None:
         names = itertools.cycle(["a", "b"])
@@ -332,7 +334,7 @@ def test_later_start_wins_between_coordinators_of_one_term() -> None:
 
 
 def test_older_answer_does_not_undo_newer_orders() -> None:
-    """An answer that was delayed on the way is ignored when a newer one of the same coordinator is there."""
+    """A delayed answer is ignored when a newer one of the same coordinator has arrived."""
 
     async def scenario() -> None:
         numbers = itertools.chain([5, 4], itertools.repeat(5))
@@ -355,7 +357,7 @@ def test_older_answer_does_not_undo_newer_orders() -> None:
 
 
 def test_coordinator_that_answers_at_once_is_not_polled_constantly() -> None:
-    """Without news in its answers, the client comes back no more often than a heartbeat is due."""
+    """Without news in the answers, the client does not send more often than heartbeats are due."""
 
     async def scenario() -> None:
         async def reply(heartbeat: Heartbeat) -> Reply:
@@ -370,7 +372,7 @@ def test_coordinator_that_answers_at_once_is_not_polled_constantly() -> None:
 
 
 def test_the_token_is_read_for_each_heartbeat(tmp_path: Path) -> None:
-    """Projected tokens rotate: the new one is used at once; a missing file stops nothing for good."""
+    """Projected tokens rotate: a new one is used at once, and a missing file is retried."""
 
     async def scenario() -> None:
         token = tmp_path / "token"
@@ -388,7 +390,7 @@ def test_the_token_is_read_for_each_heartbeat(tmp_path: Path) -> None:
 
 
 def test_heartbeat_with_very_many_tasks_is_accepted() -> None:
-    """A heartbeat of more than a megabyte goes through like any other, and so does its answer."""
+    """A heartbeat of more than 1 MB is processed like any other, and so is its answer."""
 
     async def scenario() -> None:
         many = [f"{number % 7}_{number}" for number in range(30_000)]
@@ -408,7 +410,7 @@ def test_heartbeat_with_very_many_tasks_is_accepted() -> None:
 
 
 def test_leaving_sends_a_final_heartbeat() -> None:
-    """The last word names the end, and nobody there to hear it does no harm."""
+    """The last heartbeat reports the end; an unreachable coordinator does no harm."""
 
     async def scenario() -> None:
         server = Good()
@@ -432,7 +434,7 @@ def test_invalid_url_is_refused_at_once(url: str) -> None:
 
 
 def test_unreadable_certificates_are_refused_at_once(tmp_path: Path) -> None:
-    """Not at the first heartbeat."""
+    """Not only at the first heartbeat."""
     bad = tmp_path / "ca.pem"
     bad.write_text("no certificate")
     for path in (bad, tmp_path / "missing.pem"):
@@ -441,7 +443,7 @@ def test_unreadable_certificates_are_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_lags_of_a_frozen_worker_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a freeze the first heartbeat goes out before the loop has looked: its copies may be far behind by now."""
+    """After a freeze the first heartbeat is sent before the loop updates the lag, which may be large by now."""
     base = Heartbeat("delays", "w0", "i", 0, "h")
     client = CoordinatorClient("http://127.0.0.1:1", base, TopologySummary("h", ()))
     tasks = {"0_0": TaskReport(Role.ACTIVE, lag=0), "0_1": TaskReport(Role.STANDBY, lag=3)}
@@ -454,7 +456,7 @@ def test_lags_of_a_frozen_worker_are_unknown(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_session_lapses_only_while_the_coordinator_is_silent() -> None:
-    """Long polls that are answered keep it; a coordinator that hangs ends it, and its return shows that."""
+    """Answered long polls keep it; a hanging coordinator ends it, and its return restores it."""
 
     async def scenario() -> None:
         coordinator = Good()
@@ -477,7 +479,7 @@ def test_session_lapses_only_while_the_coordinator_is_silent() -> None:
 
 
 def test_answers_older_than_one_it_has_do_not_make_a_client_hurry() -> None:
-    """An application that is made again begins with low epochs, and answers its old workers at once."""
+    """A recreated application starts with low epochs, and answers its old workers at once."""
 
     async def scenario() -> None:
         async def reply(heartbeat: Heartbeat) -> Reply:

@@ -1,4 +1,4 @@
-"""When a worker posts heartbeats, and whom it believes: all sequences of events, without a network."""
+"""When a worker sends heartbeats, and which coordinator it believes: all sequences of events, without a network."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class _Chance(random.Random):
 
 
 class _Played:
-    """A session, and what it asked for.
+    """A session, and what it requested.
 
     Attributes:
-        posted: heartbeats that are not answered.
-        rests: pauses that are not over.
+        posted: heartbeats without an answer.
+        rests: pauses in progress.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class _Played:
         self.play(Started(0.0))
 
     def play(self, event: HeartbeatEvent) -> list[HeartbeatInstruction]:
-        """Let the session handle an event, and check what always holds."""
+        """Let the session handle an event, and check the invariants."""
         instructions = self.session.handle(event)
         for each in instructions:
             match each:
@@ -82,7 +82,7 @@ class _Played:
         return self.play(Answered(self.now, number, Answer(**given)))
 
     def fail(self, number: int) -> list[HeartbeatInstruction]:
-        """No answer comes."""
+        """A heartbeat gets no answer."""
         self.posted.remove(number)
         self.now += 1.0
         return self.play(Failed(self.now, number, "connection", "nobody there"))
@@ -93,7 +93,7 @@ class _Played:
         return self.play(Rejected(self.now, number, Refusal(code, "since")))
 
     def rest(self) -> list[HeartbeatInstruction]:
-        """The newest pause is over."""
+        """The newest pause ends."""
         number = self.rests.pop()
         self.rests.clear()
         return self.play(RestOver(self.now, number))
@@ -149,7 +149,7 @@ def _step(scene: _Played, step: str) -> None:
 
 
 def test_urgent_report_is_posted_beside_the_heartbeat_that_waits() -> None:
-    """A third one waits until one of the two is over."""
+    """A third one waits until one of the two has ended."""
     scene = _Played()
     assert [type(each) for each in scene.urgent()] == [Post]
     assert scene.urgent() == []
@@ -159,7 +159,7 @@ def test_urgent_report_is_posted_beside_the_heartbeat_that_waits() -> None:
 
 
 def test_urgent_report_cuts_a_pause_short_but_not_its_beginning() -> None:
-    """What a coordinator in trouble can bear."""
+    """A coordinator in trouble is not flooded."""
     scene = _Played()
     for _ in range(4):
         scene.fail(scene.posted[0])
@@ -173,7 +173,7 @@ def test_urgent_report_cuts_a_pause_short_but_not_its_beginning() -> None:
 
 
 def test_pauses_grow_while_nobody_answers() -> None:
-    """Up to a second, and they begin small again after a good answer."""
+    """Up to one second; they start small again after a valid answer."""
     scene = _Played()
     pauses = []
     for _ in range(8):
@@ -204,7 +204,7 @@ def test_trouble_is_told_once_until_all_is_well() -> None:
 
 
 def test_topology_is_sent_until_it_was_answered_and_when_it_is_asked_for() -> None:
-    """A new one, too."""
+    """A new topology too."""
     scene = _Played()
     carried = lambda: scene.session.in_flight[scene.posted[0]].topology
     assert carried() is TOPOLOGY

@@ -37,7 +37,7 @@ def started(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def answered(url: str, worker: str = "w0", epoch: Epoch = NO_EPOCH) -> Epoch | None:
-    """The epoch of the first answer, or None for a refusal."""
+    """The epoch of the first answer; None for a refusal."""
 
     async def scenario() -> Epoch | None:
         client = CoordinatorClient(url, heartbeat(worker, topology=None), topology())
@@ -51,7 +51,7 @@ def answered(url: str, worker: str = "w0", epoch: Epoch = NO_EPOCH) -> Epoch | N
 
 
 def test_program_stores_its_term_and_ends_on_sigterm(tmp_path: Path) -> None:
-    """Each start has a later term; a signal ends it in order, status 0."""
+    """Each start has a later term; a signal stops it in order, with status 0."""
     store = str(tmp_path / "assignment.json")
     terms = []
     for _ in range(2):
@@ -65,7 +65,7 @@ def test_program_stores_its_term_and_ends_on_sigterm(tmp_path: Path) -> None:
 
 
 def test_program_ends_with_a_reason_when_another_leads() -> None:
-    """A worker has seen a later term: going on would only be in the way."""
+    """A worker knows a later term, so this coordinator must not continue."""
     with started() as (process, url):
         assert answered(url, epoch=Epoch(7, 1)) is None
         _, errors = process.communicate(timeout=30)

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def installed(request):
-    """The definitions, in every test that asks the API server."""
+    """The definitions, in every test that uses the API server."""
     if "api" in request.fixturenames:
         request.getfixturevalue("crds")
 
@@ -28,7 +28,7 @@ def definitions() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def stream_app(namespace) -> Callable[..., dict[str, Any]]:
-    """A StreamApp that is right but for what is changed in it: values by path, `None` takes away."""
+    """A valid StreamApp with changes: values by path, `None` removes."""
 
     def make(changes: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         built = {
@@ -48,7 +48,7 @@ def stream_app(namespace) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def state_bootstrap(namespace) -> Callable[..., dict[str, Any]]:
-    """A StateBootstrap that is right but for what is changed in it."""
+    """A valid StateBootstrap with changes."""
 
     def make(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
         built = {
@@ -64,7 +64,7 @@ def state_bootstrap(namespace) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def stream_assignment(namespace) -> Callable[..., dict[str, Any]]:
-    """A StreamAssignment that is right but for what is changed in it."""
+    """A valid StreamAssignment with changes."""
 
     def make(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
         built = {

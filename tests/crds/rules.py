@@ -1,6 +1,6 @@
-"""The rules of the custom resource definitions: for each, what it refuses and what it lets through.
+"""The validation rules of the custom resource definitions: for each, what it rejects and what it accepts.
 
-Changes are values by path within `spec`; a path that begins with a dot begins at the object.
+Changes are values by path within `spec`; a path that begins with a dot starts at the object.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 def changed(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy with other values at some paths, which are in `spec` unless they begin with a dot; `None` takes away."""
+    """A copy with other values at some paths, which are in `spec` unless they begin with a dot; `None` removes."""
     built = copy.deepcopy(dict(given))
     for path, value in changes.items():
         *outer, last = path.removeprefix(".").split("/") if path.startswith(".") else ["spec", *path.split("/")]
@@ -32,7 +32,7 @@ _ENV = {"name": "A", "value": "1"}
 
 
 class Case(NamedTuple):
-    """What one rule refuses, and the nearest that it does not."""
+    """A mistake that one rule rejects, and the nearest valid value."""
 
     message: str
     """The beginning of the rule's message."""
@@ -61,7 +61,7 @@ OBJECT: tuple[Case, ...] = (
         for wrong, right in (("a" * 53, "a" * 52), ("9lives", "lives9"), ("a.b", "a-b"))
     ),
     *(
-        Case("this names no image", {"image": wrong}, {"image": right})
+        Case("this is no valid image name", {"image": wrong}, {"image": right})
         for wrong, right in (
             ("delays: 3", "registry.example.com:5000/a/delays"),
             (":::", "delays"),
@@ -164,7 +164,8 @@ OBJECT: tuple[Case, ...] = (
         "variables that begin with MILLPOND_",
         {"env": [_ENV | {"name": "MILLPOND_X"}]},
         {"env": [_ENV]},
-        "variables that begin with MILLPOND_ are the operator's, and 'MILLPOND_X' does: write the setting into spec.config",
+        "variables that begin with MILLPOND_ are the operator's, and 'MILLPOND_X' does: write the setting into "
+        "spec.config",
     ),
     Case("give either value or valueFrom", {"env": [{"name": "A"}]}, {"env": [{"name": "A", "value": ""}]}),
     Case(
@@ -184,9 +185,9 @@ OBJECT: tuple[Case, ...] = (
         {"state": {"ephemeral": False, "storageClassName": "fast"}},
     ),
     Case("write size as an amount", {"state/size": "20GB"}, {"state/size": "20G"}),
-    Case("a volume has no parts of a byte", {"state/size": "1.23456Gi"}, {"state/size": "1.5Gi"}),
-    Case("a volume has no parts of a byte", {"state/size": "1000000000.5"}, {"state/size": "1E"}),
-    Case("a volume has no parts of a byte", {"state/size": "1000000000001m"}, {"state/size": "1000000000000m"}),
+    Case("a volume has a whole number of bytes", {"state/size": "1.23456Gi"}, {"state/size": "1.5Gi"}),
+    Case("a volume has a whole number of bytes", {"state/size": "1000000000.5"}, {"state/size": "1E"}),
+    Case("a volume has a whole number of bytes", {"state/size": "1000000000001m"}, {"state/size": "1000000000000m"}),
     Case("write size as an amount", {"state/size": 0}, {"state/size": 1000000000}),
     Case("a store does not fit", {"state/size": 1}, {"state/size": 64 * 1024 * 1024}),
     Case("a store does not fit", {"state/size": "63Mi"}, {"state/size": "64Mi"}),
@@ -283,7 +284,8 @@ OBJECT: tuple[Case, ...] = (
         "no worker could be ready",
         {"rollout": {"progressDeadline": "1m", "minReady": "60s"}},
         {"rollout": {"progressDeadline": "1m", "minReady": "59s"}},
-        "spec.rollout.minReady: Forbidden: minReady is 60s and progressDeadline 1m: no worker could be ready for long enough",
+        "spec.rollout.minReady: Forbidden: minReady is 60s and progressDeadline 1m: no worker could be ready for "
+        "long enough",
     ),
 )
 
@@ -361,7 +363,7 @@ BOOTSTRAPS: tuple[Case, ...] = (
 
 
 class Change(NamedTuple):
-    """What one transition rule refuses, and the nearest that it does not."""
+    """A change that one transition rule rejects, and the nearest valid change."""
 
     message: str
     before: Mapping[str, Any]
@@ -438,12 +440,12 @@ STATUS_TRANSITIONS: tuple[Change, ...] = (
 ASSIGNMENT_TRANSITIONS: tuple[Change, ...] = (
     Change("a newer leader of the operator wrote", {}, {"number": 6}, {"number": 7}),
     Change("a newer leader of the operator wrote", {}, {"term": 2, "number": 9}, {"term": 4, "number": 0}),
-    Change("an assignment stays with", {}, {"application": "other"}, {"number": 8}),
+    Change("an assignment belongs to", {}, {"application": "other"}, {"number": 8}),
 )
 """Of the specification of StreamAssignments."""
 
 BOOTSTRAP_TRANSITIONS: tuple[Change, ...] = (
-    Change("a StateBootstrap stays with its StreamApp", {}, {"streamApp": "other"}, {"suspend": True}),
+    Change("a StateBootstrap belongs to one StreamApp", {}, {"streamApp": "other"}, {"suspend": True}),
     Change("a StateBootstrap makes one snapshot", {}, {"location": "s3://other"}, {"deadline": "2h"}),
 )
 """Of the specification of StateBootstraps."""

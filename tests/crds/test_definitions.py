@@ -17,7 +17,7 @@ def condition(type: str, status: str) -> dict[str, str]:
 
 
 def table_of(api, path: str):
-    """What the API server prints for kubectl."""
+    """The table that the API server returns to kubectl."""
     asked = urllib.request.Request(api.access.url + path, headers={"Accept": _TABLE})
     with urllib.request.urlopen(asked, context=api.access.ssl_context()) as answer:
         return json.load(answer)
@@ -25,13 +25,13 @@ def table_of(api, path: str):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_definitions_are_small(kind, definitions):
-    """A definition fits, with room to spare, into the annotation that kubectl keeps of what it applied."""
+    """A definition easily fits into the annotation with which kubectl keeps what it applied."""
     assert len(json.dumps(definitions[kind])) < 100_000
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_schemas_are_structural_and_accepted(kind, api):
-    """No field is left to chance: the API server serves the schema as it is."""
+    """The API server serves the schema unchanged."""
     plural = f"{kind.lower()}s.millpond.dev"
     found = api.get("CustomResourceDefinition", None, plural)
     conditions = {each["type"]: each["status"] for each in found["status"]["conditions"]}
@@ -41,7 +41,7 @@ def test_schemas_are_structural_and_accepted(kind, api):
 
 
 def test_short_names_and_categories(api):
-    """There is `kubectl get sapp`, `kubectl get stream` and `kubectl get all`."""
+    """`kubectl get sapp`, `kubectl get stream` and `kubectl get all` work."""
     listed = api.request("GET", "/apis/millpond.dev/v1alpha1")["resources"]
     found = {each["name"]: (each.get("shortNames"), each.get("categories")) for each in listed}
     assert found["streamapps"] == (["sapp"], ["all", "stream"]) or found["streamapps"] == (["sapp"], ["stream", "all"])
@@ -52,7 +52,7 @@ def test_short_names_and_categories(api):
 
 
 def test_missing_fields_get_defaults(api, stream_app):
-    """The API server fills in the same defaults as the operator would."""
+    """The API server's defaults equal the operator's."""
     given = stream_app()
     made = api.create(given)
     assert made["spec"] == given["spec"] | {
@@ -77,7 +77,7 @@ def test_missing_fields_get_defaults(api, stream_app):
 
 
 def test_snapshots_get_the_defaults_of_the_operator(api, stream_app, state_bootstrap):
-    """Of a StateBootstrap, and of what a StreamApp says of its own."""
+    """Those of a StateBootstrap, and of `spec.bootstrap` of a StreamApp."""
     given = state_bootstrap()
     made = api.create(given)
     assert parse_bootstrap(made).spec == parse_bootstrap(given).spec
@@ -87,7 +87,7 @@ def test_snapshots_get_the_defaults_of_the_operator(api, stream_app, state_boots
 
 
 def test_defaults_reach_into_objects_that_are_given_in_part(api, stream_app):
-    """One field of an object is given: its neighbours still get theirs."""
+    """If one field of an object is given, the others get their defaults."""
     parts = {
         "state": {"storageClassName": "fast"},
         "rollout": {"autoRollback": False},
@@ -102,7 +102,7 @@ def test_defaults_reach_into_objects_that_are_given_in_part(api, stream_app):
 
 
 def test_unknown_fields_are_pruned(api, stream_app):
-    """A misspelled field does not stay and look as if it had an effect; strict clients are told of it."""
+    """A misspelled field is removed, and strict clients get an error."""
     made = api.create(stream_app({"standByReplicas": 2, "kafka/brokers": "x", ".status": {"phase": "Running"}}))
     assert "standByReplicas" not in made["spec"]
     assert made["spec"]["kafka"] == {"bootstrapServers": "kafka:9092"}
@@ -138,7 +138,7 @@ def test_unknown_fields_are_pruned(api, stream_app):
     ],
 )
 def test_values_out_of_range_are_refused(field, value, api, stream_app):
-    """Bounds, enumerations, required fields and unique names are the schema's own."""
+    """Bounds, enumerations, required fields and unique names are in the schema."""
     with pytest.raises(ApiFailure) as caught:
         api.create(stream_app({field: value}))
     assert caught.value.status == 422
@@ -146,7 +146,7 @@ def test_values_out_of_range_are_refused(field, value, api, stream_app):
 
 
 def test_scale_reads_and_writes_the_number_of_workers(api, stream_app, namespace):
-    """The scale subresource is what kubectl scale and autoscalers use; it has the selector of the workers' pods."""
+    """Autoscalers and kubectl scale use the scale subresource; it has the selector of the workers' pods."""
     api.create(stream_app())
     api.scale("StreamApp", namespace, "delays", 5)
     there = api.get("StreamApp", namespace, "delays")
@@ -159,7 +159,7 @@ def test_scale_reads_and_writes_the_number_of_workers(api, stream_app, namespace
 
 
 def test_the_status_is_a_subresource(api, stream_app):
-    """Writing the status changes no specification and no generation, and the other way round."""
+    """Writing the status changes neither specification nor generation, and vice versa."""
     made = api.create(stream_app())
     status = {
         "observedGeneration": 1,
@@ -195,7 +195,7 @@ def test_the_status_is_a_subresource(api, stream_app):
 
 
 def test_printed_columns_show_the_application(api, stream_app, namespace):
-    """What kubectl get shows."""
+    """What kubectl get prints."""
     status = {
         "phase": "Running",
         "workers": "2/2",

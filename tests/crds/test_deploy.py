@@ -46,7 +46,7 @@ DENIED = [
 
 
 def deployed(namespace: str = NAMESPACE) -> list[dict]:
-    """All that is installed with the operator; in another namespace, what is in none has another name."""
+    """All objects of the deployment; in another namespace, cluster-scoped ones have another name."""
     found = kustomized(DEPLOY)
     if namespace == NAMESPACE:
         return found
@@ -78,7 +78,7 @@ def review(api, verb, group, resource, namespace, name) -> bool:
 
 
 def test_the_operator_may_do_nothing_beyond_its_work(api, installed_operator):
-    """The API server's own judgement of the roles that are installed; tests/operating/test_rights.py has what it needs."""
+    """The API server evaluates the installed roles; tests/operating/test_rights.py has what the operator needs."""
 
     def refused():
         return [each for each in NEEDED if not review(api, *each)]
@@ -89,7 +89,7 @@ def test_the_operator_may_do_nothing_beyond_its_work(api, installed_operator):
 
 
 def test_roles_have_no_wildcards():
-    """Everything that may be done is named; Secrets are never listed."""
+    """All permissions are explicit; Secrets are never listed."""
     rules = [rule for each in deployed() if "Role" in each["kind"] for rule in each.get("rules", ())]
     assert len(rules) > 15
     for rule in rules:
@@ -100,7 +100,7 @@ def test_roles_have_no_wildcards():
 
 
 def test_namespace_editors_may_edit_applications(api, installed_operator):
-    """The roles that Kubernetes has for people take in those of the operator."""
+    """Kubernetes' user roles include those of the operator."""
     roles = {each["metadata"]["name"]: each for each in deployed() if each["kind"] == "ClusterRole"}
     aggregated = "rbac.authorization.k8s.io/aggregate-to-"
     assert roles["millpond-view"]["metadata"]["labels"][f"{aggregated}view"] == "true"
@@ -109,7 +109,7 @@ def test_namespace_editors_may_edit_applications(api, installed_operator):
 
 
 def test_deployment_is_accepted_and_its_pods_are_restricted(api, installed_operator):
-    """Its namespace enforces the restricted standard, and its pods follow it."""
+    """Its namespace enforces the restricted standard, and its pods satisfy it."""
     (deployment,) = (each for each in deployed() if each["kind"] == "Deployment")
     api.apply(deployment, dry_run=True)
     template = deployment["spec"]["template"]
@@ -122,7 +122,7 @@ def test_deployment_is_accepted_and_its_pods_are_restricted(api, installed_opera
 
 
 def test_the_deployment_runs_as_little_as_it_can():
-    """Two replicas, a read-only root, and where it is by the downward API."""
+    """Two replicas, a read-only root, and its namespace by the downward API."""
     (deployment,) = (each for each in deployed() if each["kind"] == "Deployment")
     assert deployment["spec"]["replicas"] == 2
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -137,14 +137,14 @@ def test_the_deployment_runs_as_little_as_it_can():
 
 
 def test_the_leader_alone_says_where_the_coordinator_is(api, installed_operator):
-    """The Service has no selector: no one but the operator writes the addresses behind it."""
+    """The Service has no selector: only the operator writes its addresses."""
     service = api.get("Service", NAMESPACE, "millpond-coordinator")
     assert "selector" not in service["spec"]
     assert [(each["name"], each["port"]) for each in service["spec"]["ports"]] == [("coordinator", 7070)]
 
 
 def test_every_file_is_installed():
-    """Nothing lies in deploy/ or crds/ that the kustomization does not name."""
+    """The kustomizations name all files in deploy/ and crds/."""
     for directory, name in ((DEPLOY, "kustomization.yaml"), (REPOSITORY / "crds", "Kustomization")):
         listed = set(yaml.safe_load((directory / name).read_text())["resources"])
         assert listed == {each.name for each in directory.glob("*.yaml")} - {name}
@@ -152,7 +152,7 @@ def test_every_file_is_installed():
 
 
 def test_the_deployment_has_no_definition_of_a_custom_resource():
-    """Deleting what was deployed deletes no StreamApp, and what prunes objects keeps the definitions."""
+    """Deleting the deployment deletes no StreamApp, and pruning keeps the definitions."""
     assert "CustomResourceDefinition" not in {each["kind"] for each in deployed()}
     for each in kustomized(REPOSITORY / "crds"):
         annotations = each["metadata"]["annotations"]
@@ -161,7 +161,7 @@ def test_the_deployment_has_no_definition_of_a_custom_resource():
 
 
 def test_uninstalling_the_operator_leaves_applications_as_they_are(api, crds, namespace, stream_app):
-    """All of deploy/ is deleted, and the StreamApp has not even another version."""
+    """After deleting all of deploy/, the StreamApp has the same version."""
     app = api.create(stream_app())
     objects = deployed(f"uninstalled-{namespace[-8:]}")
     for each in objects:

@@ -13,7 +13,7 @@ from millpond_operator.resources import (
     cleanup_job,
     controller_revision,
     finish,
-    must_be_made_anew,
+    must_be_recreated,
     parse,
     pod_template,
     revision_of,
@@ -93,7 +93,7 @@ VIEW = View(
 
 
 def everything(app, surroundings=SURROUNDINGS, replicas=0):
-    """All that is ever made of a StreamApp."""
+    """All manifests that are ever made from a StreamApp."""
     template = pod_template(app, surroundings)
     revision = revision_of(template)
     return [
@@ -107,7 +107,7 @@ def everything(app, surroundings=SURROUNDINGS, replicas=0):
 
 @pytest.mark.parametrize("spec", [PLAIN, ALL, EPHEMERAL, ROUNDED], ids=["plain", "all", "ephemeral", "rounded"])
 def test_applying_a_manifest_again_changes_nothing(spec, api, stream_app, namespace):
-    """The API server takes every manifest as it is; only another leader's epoch would change anything."""
+    """The API server accepts every manifest unchanged; only another leader's epoch would change anything."""
     app = parse(api.create(stream_app(spec)))
     for manifest in everything(app):
         kind, name = manifest["kind"], manifest["metadata"]["name"]
@@ -125,7 +125,7 @@ def test_applying_a_manifest_again_changes_nothing(spec, api, stream_app, namesp
 
 
 def test_unwanted_fields_are_noticed_and_removed(api, stream_app, namespace):
-    """A field that was in the manifest and is not any more: the object has it still, and then it has not."""
+    """A field that is no longer in the manifest is removed from the object."""
     app = parse(api.create(stream_app(ALL)))
     less = dataclasses.replace(app, spec=parse(stream_app({"state": ALL["state"]})).spec, annotations={})
     for before, after in zip(everything(app), everything(less), strict=True):
@@ -141,7 +141,7 @@ def test_unwanted_fields_are_noticed_and_removed(api, stream_app, namespace):
 
 
 def test_revision_returns_its_template_unchanged(api, stream_app, namespace):
-    """What is gone back to is what there was, to the last digit of its revision."""
+    """A rollback uses the same template, with the same revision."""
     app = parse(api.create(stream_app(ALL)))
     template = pod_template(app, SURROUNDINGS)
     made = controller_revision(app, template, revision_of(template))
@@ -152,7 +152,7 @@ def test_revision_returns_its_template_unchanged(api, stream_app, namespace):
 
 
 def test_an_assignment_is_read_back_as_it_was_written(api, stream_app, namespace):
-    """A coordinator goes on from what an earlier one wrote down."""
+    """A coordinator continues from the stored assignment."""
     app = parse(api.create(stream_app()))
     api.apply(finish(stream_assignment(app, VIEW), 4), manager="millpond-operator")
     assert view_of(api.get("StreamAssignment", namespace, "delays")) == VIEW
@@ -160,7 +160,7 @@ def test_an_assignment_is_read_back_as_it_was_written(api, stream_app, namespace
 
 @pytest.mark.parametrize("spec", [PLAIN, ALL, EPHEMERAL], ids=["plain", "all", "ephemeral"])
 def test_pods_are_admitted_where_only_restricted_pods_are(spec, api, stream_app, namespace):
-    """Workers and the clean-up run in namespaces that enforce the restricted pod security standard."""
+    """Workers and the cleanup run in namespaces that enforce the restricted pod security standard."""
     label = {"pod-security.kubernetes.io/enforce": "restricted"}
     api.patch("Namespace", None, namespace, {"metadata": {"labels": label}})
     eventually(lambda: api.find("ServiceAccount", namespace, "default"), "the default service account is there")
@@ -184,7 +184,7 @@ def test_pods_are_admitted_where_only_restricted_pods_are(spec, api, stream_app,
 
 
 def test_grown_volume_recreates_the_set_around_its_pods(api, stream_app, namespace):
-    """Volumes grow by their claims; the StatefulSet, which cannot be changed there, is replaced and adopts its pods."""
+    """Volumes grow by their claims; the StatefulSet, whose size cannot be changed, is replaced and adopts its pods."""
     small = parse(api.create(stream_app()))
     for manifest in everything(small, replicas=1):
         if manifest["kind"] in {"StatefulSet", "ServiceAccount"}:
@@ -199,10 +199,10 @@ def test_grown_volume_recreates_the_set_around_its_pods(api, stream_app, namespa
         return stateful_set(app, template, revision_of(template), 1)
 
     assert claim_growth(small, claim) is None
-    assert not must_be_made_anew(wanted(small), there)
+    assert not must_be_recreated(wanted(small), there)
     large = dataclasses.replace(small, spec=parse(stream_app({"state/size": "2048Mi"})).spec)
     assert claim_growth(large, claim) == {"spec": {"resources": {"requests": {"storage": "2048Mi"}}}}
-    assert must_be_made_anew(wanted(large), there)
+    assert must_be_recreated(wanted(large), there)
 
     api.delete("StatefulSet", namespace, "delays", propagationPolicy="Orphan")
     eventually(lambda: api.find("StatefulSet", namespace, "delays") is None, "the StatefulSet is gone")

@@ -4,12 +4,12 @@ from docs.crds import main, pages
 
 
 def test_reference_matches_the_definitions(capsys):
-    """docs/reference/ is written by `python -m docs.crds`, and nobody forgot to."""
+    """docs/reference/ is up to date with `python -m docs.crds`."""
     assert main(["--check"]) == 0, capsys.readouterr().err
 
 
 def test_every_field_is_described(definitions):
-    """A field without a description is a field nobody can use, but for the status' plainest."""
+    """Every field has a description, except for trivial ones of the status."""
 
     def undescribed(schema, path):
         for name, field in schema.get("properties", {}).items():
@@ -26,7 +26,7 @@ def test_every_field_is_described(definitions):
 
 
 def test_reference_has_every_kind_and_every_message():
-    """What the API server says when it refuses something is found in the reference."""
+    """The messages of all rules are in the reference."""
     text = "\n".join(pages().values())
     assert set(pages()) == {"index.md", "statebootstraps.md", "streamapps.md", "streamassignments.md"}
     assert "| `standbyReplicas` | integer, 0 to 10 | `0` |" in text

@@ -19,7 +19,7 @@ from tests.crds.rules import (
 
 
 def rules(schema: Any) -> Iterator[dict[str, str]]:
-    """All rules within a schema."""
+    """All rules in a schema."""
     if isinstance(schema, dict):
         yield from schema.get("x-kubernetes-validations", ())
         for key, value in schema.items():
@@ -31,7 +31,7 @@ def rules(schema: Any) -> Iterator[dict[str, str]]:
 
 
 def message(definition: dict[str, Any], beginning: str) -> str:
-    """The message that begins so; several rules may share it."""
+    """The message with this beginning; several rules may share it."""
     found = {rule["message"] for rule in rules(definition) if rule["message"].startswith(beginning)}
     assert len(found) == 1, beginning
     return found.pop()
@@ -45,7 +45,9 @@ def refusal(call, *arguments: Any, **options: Any) -> str:
 
 
 def assert_told_once(told: str, words: str) -> None:
-    """One rule refuses it, and what it says has the value that it refuses, or none: never the word for its type."""
+    """Check that one rule rejects it, and that its message has the rejected value or none, but not the name of its
+    type.
+    """
     assert words in told
     assert told.count("Invalid value") + told.count("Forbidden") == 1, told
     assert '"object"' not in told and '"array"' not in told and '"string"' not in told, told
@@ -53,7 +55,7 @@ def assert_told_once(told: str, words: str) -> None:
 
 @pytest.mark.parametrize("case", (*OBJECT, *BOOTSTRAPS_OF_APPS), ids=lambda case: case.message)
 def test_each_rule_refuses_its_mistake_and_nothing_else(case, api, stream_app, definitions):
-    """Each rule says what to do, of just what it is for."""
+    """Each message says what to do."""
     told = refusal(api.create, stream_app(case.wrong))
     assert_told_once(told, case.told or message(definitions["StreamApp"], case.message))
     api.apply(stream_app(case.right), dry_run=True)
@@ -61,7 +63,7 @@ def test_each_rule_refuses_its_mistake_and_nothing_else(case, api, stream_app, d
 
 @pytest.mark.parametrize("case", TRANSITIONS, ids=lambda case: case.message)
 def test_each_transition_rule_refuses_its_change_and_nothing_else(case, api, stream_app, definitions):
-    """Each transition rule refuses a change, and lets another one of the same object through."""
+    """Each transition rule rejects a change, and accepts another one of the same object."""
     there = api.create(stream_app(case.before))
     told = refusal(api.replace, changed(there, case.wrong))
     assert_told_once(told, case.told or message(definitions["StreamApp"], case.message))
@@ -70,7 +72,7 @@ def test_each_transition_rule_refuses_its_change_and_nothing_else(case, api, str
 
 @pytest.mark.parametrize("case", STATUS_TRANSITIONS, ids=lambda case: case.message)
 def test_an_older_leader_cannot_write_the_status(case, api, stream_app, definitions):
-    """The epoch in the status never falls, nor does it go away."""
+    """The epoch in the status never decreases, and cannot be removed."""
     there = api.create(stream_app())
     there = api.replace(there | {"status": dict(case.before)}, subresource="status")
     told = refusal(api.replace, there | {"status": dict(case.wrong)}, subresource="status")
@@ -80,7 +82,7 @@ def test_an_older_leader_cannot_write_the_status(case, api, stream_app, definiti
 
 @pytest.mark.parametrize("case", ASSIGNMENT_TRANSITIONS, ids=lambda case: case.message)
 def test_an_older_leader_cannot_write_an_assignment(case, api, stream_assignment, definitions):
-    """Term and number of an assignment never go back, even when the writer forces its will."""
+    """Term and number of an assignment never decrease, even if the writer forces it."""
     api.apply(stream_assignment(case.before))
     told = refusal(api.apply, stream_assignment(case.wrong))
     assert message(definitions["StreamAssignment"], case.message) in told
@@ -89,7 +91,7 @@ def test_an_older_leader_cannot_write_an_assignment(case, api, stream_assignment
 
 @pytest.mark.parametrize("case", BOOTSTRAPS, ids=lambda case: case.message)
 def test_each_rule_of_snapshots_refuses_its_mistake_and_nothing_else(case, api, state_bootstrap, definitions):
-    """What is wrong with a StateBootstrap, the API server says at once."""
+    """The API server rejects an invalid StateBootstrap at once."""
     told = refusal(api.create, state_bootstrap(case.wrong))
     beginning = message(definitions["StateBootstrap"], case.message).partition(":")[0]
     assert_told_once(told, "metadata.name becomes part" if ".metadata/name" in case.wrong else beginning)
@@ -98,7 +100,7 @@ def test_each_rule_of_snapshots_refuses_its_mistake_and_nothing_else(case, api, 
 
 @pytest.mark.parametrize("case", BOOTSTRAP_TRANSITIONS, ids=lambda case: case.message)
 def test_a_snapshot_stays_what_it_was_asked_to_be(case, api, state_bootstrap, definitions):
-    """What may change later does."""
+    """Only some fields can be changed later."""
     there = api.create(state_bootstrap(case.before))
     told = refusal(api.replace, changed(there, case.wrong))
     assert_told_once(told, message(definitions["StateBootstrap"], case.message))
@@ -106,7 +108,7 @@ def test_a_snapshot_stays_what_it_was_asked_to_be(case, api, state_bootstrap, de
 
 
 def test_every_rule_is_tried(definitions):
-    """No rule is added without a case of what it refuses and what it lets through."""
+    """Every rule has a case of what it rejects and what it accepts."""
     cases = (OBJECT, BOOTSTRAPS_OF_APPS, BOOTSTRAPS, TRANSITIONS, STATUS_TRANSITIONS, ASSIGNMENT_TRANSITIONS)
     tried = [case.message for some in (*cases, BOOTSTRAP_TRANSITIONS) for case in some]
     all_rules = list(rules(list(definitions.values())))

@@ -1,4 +1,6 @@
-"""What is made of a StateBootstrap: each leaf of its specification shows, and its pods are as restricted as workers are."""
+"""Manifests of a StateBootstrap: each leaf of its specification has an effect, and its pods are as restricted as
+workers.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ import pytest
 
 from millpond_operator.resources import (
     Object,
-    asked_for,
     bootstrap_name,
     parse,
     parse_bootstrap,
+    scheduled_bootstrap,
     snapshot_access,
     snapshot_job,
     snapshot_settings,
@@ -108,20 +110,20 @@ ELSEWHERE = {"streamApp", "ttlSecondsAfterFinished"}
 
 
 def test_each_leaf_of_a_snapshot_has_a_case() -> None:
-    """A field that nobody sets here may be one that nothing follows."""
+    """A field without a case might have no effect."""
     cased = {path.replace("/", ".") + (".*" if "resources" in path else "") for path in CASES}
     assert cased | ELSEWHERE == leaves_of("statebootstraps")
 
 
 @pytest.mark.parametrize("path", CASES)
 def test_each_leaf_of_a_snapshot_shows(path: str) -> None:
-    """In the Job, in its command, or in what Spark is told."""
+    """In the Job, in its command, or in Spark's settings."""
     one, two, shows = CASES[path]
     assert (shows(*manifests({path: one})), shows(*manifests({path: two}))) == SEEN.get(path, (one, two))
 
 
 def test_pods_of_a_snapshot_are_restricted_and_know_what_workers_know() -> None:
-    """Settings and files of the application; executors have no token, and no more of the environment than is the person's."""
+    """They have the application's settings and files; executors have no token, and only the user's variables."""
     job, _, executor = manifests()
     for pod in (job["spec"]["template"], executor):
         spec, inside = pod["spec"], container(pod)
@@ -143,7 +145,7 @@ def test_pods_of_a_snapshot_are_restricted_and_know_what_workers_know() -> None:
 
 
 def test_only_a_driver_with_executors_may_handle_pods() -> None:
-    """All in one pod needs no right but to tell its progress."""
+    """Spark in one pod may only report its progress."""
     app = parse(APP)
 
     def roles(mode: str) -> list[str]:
@@ -155,7 +157,7 @@ def test_only_a_driver_with_executors_may_handle_pods() -> None:
 
 
 def test_scheduled_snapshots_have_names_that_fit() -> None:
-    """The same moment has the same name, and long ones are told apart."""
+    """The same time gives the same name, and long names stay unique."""
     now = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
     for name in ("a", "b" * 43, "c" * 44, "d" * 52):
         app = parse(changed(APP, {".metadata/name": name}))
@@ -163,6 +165,6 @@ def test_scheduled_snapshots_have_names_that_fit() -> None:
         assert len(made) <= 52
         assert made == bootstrap_name(app, now + timedelta(seconds=59))
         assert made != bootstrap_name(app, now + timedelta(seconds=60))
-        assert asked_for(app, now)["metadata"]["name"] == made
+        assert scheduled_bootstrap(app, now)["metadata"]["name"] == made
     others = [parse(changed(APP, {".metadata/name": "d" * 51 + last})) for last in "ef"]
     assert len({bootstrap_name(app, now) for app in others}) == 2

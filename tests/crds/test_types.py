@@ -35,7 +35,7 @@ def spelled(default: Any) -> Any:
 
 
 def compared(struct: type, schema: dict[str, Any], path: str):
-    """What differs between a struct and a schema, all the way down."""
+    """The differences between a struct and a schema, recursively."""
     own, theirs = fields(struct), schema["properties"]
     for name in own.keys() ^ theirs.keys():
         yield f"{path}.{name} is only in {'the types' if name in own else 'the definition'}"
@@ -53,7 +53,7 @@ def compared(struct: type, schema: dict[str, Any], path: str):
 
 
 def test_types_match_the_definition(definitions):
-    """No field, default, choice or requirement is in one and not in the other."""
+    """Fields, defaults, choices and requirements are the same in both."""
     for kind, struct in (("StreamApp", StreamAppSpec), ("StateBootstrap", StateBootstrapSpec)):
         (version,) = definitions[kind]["spec"]["versions"]
         schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]

@@ -1,4 +1,4 @@
-"""What tests of the operator's side of the API server share."""
+"""Helpers for tests of the client and the controllers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _POLL_S = 0.01
 
 
 def run(scenario: Coroutine[Any, Any, T], timeout_s: float = _TIMEOUT_S) -> T:
-    """Run a test's scenario, which must not last for ever."""
+    """Run a test's scenario, with a time limit."""
 
     async def bounded() -> T:
         async with asyncio.timeout(timeout_s):
@@ -33,7 +33,7 @@ def run(scenario: Coroutine[Any, Any, T], timeout_s: float = _TIMEOUT_S) -> T:
 
 
 async def until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     deadline = clock.monotonic() + timeout_s
     while not condition():
         assert clock.monotonic() < deadline, f"waited {timeout_s} s in vain: {what}"
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0
 
 
 def connection_of(access: Access) -> Connection:
-    """As a user's kubeconfig would give it."""
+    """The connection of a user's kubeconfig."""
     pem = access.certificate_file.read_bytes() if access.certificate_file is not None else None
     return Connection(access.url, ca=access.ca_file.read_bytes(), certificate=pem, key=pem, token=access.token)
 
@@ -55,7 +55,7 @@ def an_object(
     app: str | None = None,
     **content: Any,
 ) -> Object:
-    """An object of a kind; with a version, as the API server shows it."""
+    """An object of a kind; with a version, as the API server returns it."""
     meta: Object = {"name": name}
     if kind.namespaced:
         meta["namespace"] = namespace
@@ -71,7 +71,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def serving(handler: Handler) -> AsyncIterator[str]:
-    """An HTTP server that answers as the test says; its URL."""
+    """An HTTP server that responds as the test defines; yields its URL."""
     runner = web.ServerRunner(web.Server(handler, access_log=None), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

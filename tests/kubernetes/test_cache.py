@@ -1,4 +1,4 @@
-"""The cache: the newest state wins, whatever comes in which order."""
+"""The cache: the newest state wins, in whatever order states arrive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def names(cache: Cache) -> list[str]:
 
 
 def test_the_newer_state_wins() -> None:
-    """A newer state is news; the same again and older ones are not."""
+    """A newer state is new; the same state again and older ones are not."""
     cache = Cache()
     assert cache.put(POD, an_object(POD, "p", 9))
     assert cache.put(POD, an_object(POD, "p", 10, spec={"x": 1}))
@@ -28,7 +28,7 @@ def test_the_newer_state_wins() -> None:
 
 
 def test_kinds_and_namespaces_are_separate() -> None:
-    """Objects of one name in several kinds and namespaces are several objects."""
+    """Objects with one name in several kinds and namespaces are different objects."""
     cache = Cache()
     cache.put(POD, an_object(POD, "p", 1))
     cache.put(POD, an_object(POD, "p", 2, namespace="other"))
@@ -43,31 +43,31 @@ def test_kinds_and_namespaces_are_separate() -> None:
 
 
 def test_deleted_object_stays_deleted() -> None:
-    """A state from before a deletion does not bring the object back; a new object of that name does."""
+    """A state from before a deletion does not restore the object; a new object with that name is stored."""
     cache = Cache()
     cache.put(POD, an_object(POD, "p", 5))
-    assert cache.gone(POD, an_object(POD, "p", 7))
+    assert cache.remove(POD, an_object(POD, "p", 7))
     assert cache.get(POD, "ns", "p") is None
     assert cache.version(POD, "ns", "p") == 7
     assert not cache.put(POD, an_object(POD, "p", 6))
-    assert not cache.gone(POD, an_object(POD, "p", 7))
+    assert not cache.remove(POD, an_object(POD, "p", 7))
     assert cache.put(POD, an_object(POD, "p", 8))
-    assert not cache.gone(POD, an_object(POD, "p", 7))
+    assert not cache.remove(POD, an_object(POD, "p", 7))
     assert names(cache) == ["p"]
 
 
 def test_a_deletion_may_come_without_a_version() -> None:
-    """Whoever found that an object is missing deletes the state that is known, and no newer one."""
+    """An object that was found missing is removed in its known state, not in a newer one."""
     cache = Cache()
     cache.put(POD, an_object(POD, "p", 5))
-    assert cache.gone(POD, Key("ns", "p"))
+    assert cache.remove(POD, Key("ns", "p"))
     assert not cache.put(POD, an_object(POD, "p", 5))
     assert cache.put(POD, an_object(POD, "p", 6))
-    assert not cache.gone(POD, Key("ns", "unknown"))
+    assert not cache.remove(POD, Key("ns", "unknown"))
 
 
 def test_objects_are_found_by_their_application() -> None:
-    """The label of an application is an index, which follows changes and deletions."""
+    """The application's label is an index, which follows changes and deletions."""
     cache = Cache()
     cache.put(POD, an_object(POD, "b", 2, app="a"))
     cache.put(POD, an_object(POD, "a", 1, app="a"))
@@ -75,14 +75,14 @@ def test_objects_are_found_by_their_application() -> None:
     cache.put(POD, an_object(POD, "d", 4))
     assert [each["metadata"]["name"] for each in cache.of_app(POD, "ns", "a")] == ["a", "b"]
     cache.put(POD, an_object(POD, "b", 5, app="z"))
-    cache.gone(POD, an_object(POD, "a", 6, app="a"))
+    cache.remove(POD, an_object(POD, "a", 6, app="a"))
     assert cache.of_app(POD, "ns", "a") == []
     assert [each["metadata"]["name"] for each in cache.of_app(POD, "ns", "z")] == ["b"]
     assert cache.app_of(POD, Key("ns", "b")) == "z"
 
 
 def test_returned_objects_are_copies() -> None:
-    """Changing an object that the cache gave out changes nothing in the cache."""
+    """Changing a returned object does not change the cache."""
     cache = Cache()
     cache.put(POD, an_object(POD, "p", 1, spec={"x": 1}))
     found = cache.get(POD, "ns", "p")
@@ -94,7 +94,7 @@ def test_returned_objects_are_copies() -> None:
 
 
 def test_managed_fields_are_dropped() -> None:
-    """What only server-side apply needs takes no memory."""
+    """Fields that only server-side apply needs take no memory."""
     cache = Cache()
     pod = an_object(POD, "p", 1)
     pod["metadata"]["managedFields"] = [{"manager": "somebody"}]
@@ -105,7 +105,7 @@ def test_managed_fields_are_dropped() -> None:
 
 
 def test_a_list_adds_updates_and_removes() -> None:
-    """After a list the cache is what the list says, but for what is newer than the list."""
+    """After a list the cache equals the list, except for newer objects."""
     cache = Cache()
     cache.put(POD, an_object(POD, "old", 3))
     cache.put(POD, an_object(POD, "same", 4))
@@ -129,7 +129,7 @@ def test_list_of_one_namespace_leaves_others() -> None:
 
 
 def test_an_older_list_is_ignored() -> None:
-    """A list from a stale replica neither brings back what is gone nor takes away what has come."""
+    """A list from a stale replica neither restores deleted objects nor removes new ones."""
     cache = Cache()
     cache.resynced(POD, [an_object(POD, "there", 15)], "20")
     assert cache.resynced(POD, [an_object(POD, "gone", 3)], "10") == []
@@ -142,7 +142,7 @@ def test_an_older_list_is_ignored() -> None:
     )
 )
 def test_any_order_with_repetitions_ends_the_same(case: tuple[list[tuple[str, bool]], list[int]]) -> None:
-    """However events are mixed up and repeated, once all came the cache is what the history ended with."""
+    """However events are mixed and repeated, in the end the cache has the last state."""
     history, order = case
     cache = Cache()
     for index in [*order, *reversed(range(len(history)))]:
@@ -150,6 +150,6 @@ def test_any_order_with_repetitions_ends_the_same(case: tuple[list[tuple[str, bo
         if there:
             cache.put(POD, an_object(POD, name, index + 1))
         else:
-            cache.gone(POD, an_object(POD, name, index + 1))
+            cache.remove(POD, an_object(POD, name, index + 1))
     last = dict(history)
     assert names(cache) == sorted(name for name, there in last.items() if there)

@@ -39,7 +39,7 @@ def with_client(server: SharedApiServer, scenario: Scenario, **options: Any) -> 
 
 
 def test_applied_object_can_be_read(api_server: SharedApiServer, namespace: str) -> None:
-    """An applied object comes back as it is now, and is found by name and in lists."""
+    """The response has the present state, and the object is found by name and in lists."""
 
     async def scenario(client: Client) -> None:
         wanted = an_object(CONFIG_MAP, "a", namespace=namespace, app="x", data={"k": "1"})
@@ -59,7 +59,7 @@ def test_applied_object_can_be_read(api_server: SharedApiServer, namespace: str)
 
 
 def test_repeated_apply_changes_nothing(api_server: SharedApiServer, namespace: str) -> None:
-    """The version stays, and what is no longer wanted goes."""
+    """The version stays, and fields that are no longer applied are removed."""
 
     async def scenario(client: Client) -> None:
         wanted = an_object(CONFIG_MAP, "a", namespace=namespace, data={"k": "1", "l": "2"})
@@ -90,7 +90,7 @@ def test_an_apply_may_be_for_one_version_only(api_server: SharedApiServer, names
 
 
 def test_foreign_fields_need_force(api_server: SharedApiServer, namespace: str) -> None:
-    """Without force, a field that another manager owns is a conflict."""
+    """Without force, a field of another manager is a conflict."""
 
     async def scenario(client: Client) -> None:
         wanted = an_object(CONFIG_MAP, "a", namespace=namespace, data={"k": "1"})
@@ -104,7 +104,7 @@ def test_foreign_fields_need_force(api_server: SharedApiServer, namespace: str) 
 
 
 def test_an_invalid_object_names_its_fields(api_server: SharedApiServer, namespace: str) -> None:
-    """What the API server refuses is said with the field that is wrong."""
+    """The error has the rejected fields."""
 
     async def scenario(client: Client) -> None:
         with pytest.raises(Invalid) as caught:
@@ -117,7 +117,7 @@ def test_an_invalid_object_names_its_fields(api_server: SharedApiServer, namespa
 
 
 def test_create_replace_and_patch_work(api_server: SharedApiServer, namespace: str) -> None:
-    """An object is created once; replaced at its version; patched by merging and by operations."""
+    """An object is created once, replaced at its version, and patched by merge and JSON patches."""
 
     async def scenario(client: Client) -> None:
         created = await client.create(CONFIG_MAP, an_object(CONFIG_MAP, "a", namespace=namespace, data={"k": "1"}))
@@ -155,7 +155,7 @@ def test_status_is_written_through_its_subresource(api_server: SharedApiServer, 
 
 
 def test_deleting_is_idempotent_and_conditional(api_server: SharedApiServer, namespace: str) -> None:
-    """What is not there is deleted already; another object of that name is not deleted."""
+    """A missing object counts as deleted; another object with its name is not deleted."""
 
     async def scenario(client: Client) -> None:
         await client.delete(CONFIG_MAP, namespace, "a")
@@ -174,7 +174,7 @@ def test_deleting_is_idempotent_and_conditional(api_server: SharedApiServer, nam
 
 
 def test_pending_deletion_is_shown(api_server: SharedApiServer, namespace: str) -> None:
-    """An object that a finalizer holds comes back as it is now: on its way."""
+    """An object that a finalizer holds is returned."""
 
     async def scenario(client: Client) -> None:
         held = an_object(CONFIG_MAP, "a", namespace=namespace)
@@ -190,7 +190,7 @@ def test_pending_deletion_is_shown(api_server: SharedApiServer, namespace: str) 
 
 
 def test_long_lists_are_paged(api_server: SharedApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All pages are of one moment, and of objects that say what they are."""
+    """All pages are of one moment, and the objects have their kind."""
     monkeypatch.setattr(client, "_PAGE", 3)
 
     async def scenario(client: Client) -> None:
@@ -207,7 +207,7 @@ def test_long_lists_are_paged(api_server: SharedApiServer, namespace: str, monke
 
 
 def test_cluster_scoped_objects_work(api_server: SharedApiServer, namespace: str) -> None:
-    """Kinds that are in no namespace have none in their path."""
+    """Their path has no namespace."""
 
     async def scenario(client: Client) -> None:
         assert (await client.get(NAMESPACE, None, namespace))["metadata"]["name"] == namespace
@@ -217,7 +217,7 @@ def test_cluster_scoped_objects_work(api_server: SharedApiServer, namespace: str
 
 
 def test_the_guard_prevents_writing_but_not_reading(api_server: SharedApiServer, namespace: str) -> None:
-    """Who does not lead may look, and that is all."""
+    """A process that does not lead may only read."""
 
     def guard() -> None:
         raise LeadershipLost("Another one leads.")
@@ -240,7 +240,7 @@ def test_the_guard_prevents_writing_but_not_reading(api_server: SharedApiServer,
 
 
 def test_a_token_is_reviewed_for_its_audience(api_server: SharedApiServer, api: Api, namespace: str) -> None:
-    """The API server says whose a token is, for the audience it was made for and for no other."""
+    """The API server authenticates a token only for its audience."""
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "w", "namespace": namespace}})
     token = api.token(namespace, "w", "millpond-coordinator")
 
@@ -256,7 +256,7 @@ def test_a_token_is_reviewed_for_its_audience(api_server: SharedApiServer, api: 
 
 
 def test_forbidden_request_is_explained(api_server: SharedApiServer, api: Api, namespace: str) -> None:
-    """Without a right it is Forbidden; without a valid token, Unauthorized."""
+    """Without permission it is Forbidden; without a valid token, Unauthorized."""
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "w", "namespace": namespace}})
 
     async def scenario(token: str, expected: type[ApiError]) -> None:

@@ -1,4 +1,4 @@
-"""The client and an API server that is busy, away, silent or wrong."""
+"""The client with an API server that is busy, unavailable, silent or wrong."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Answer = Callable[[], web.Response]
 
 
 class Scripted:
-    """Gives prepared answers, one after the other; the last again and again."""
+    """Gives prepared responses in order; repeats the last one."""
 
     def __init__(self, *answers: Answer) -> None:
         self.requests: list[web.BaseRequest] = []
@@ -61,20 +61,20 @@ def page(*names: str, next_page: str = "", version: int = 7) -> Answer:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses between attempts that a test can bear."""
+    """Short pauses between retries."""
     monkeypatch.setattr(client, "_BACKOFF", Backoff(timedelta(milliseconds=1), timedelta(milliseconds=10), jitter=0.5))
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads that give up while a test waits."""
-    monkeypatch.setattr(client, "_READS_GIVE_UP_AFTER_S", 2.0)
+    """Short time limits for reads."""
+    monkeypatch.setattr(client, "_READ_TIMEOUT_S", 2.0)
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("code", [429, 500, 503, 504])
 def test_reads_are_retried(code: int) -> None:
-    """A busy API server is asked again, and the caller sees nothing of it."""
+    """A busy API server is asked again, and the caller does not notice."""
 
     async def scenario() -> None:
         server = Scripted(status(code), status(code), found())
@@ -87,7 +87,7 @@ def test_reads_are_retried(code: int) -> None:
 
 @pytest.mark.usefixtures("quick", "impatient")
 def test_reads_give_up_after_the_deadline() -> None:
-    """After a while the last error is the caller's."""
+    """The caller gets the last error."""
 
     async def scenario() -> None:
         server = Scripted(status(503, "not now"))
@@ -101,7 +101,7 @@ def test_reads_give_up_after_the_deadline() -> None:
 
 @pytest.mark.parametrize(("code", "expected"), [(429, TooManyRequests), (500, Unavailable), (418, ApiError)])
 def test_writes_are_never_retried(code: int, expected: type[ApiError]) -> None:
-    """A write that failed is the work queue's business, which is told when to come again."""
+    """A failed write is left to the work queue, which gets the time of the retry."""
 
     async def scenario() -> None:
         server = Scripted(status(code, Retry_After="7"))
@@ -120,7 +120,7 @@ def test_writes_are_never_retried(code: int, expected: type[ApiError]) -> None:
 
 
 def test_retry_after_is_respected() -> None:
-    """Reading waits as long as the API server asks, and gives up at once when that is too long."""
+    """Reads wait as long as the API server asks, and fail at once when that is too long."""
 
     async def scenario() -> None:
         server = Scripted(status(429, Retry_After="1"), found())
@@ -138,7 +138,7 @@ def test_retry_after_is_respected() -> None:
 
 @pytest.mark.usefixtures("quick", "impatient")
 def test_silent_request_times_out() -> None:
-    """A request that is not answered ends with an error that says so."""
+    """A request without a response ends with an error that says so."""
 
     async def scenario() -> None:
         async def silent(request: web.BaseRequest) -> web.Response:
@@ -157,14 +157,14 @@ def test_silent_request_times_out() -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_unreachable_api_server_is_reported() -> None:
-    """Nobody listens: the message names the address."""
+    """The message has the address."""
 
     async def scenario() -> None:
         async with serving(Scripted(found())) as url:
             pass
         metrics = OperatorMetrics()
         async with Client(Connection(url), metrics=metrics) as client:
-            with pytest.raises(Unavailable, match=f"at {url} cannot be reached"):
+            with pytest.raises(Unavailable, match=f"Cannot reach the API server at {url}"):
                 await client.apply(CONFIG_MAP, an_object(CONFIG_MAP, "a"))
         assert b'rest_client_requests_total{code="<error>",method="PATCH"} 1.0' in metrics.exposed()
 
@@ -172,7 +172,7 @@ def test_unreachable_api_server_is_reported() -> None:
 
 
 def test_a_list_that_expires_is_read_from_the_start() -> None:
-    """When the next page is gone, the pages before it are worth nothing."""
+    """When the next page expired, all pages are read again."""
 
     async def scenario() -> None:
         server = Scripted(
@@ -189,7 +189,7 @@ def test_a_list_that_expires_is_read_from_the_start() -> None:
 
 
 def test_a_replaced_token_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token that is refused, or old, is read from its file again, and the request is made with the new one."""
+    """After a rejection, or some time, the file is read again and the request is sent with the new token."""
     file = tmp_path / "token"
     file.write_text("first\n")
 
@@ -212,7 +212,7 @@ def test_a_replaced_token_is_read_again(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_non_status_error_body_is_shown() -> None:
-    """A proxy's page is an error with the page's beginning."""
+    """The error has the beginning of a proxy's page."""
 
     async def scenario() -> None:
         server = Scripted(lambda: web.Response(text="no such host", status=404))
@@ -224,7 +224,7 @@ def test_non_status_error_body_is_shown() -> None:
 
 
 def test_warnings_are_passed_on_once(caplog: pytest.LogCaptureFixture) -> None:
-    """What the API server warns of is in the log, each text once."""
+    """The log has each warning of the API server once."""
 
     async def scenario() -> None:
         def warned() -> web.Response:
@@ -240,7 +240,7 @@ def test_warnings_are_passed_on_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_more_requests_than_allowed_wait() -> None:
-    """No more requests than allowed are under way at once, and all are answered."""
+    """No more requests than allowed are in flight, and all are answered."""
 
     async def scenario() -> None:
         under_way = most = 0

@@ -1,4 +1,4 @@
-"""Where the API server is, and who asks: from a kubeconfig, or from a pod's files."""
+"""Address and credentials of the API server: from a kubeconfig, or from a pod's files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_kubeconfig_settings_are_all_read(tmp_path: Path) -> None:
 
 
 def test_in_cluster_settings_are_read(tmp_path: Path) -> None:
-    """The files of its service account, and the address in its environment."""
+    """The files of the service account, and the address in the environment."""
     for name, content in (("token", "secret"), ("ca.crt", "authority"), ("namespace", "operators\n")):
         (tmp_path / name).write_text(content)
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
@@ -53,7 +53,7 @@ def test_in_cluster_settings_are_read(tmp_path: Path) -> None:
 
 
 def test_first_available_configuration_is_used(tmp_path: Path) -> None:
-    """A named kubeconfig wins over the environment, that over the pod's account, that over the home directory."""
+    """A given kubeconfig precedes the environment, that the pod's account, that the home directory."""
     named = kubeconfig(tmp_path / "named", {"server": "https://named"})
     (tmp_path / ".kube").mkdir()
     kubeconfig(tmp_path / ".kube" / "config", {"server": "https://home"})
@@ -62,35 +62,35 @@ def test_first_available_configuration_is_used(tmp_path: Path) -> None:
     assert Connection.find(str(named), environ).server == "https://named"
     assert Connection.find(None, environ).server == "https://given"
     assert Connection.find(None, {"HOME": str(tmp_path)}).server == "https://home"
-    with pytest.raises(ConfigError, match="The token file"):
+    with pytest.raises(ConfigError, match="Cannot read the token file"):
         Connection.find(None, {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
-    with pytest.raises(ConfigError, match="name a kubeconfig in KUBECONFIG"):
+    with pytest.raises(ConfigError, match="set KUBECONFIG"):
         Connection.find(None, {"HOME": str(tmp_path / "nowhere")})
 
 
 @pytest.mark.parametrize(
     ("cluster", "user", "message"),
     [
-        ({}, None, "names no server"),
+        ({}, None, "has no server"),
         ({"server": "https://k", "certificate-authority-data": "?"}, None, "is not base64"),
-        ({"server": "https://k", "certificate-authority": "nowhere"}, None, "cannot be read"),
-        ({"server": "https://k"}, {"exec": {"command": "login"}}, "logs in by exec, which is not supported"),
+        ({"server": "https://k", "certificate-authority": "nowhere"}, None, "Cannot read"),
+        ({"server": "https://k"}, {"exec": {"command": "login"}}, "uses the login 'exec', which is not supported"),
     ],
 )
 def test_unusable_kubeconfig_is_explained(
     tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, message: str
 ) -> None:
-    """The message names what is wrong."""
+    """The message names the problem."""
     with pytest.raises(ConfigError, match=message):
         Connection.from_kubeconfig(kubeconfig(tmp_path / "config", cluster, user))
 
 
 def test_invalid_kubeconfig_file_is_explained(tmp_path: Path) -> None:
-    """Missing, broken, empty, or without the context that it names."""
-    with pytest.raises(ConfigError, match="cannot be read"):
+    """Missing, invalid, empty, or without its context."""
+    with pytest.raises(ConfigError, match="Cannot read"):
         Connection.from_kubeconfig(tmp_path / "nowhere")
     (tmp_path / "broken").write_text("{")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="Cannot read"):
         Connection.from_kubeconfig(tmp_path / "broken")
     (tmp_path / "empty").write_text("")
     with pytest.raises(ConfigError, match="is empty"):
@@ -100,13 +100,13 @@ def test_invalid_kubeconfig_file_is_explained(tmp_path: Path) -> None:
 
 
 def test_unusable_certificates_are_explained() -> None:
-    """A kubeconfig's certificates are checked before anything is asked."""
-    with pytest.raises(ConfigError, match="certificates for https://k cannot be used"):
+    """They are checked before the first request."""
+    with pytest.raises(ConfigError, match="Cannot use the certificates for https://k"):
         Connection("https://k", ca=b"nonsense").ssl_context()
 
 
 def test_a_kubeconfig_reaches_a_real_api_server(api_server: SharedApiServer, namespace: str, tmp_path: Path) -> None:
-    """With a client certificate, and by another name than the certificate's own when the kubeconfig says so."""
+    """With a client certificate, and with another server name if the kubeconfig has one."""
 
     async def scenario(connection: Connection) -> None:
         async with Client(connection) as client:
@@ -123,7 +123,7 @@ def test_a_kubeconfig_reaches_a_real_api_server(api_server: SharedApiServer, nam
 def test_a_service_accounts_token_reaches_a_real_api_server(
     api_server: SharedApiServer, api: Api, namespace: str
 ) -> None:
-    """The token goes with each request."""
+    """Each request has the token."""
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "w", "namespace": namespace}})
     api.create(
         {

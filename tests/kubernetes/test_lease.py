@@ -1,4 +1,4 @@
-"""The lease: one leader at a time, whose epoch grows, and who knows when to stop."""
+"""The lease: one leader at a time, a growing epoch, and a leader that stops in time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DURATION_S, DEADLINE_S = BRISK.duration.total_seconds(), BRISK.renew_deadline.to
 
 
 class Clock:
-    """A clock that a test may set forward, instead of waiting: to a process it looks as if it had been frozen."""
+    """A clock that tests set forward: the process looks as if it had been suspended."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -42,7 +42,7 @@ class Clock:
 
 
 class Cut(Client):
-    """A client whose requests a test can make fail."""
+    """A client whose requests tests can make fail."""
 
     away = False
     refused = 0
@@ -62,7 +62,7 @@ class Cut(Client):
 
 
 class Slow(Client):
-    """A client whose writes are done, and answered when nobody waits any more."""
+    """A client whose writes succeed, but whose responses come too late."""
 
     slow = False
     written = 0
@@ -86,7 +86,7 @@ def lease(client: Client, namespace: str, identity: str, **options: Any) -> Leas
 
 
 def test_first_candidate_leads_while_the_second_waits(api_server: SharedApiServer, namespace: str) -> None:
-    """While the leader renews, a candidate stands by however long it takes."""
+    """A candidate waits for as long as the leader renews."""
 
     async def scenario() -> None:
         async with client_of(api_server) as client:
@@ -108,7 +108,7 @@ def test_first_candidate_leads_while_the_second_waits(api_server: SharedApiServe
 
 
 def test_dead_leader_is_replaced(api_server: SharedApiServer, namespace: str) -> None:
-    """A lease that nobody renews is taken when its time is over, and not before; by then the old leader has stopped."""
+    """A lease that is not renewed is taken after its duration, not before; by then the old leader has stopped."""
 
     async def scenario() -> None:
         async with client_of(api_server) as client:
@@ -133,7 +133,7 @@ def test_dead_leader_is_replaced(api_server: SharedApiServer, namespace: str) ->
 
 
 def test_a_leader_that_ends_hands_over_at_once(api_server: SharedApiServer, namespace: str) -> None:
-    """After a release the next one leads within a few tries, with a greater epoch, and the old one writes nothing."""
+    """After a release the next process leads within a few tries, with a greater epoch; the old one writes nothing."""
 
     async def scenario() -> None:
         async with client_of(api_server) as client:
@@ -158,7 +158,7 @@ def test_a_leader_that_ends_hands_over_at_once(api_server: SharedApiServer, name
 
 
 def test_leader_ending_during_a_renewal_hands_over_at_once(api_server: SharedApiServer, namespace: str) -> None:
-    """The renewal went through, which the leader does not know: the lease is another one than it believes."""
+    """The renewal succeeded without the leader knowing: the lease has another version than it expects."""
 
     async def scenario() -> None:
         async with Slow(connection_of(api_server.admin)) as client:
@@ -177,7 +177,7 @@ def test_leader_ending_during_a_renewal_hands_over_at_once(api_server: SharedApi
 
 
 def test_frozen_leader_must_not_write(api_server: SharedApiServer, namespace: str) -> None:
-    """A process that wakes up after its lease ended is told before its first write, and does not renew."""
+    """A process that wakes up after its lease ended is stopped before its first write, and does not renew."""
 
     async def scenario() -> None:
         async with client_of(api_server) as client:
@@ -196,7 +196,7 @@ def test_frozen_leader_must_not_write(api_server: SharedApiServer, namespace: st
 
 
 def test_a_leader_that_cannot_renew_stops_in_time(api_server: SharedApiServer, namespace: str) -> None:
-    """It stops before anybody else may begin; when the API server is back earlier, it goes on."""
+    """It stops before another may lead; if the API server returns earlier, it continues."""
 
     async def scenario() -> None:
         async with client_of(api_server) as client:
@@ -211,7 +211,7 @@ def test_a_leader_that_cannot_renew_stops_in_time(api_server: SharedApiServer, n
             held = first._held
             await until(lambda: first._held is not held, "it was renewed")
             clock.ahead = DEADLINE_S
-            await until(lambda: first._left_s() > 0.5 * DEADLINE_S, "it was renewed again")
+            await until(lambda: first._remaining_s() > 0.5 * DEADLINE_S, "it was renewed again")
             client.away = True
             clock.ahead += DEADLINE_S
             with pytest.raises(LeadershipLost):
@@ -222,7 +222,7 @@ def test_a_leader_that_cannot_renew_stops_in_time(api_server: SharedApiServer, n
 
 
 def test_superseded_leader_stops_at_once(api_server: SharedApiServer, namespace: str) -> None:
-    """When the lease is another's, the leader does not wait for its own deadline."""
+    """When another process holds the lease, the leader does not wait for its own deadline."""
 
     async def scenario() -> None:
         async with client_of(api_server) as client:
@@ -230,14 +230,14 @@ def test_superseded_leader_stops_at_once(api_server: SharedApiServer, namespace:
             await first.acquire()
             holding = asyncio.create_task(first.hold())
             await client.patch(LEASE, namespace, "millpond-operator", {"spec": {"holderIdentity": "second"}})
-            with pytest.raises(LeadershipLost, match="second leads by now"):
+            with pytest.raises(LeadershipLost, match="second leads now"):
                 await holding
 
     run(scenario())
 
 
 def test_foreign_changes_to_the_lease_are_tolerated(api_server: SharedApiServer, namespace: str) -> None:
-    """A label that somebody puts on the lease, or its deletion, ends nothing, and the epoch stays."""
+    """A label on the lease, or its deletion, does not end the leadership, and the epoch stays."""
 
     async def scenario() -> None:
         async with client_of(api_server) as client:
@@ -261,7 +261,7 @@ def test_foreign_changes_to_the_lease_are_tolerated(api_server: SharedApiServer,
 
 
 def test_epochs_never_go_back(api_server: SharedApiServer, namespace: str) -> None:
-    """Not when the lease is deleted between two leaders, and not below what the caller knows of."""
+    """Not when the lease is deleted between two leaders, and not below the floor of the caller."""
 
     async def scenario() -> None:
         async with client_of(api_server) as client:
@@ -283,7 +283,7 @@ def test_epochs_never_go_back(api_server: SharedApiServer, namespace: str) -> No
 
 
 def test_one_of_many_candidates_leads(api_server: SharedApiServer, namespace: str) -> None:
-    """However many try at the same moment."""
+    """However many try at the same time."""
 
     async def scenario() -> None:
         async with client_of(api_server) as client:
@@ -299,7 +299,7 @@ def test_one_of_many_candidates_leads(api_server: SharedApiServer, namespace: st
 
 
 def test_missing_lease_permission_fails_at_once(api_server: SharedApiServer, api: Api, namespace: str) -> None:
-    """A missing right is no reason to try for ever."""
+    """Without permission, retrying is useless."""
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "w", "namespace": namespace}})
     access = api_server.service_account(api.token(namespace, "w"))
 
@@ -312,7 +312,7 @@ def test_missing_lease_permission_fails_at_once(api_server: SharedApiServer, api
 
 
 def test_a_duration_that_others_set_is_put_back(api_server: SharedApiServer, namespace: str) -> None:
-    """A longer one would keep candidates from following a dead leader, a shorter one would let two lead."""
+    """A longer one would delay candidates, a shorter one would let two lead."""
 
     async def scenario() -> None:
         async with client_of(api_server) as client:

@@ -1,4 +1,4 @@
-"""Watching a real API server, through a proxy that does to it what networks do."""
+"""Watching a real API server, through a proxy with network faults."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def proxy(background: Background, api_server: SharedApiServer) -> Iterator[Fault
 
 @dataclass
 class World:
-    """A namespace, what the watches know of it, and a client that no fault concerns."""
+    """A namespace, the cache of its watches, and a client without faults."""
 
     namespace: str
     cache: Cache
@@ -115,7 +115,7 @@ async def _world(
 
 
 async def _begun(watching: Watching, proxy: FaultProxy) -> None:
-    """Wait until nothing is under way but watches: kopf leaves connections open if it is cancelled before."""
+    """Wait until only watches are in flight: kopf leaves connections open if it is cancelled before."""
     await watching.synced.wait()
     # What is listed first, what kopf lists, and what is listed once more when a watch has begun.
     lists = 3 * len(watching._watched)
@@ -127,7 +127,7 @@ def _answered_lists(proxy: FaultProxy) -> int:
 
 
 def test_changes_are_followed(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
-    """What was there is known once synced; what comes, changes and goes is seen; each time its application is woken."""
+    """Existing objects are known once synced; additions, changes and deletions are seen. Each is notified."""
 
     async def before(world: World) -> None:
         await world.put("old")
@@ -147,7 +147,7 @@ def test_changes_are_followed(api_server: SharedApiServer, proxy: FaultProxy, na
 
 
 def test_watching_writes_nothing(api_server: SharedApiServer, proxy: FaultProxy, crds: None, namespace: str) -> None:
-    """The shell leaves no trace: no finalizers, no annotations, no events, not even when an object is deleted."""
+    """No finalizers, no annotations, no events, not even when an object is deleted."""
 
     async def story(world: World) -> None:
         spec = {"image": "i", "topology": "m:t", "kafka": {"bootstrapServers": "k:9092"}}
@@ -163,7 +163,7 @@ def test_watching_writes_nothing(api_server: SharedApiServer, proxy: FaultProxy,
 
 
 def test_only_what_is_asked_for_is_watched(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
-    """Objects without the label, of other namespaces or other kinds never leave the API server."""
+    """Objects without the label, in other namespaces or of other kinds are not delivered."""
 
     async def story(world: World) -> None:
         await world.put("unlabelled", app=None)
@@ -197,7 +197,7 @@ def test_without_namespaces_all_are_watched(api_server: SharedApiServer, proxy: 
 def test_a_dropped_watch_goes_on_where_it_was(
     api_server: SharedApiServer, proxy: FaultProxy, namespace: str, how: WatchEnd
 ) -> None:
-    """What happened meanwhile is delivered afterwards, deletions too, and nothing is listed again."""
+    """What happened meanwhile is delivered afterwards, deletions too, without another list."""
 
     async def before(world: World) -> None:
         await world.put("goes")
@@ -218,7 +218,7 @@ def test_a_dropped_watch_goes_on_where_it_was(
 
 
 def test_watches_that_end_at_once_back_off(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
-    """Between watches that last no second, each pause is longer; and yet nothing is missed."""
+    """Between watches that last less than a second the pauses grow; nothing is missed."""
 
     async def story(world: World) -> None:
         proxy.forget()
@@ -234,7 +234,7 @@ def test_watches_that_end_at_once_back_off(api_server: SharedApiServer, proxy: F
 
 
 def test_an_expired_watch_misses_nothing(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
-    """After 410 Gone everything is listed again: changes are seen, and so is what went meanwhile."""
+    """After 410 Gone everything is listed again: changes and deletions are seen."""
 
     async def before(world: World) -> None:
         await world.put("goes")
@@ -256,7 +256,7 @@ def test_an_expired_watch_misses_nothing(api_server: SharedApiServer, proxy: Fau
 
 
 def test_a_silent_watch_is_connected_anew(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
-    """A connection that is open and dead is given up after a while, and the next one delivers what was missed."""
+    """An open but dead connection is given up after a while; the next one delivers what was missed."""
 
     async def story(world: World) -> None:
         proxy.silence_watches(new=False)
@@ -268,7 +268,7 @@ def test_a_silent_watch_is_connected_anew(api_server: SharedApiServer, proxy: Fa
 
 
 def test_a_dead_watch_is_found_by_lists(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
-    """What the watch does not deliver, a list shows; then the watch is begun anew, and delivers."""
+    """A list shows what the watch does not deliver; then the watch is restarted, and delivers."""
     options = WatchOptions(resync_interval=BRISK, patience=timedelta(seconds=2))
 
     async def story(world: World) -> None:
@@ -286,7 +286,7 @@ def test_a_dead_watch_is_found_by_lists(api_server: SharedApiServer, proxy: Faul
 
 
 def test_watches_that_stay_dead_are_trouble(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
-    """When new watches are as dead as the old ones, liveness says so, and in the end it is given up."""
+    """When restarted watches are dead too, liveness reports it, and finally watching fails."""
 
     async def story(world: World) -> None:
         proxy.silence_watches(new=True)
@@ -302,7 +302,7 @@ def test_watches_that_stay_dead_are_trouble(api_server: SharedApiServer, proxy: 
 
 @pytest.mark.parametrize("status", [429, 500])
 def test_watches_survive_errors(api_server: SharedApiServer, proxy: FaultProxy, namespace: str, status: int) -> None:
-    """Lists and watches that are refused for a while are tried again until they are not."""
+    """Lists and watches that are rejected for a while are retried."""
 
     async def story(world: World) -> None:
         await until(lambda: world.watching.synced.is_set(), "all was listed")
@@ -321,7 +321,7 @@ def test_watches_survive_errors(api_server: SharedApiServer, proxy: FaultProxy, 
 def test_an_api_server_that_is_away_is_waited_for(
     api_server: SharedApiServer, proxy: FaultProxy, namespace: str
 ) -> None:
-    """However long: when it is back, the watches go on."""
+    """However long: when it is back, the watches continue."""
 
     async def story(world: World) -> None:
         await world.put("a")
@@ -343,7 +343,7 @@ def test_an_api_server_that_is_away_is_waited_for(
 def test_reconciliation_waits_for_the_first_lists(
     api_server: SharedApiServer, proxy: FaultProxy, namespace: str
 ) -> None:
-    """As long as a kind cannot be listed, the cache does not count as synced."""
+    """While a kind cannot be listed, the cache is not synced."""
 
     async def before(world: World) -> None:
         await world.put("a")
@@ -361,7 +361,7 @@ def test_reconciliation_waits_for_the_first_lists(
 
 
 def test_stale_list_undoes_nothing(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
-    """When lists come from an API server that lags, neither changes nor deletions are undone."""
+    """A list from a lagging API server undoes neither changes nor deletions."""
 
     async def story(world: World) -> None:
         await world.put("changes")
@@ -386,7 +386,7 @@ def test_stale_list_undoes_nothing(api_server: SharedApiServer, proxy: FaultProx
 
 
 def test_watches_that_keep_dying_are_reported(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
-    """When the watches die as soon as they begin, again and again, the caller is told."""
+    """When watches die as soon as they start, again and again, the caller gets an error."""
 
     async def scenario() -> None:
         options = dataclasses.replace(QUIET, most_restarts=1)
@@ -402,7 +402,7 @@ def test_watches_that_keep_dying_are_reported(api_server: SharedApiServer, proxy
 
 @pytest.fixture
 def thing(api: Api) -> Iterator[Callable[[bool], Kind]]:
-    """Defines a kind of things that no other test has, or takes the definition away."""
+    """Defines a kind that no other test has, or removes the definition."""
     kind = Kind(f"again-{uuid.uuid4().hex[:8]}.test", "v1", "Thing", "things")
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
@@ -435,7 +435,7 @@ def thing(api: Api) -> Iterator[Callable[[bool], Kind]]:
 def test_a_kind_that_is_defined_again_is_watched_again(
     api_server: SharedApiServer, proxy: FaultProxy, namespace: str, thing: Callable[[bool], Kind]
 ) -> None:
-    """Once its definition is deleted it is said not to be served; once it is back, its objects are seen by a watch."""
+    """While its definition is deleted it is reported as not served; once it is back, its objects are watched."""
     kind = thing(True)
 
     async def put(world: World, name: str) -> None:

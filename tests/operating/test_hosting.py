@@ -158,7 +158,7 @@ def test_a_streamapp_that_is_deleted_leaves_nothing_behind() -> None:
         await hosted.hosting.forget(*KEY)
         assert hosted.hosting.coordinator.application("delays", "shop/delays") is None
         for found in list(hosted.cache.all(kinds.STREAM_ASSIGNMENT)):
-            hosted.cache.gone(kinds.STREAM_ASSIGNMENT, found)
+            hosted.cache.remove(kinds.STREAM_ASSIGNMENT, found)
         await hosted.hosting.serve(hosted.app, pinned="", claim=CLAIM)
         assert hosted.term <= EPOCH + 1
 

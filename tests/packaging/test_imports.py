@@ -55,7 +55,7 @@ def test_control_plane_imports_no_data_plane(loaded_by: Callable[[str], set[str]
         "for each in pkgutil.walk_packages(package.__path__, 'millpond_operator.'): importlib.import_module(each.name)"
     )
     loaded = loaded_by(everything)
-    assert "millpond_operator.coordinator.server" in loaded
+    assert "millpond_operator.coordinator.server.server" in loaded
     assert not loaded & {"confluent_kafka", "rocksdict", "rich"}
 
 

@@ -1,4 +1,4 @@
-"""StreamApps and surroundings to make manifests of: one of each kind, and generated ones."""
+"""Example StreamApps and surroundings: one of each kind, and generated ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stream_app(annotations: dict[str, str] | None = None, **spec: Any) -> Stream
 
 
 def everything(app: StreamApp, surroundings: Surroundings = SURROUNDINGS) -> list[Object]:
-    """All that is made of a StreamApp."""
+    """All manifests of a StreamApp."""
     template = pod_template(app, surroundings)
     revision = revision_of(template)
     return [
@@ -56,7 +56,7 @@ def everything(app: StreamApp, surroundings: Surroundings = SURROUNDINGS) -> lis
 
 
 def variables(template: Object) -> dict[str, str | None]:
-    """The environment of a template's container, but for what is found when the pod starts."""
+    """The environment of a template's container, without values that are resolved when the pod starts."""
     return {each["name"]: each.get("value") for each in template["spec"]["containers"][0]["env"]}
 
 

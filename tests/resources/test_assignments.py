@@ -55,13 +55,13 @@ views = st.builds(
 
 @given(views)
 def test_an_assignment_is_read_back_as_it_was_written(view):
-    """Owners that are no members any more are kept as well."""
+    """Owners that are no longer members are kept too."""
     assert view_of(stream_assignment(stream_app(), view)) == view
 
 
 @given(views)
 def test_transient_fields_are_not_written(view):
-    """A lag, a reason to wait or a silence that changes writes nothing."""
+    """A changed lag, waiting reason or silence writes nothing."""
     members = tuple(
         Member(each.worker, each.address, each.incarnation, each.alive, each.draining, 5, 6, each.tags, each.rack, {},
                each.replaced, each.revision)
@@ -75,7 +75,7 @@ def test_transient_fields_are_not_written(view):
 
 
 def test_assignment_is_printed_by_worker():
-    """What kubectl shows."""
+    """As kubectl prints it."""
     topology = TopologySummary("h", (SubtopologySummary(0, 2, True), SubtopologySummary(1, 4, False)))
     members = (Member("delays-0"), Member("delays-1", alive=False))
     view = View("delays", Epoch(2, 5), topology, members, active={"0_0": "delays-0"}, standby={"0_0": ("delays-1",)})
@@ -88,7 +88,7 @@ def test_assignment_is_printed_by_worker():
 
 
 def test_invalid_assignment_is_refused_with_a_cure():
-    """Nothing in it is needed: workers know all of it."""
+    """It can be deleted: workers know everything in it."""
     broken = {"metadata": {"namespace": "shop", "name": "delays"}, "spec": {"application": "delays", "term": "three"}}
-    with pytest.raises(InvalidStreamAssignment, match=r"'shop/delays' cannot be read .*: delete it"):
+    with pytest.raises(InvalidStreamAssignment, match=r"Cannot decode .*'shop/delays' .*: delete it"):
         view_of(broken)

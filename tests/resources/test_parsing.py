@@ -11,7 +11,7 @@ from tests.resources.examples import stream_app
 
 
 def test_defaults_are_filled_in():
-    """What a person need not say."""
+    """Fields that users may omit."""
     spec = stream_app().spec
     assert spec.processing_guarantee == "exactly_once"
     assert (spec.replicas, spec.standby_replicas, spec.max_warmup_replicas) == (1, 0, 2)
@@ -28,7 +28,7 @@ def test_the_applications_id_is_its_name_unless_it_has_one():
 
 
 def test_annotations_pause_and_restart():
-    """What a person may ask for in passing."""
+    """What users request by annotations."""
     assert not stream_app().paused
     assert stream_app({"millpond.dev/reconcile": "paused"}).paused
     assert not stream_app({"millpond.dev/reconcile": "resumed"}).paused
@@ -36,19 +36,19 @@ def test_annotations_pause_and_restart():
 
 
 def test_fields_of_a_newer_definition_are_passed_over():
-    """The operator may be older than the definitions while both are upgraded."""
+    """During an upgrade the operator may be older than the CRDs."""
     assert stream_app(autoscaling={"enabled": True}, state={"size": "2Gi", "tier": "hot"}).spec.state.size == "2Gi"
 
 
 @pytest.mark.parametrize("spec", [{"replicas": "many"}, {"sessionTimeout": "soon"}, {"image": None}, {"kafka": {}}])
 def test_parser_refuses_what_the_definition_refuses(spec):
-    """Another definition than the operator's own is installed."""
-    with pytest.raises(InvalidStreamApp, match=r"'shop/delays' cannot be read .*: install the CRDs"):
+    """Another CRD than the operator's own may be installed."""
+    with pytest.raises(InvalidStreamApp, match=r"Cannot decode .*'shop/delays' .*: install the CRDs"):
         stream_app(**spec)
 
 
 def test_deletion_timestamp_is_read():
-    """Its finalizer holds it."""
+    """A finalizer holds the object."""
     metadata = {"namespace": "shop", "name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z",
                 "finalizers": ["millpond.dev/kafka-cleanup"]}  # fmt: skip
     spec = {"image": "a", "topology": "a:b", "kafka": {"bootstrapServers": "a:1"}, "deletion": {"kafka": "Delete"}}
@@ -61,7 +61,7 @@ def test_deletion_timestamp_is_read():
 
 @given(st.integers(0, 10**9), st.sampled_from(["ms", "s", "m", "h"]))
 def test_durations_are_read_back_as_they_were_written(number, unit):
-    """However they are written, they mean the same."""
+    """In every notation."""
     duration = Duration.parse(f"{number}{unit}")
     assert Duration.parse(str(duration)) == duration
     assert duration == timedelta(**{{"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}[unit]: number})
@@ -78,12 +78,12 @@ def test_durations_are_read_back_as_they_were_written(number, unit):
     ],
 )
 def test_durations_are_written_shortly(duration, text):
-    """In the largest unit of which there is a whole number."""
+    """In the largest unit that gives a whole number."""
     assert str(Duration(**duration)) == text
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "-1s", "1m30s", "1w", "1.5ms", "9999999999999999h"])
 def test_invalid_duration_is_refused(text):
-    """The sentence shows what one looks like, or that it is too long."""
+    """The message has an example, or says that it is too long."""
     with pytest.raises(ValueError, match=r"write a number with a unit|longer than any|parts of a millisecond"):
         Duration.parse(text)

@@ -27,7 +27,7 @@ def container(template):
 
 
 def test_a_worker_runs_the_topology_under_its_pods_name():
-    """The worker's id is its pod's name, by which others reach it as well."""
+    """The worker's id is the name of its pod, which is part of its address."""
     template = pod_template(stream_app(), SURROUNDINGS)
     assert container(template)["command"] == ["millpond", "run", "app:delays"]
     first, revision, *_ = container(template)["env"]
@@ -40,7 +40,7 @@ def test_a_worker_runs_the_topology_under_its_pods_name():
 
 
 def test_fields_become_settings_that_workers_understand():
-    """Every variable is a setting of millpond, with a value that it takes."""
+    """Every variable is a setting of millpond, with a valid value."""
     app = stream_app(
         applicationId="shop.delays",
         processingGuarantee="at_least_once",
@@ -73,14 +73,14 @@ def test_settings_reach_workers_as_they_were_written():
 
 
 def test_user_variables_come_last_and_stay_unchanged():
-    """They may refer to others; an empty one is there, and empty."""
+    """They may refer to others; an empty one exists, and is empty."""
     env = [{"name": "B", "value": "$(A)"}, {"name": "A", "value": ""}]
     given = container(pod_template(stream_app(env=env), SURROUNDINGS))["env"]
     assert given[-2:] == [{"name": "B", "value": "$(A)"}, {"name": "A"}]
 
 
 def test_credentials_are_mounted_and_never_read():
-    """Only the name of the Secret is in a manifest; the pod has the files."""
+    """Manifests have only the name of the Secret; the pod has the files."""
     app = stream_app(kafka={"bootstrapServers": "a:1", "credentialsSecret": "delays-kafka"})
     template = pod_template(app, SURROUNDINGS)
     assert variables(template)["MILLPOND_CREDENTIALS_DIR"] == "/etc/millpond/credentials"
@@ -92,7 +92,7 @@ def test_credentials_are_mounted_and_never_read():
 
 @given(stream_apps)
 def test_every_pod_is_restricted(app):
-    """Whatever a person asks for, a pod has no more rights than the restricted standard allows, and no API token."""
+    """Whatever a user sets, a pod has no more rights than the restricted standard, and no API token."""
     for template in (pod_template(app, SURROUNDINGS), cleanup_job(app)["spec"]["template"]):
         spec = template["spec"]
         assert spec["securityContext"]["runAsNonRoot"]
@@ -112,7 +112,7 @@ def test_every_pod_is_restricted(app):
 
 @given(stream_apps)
 def test_selectors_hold_whatever_labels_a_person_gives(app):
-    """Pods have the labels by which the StatefulSet, the Service and the others find them."""
+    """Pods have the labels that the StatefulSet, the Service and others select."""
     template = pod_template(app, SURROUNDINGS)
     assert selector(app).items() <= template["metadata"]["labels"].items()
     found = {each["kind"]: each["spec"].get("selector") for each in everything(app) if "spec" in each}
@@ -124,7 +124,7 @@ def test_selectors_hold_whatever_labels_a_person_gives(app):
 
 @given(stream_apps)
 def test_a_revision_is_the_same_for_the_same_pods_only(app):
-    """It depends on nothing but the template, which depends on no leader and no certificate."""
+    """It depends only on the template, which depends on no leader and no certificate."""
     template = pod_template(app, SURROUNDINGS)
     revision = revision_of(template)
     assert len(revision) == 10
@@ -138,7 +138,7 @@ def test_a_revision_is_the_same_for_the_same_pods_only(app):
 
 
 def test_revisions_are_the_same_in_every_process():
-    """An operator that starts anew finds what the last one made."""
+    """A restarted operator finds the revisions of the last one."""
     program = (
         "from tests.resources.examples import *;"
         "print(revision_of(pod_template(stream_app(config={'a': '1', 'b': '2'}), SURROUNDINGS)))"
@@ -153,12 +153,20 @@ def test_revisions_are_the_same_in_every_process():
 
 @pytest.mark.parametrize(
     "spec",
-    [{"replicas": 5}, {"standbyReplicas": 1}, {"maxWarmupReplicas": 1}, {"acceptableRecoveryLag": 1}, {"suspended": True},
-     {"rollout": {"strategy": "Recreate", "minReady": "1s"}}, {"deletion": {"kafka": "Delete"}}, {"state": {"size": "2Gi"}},
-     {"state": {"retentionPolicy": {"whenScaled": "Retain"}}}],
-)  # fmt: skip
+    [
+        {"replicas": 5},
+        {"standbyReplicas": 1},
+        {"maxWarmupReplicas": 1},
+        {"acceptableRecoveryLag": 1},
+        {"suspended": True},
+        {"rollout": {"strategy": "Recreate", "minReady": "1s"}},
+        {"deletion": {"kafka": "Delete"}},
+        {"state": {"size": "2Gi"}},
+        {"state": {"retentionPolicy": {"whenScaled": "Retain"}}},
+    ],
+)
 def test_changes_outside_the_pod_keep_the_revision(spec):
-    """The revision stays."""
+    """No worker restarts."""
     before, after = (revision_of(pod_template(app, SURROUNDINGS)) for app in (stream_app(), stream_app(**spec)))
     assert before == after
 
@@ -169,7 +177,7 @@ def test_changes_outside_the_pod_keep_the_revision(spec):
      {"env": [{"name": "A", "value": "1"}]}, {"resources": {"limits": {"cpu": 1}}}, {"pod": {"labels": {"a": "b"}}}],
 )  # fmt: skip
 def test_changes_of_the_pod_change_the_revision(spec):
-    """Workers restart with it, one at a time."""
+    """Workers restart, one at a time."""
     before, after = (revision_of(pod_template(app, SURROUNDINGS)) for app in (stream_app(), stream_app(**spec)))
     assert before != after
 
@@ -186,7 +194,7 @@ def test_a_restart_on_demand_is_another_revision():
 
 
 def test_workers_are_spread_over_nodes_unless_the_person_says_otherwise():
-    """By default one node holds as few workers as can be, without keeping any from starting."""
+    """By default over as many nodes as possible, without keeping any from starting."""
 
     def constraints(**pod):
         return [
@@ -201,14 +209,14 @@ def test_workers_are_spread_over_nodes_unless_the_person_says_otherwise():
 
 @pytest.mark.parametrize(("grace_s", "shutdown"), [(60, "50s"), (15, "7500ms"), (130, "2m")])
 def test_shutdown_timeout_leaves_time_within_the_grace_period(grace_s, shutdown):
-    """A worker is done before Kubernetes kills it."""
+    """A worker has stopped before Kubernetes kills it."""
     template = pod_template(stream_app(pod={"terminationGracePeriodSeconds": grace_s}), SURROUNDINGS)
     assert template["spec"]["terminationGracePeriodSeconds"] == grace_s
     assert variables(template)["MILLPOND_SHUTDOWN_TIMEOUT"] == shutdown
 
 
 def test_the_operator_in_another_namespace_is_found_there():
-    """What is known of the surroundings is in the manifests that need it."""
+    """The surroundings are in the manifests that depend on them."""
     elsewhere = Surroundings("https://coordinator.ops.svc:7443", "CA", 1, "ops")
     made = {each["kind"]: each for each in everything(stream_app(), elsewhere)}
     url = variables(made["StatefulSet"]["spec"]["template"])["MILLPOND_COORDINATOR_URL"]

@@ -46,12 +46,12 @@ def test_worker_begins_when_its_cluster_is_claimed(broker, create_topic, app_id,
         claiming(app_id, KafkaClaim("another")) as (service, engine),
         Running(counting(source, target), servers, app_id, tmp_path, settings_for(service)) as running,
     ):
-        running.wait(lambda: engine.reached == {"w0": cluster}, "it tells its cluster")
+        running.wait(lambda: engine.reached_clusters == {"w0": cluster}, "it tells its cluster")
         running.wait(lambda: "reaches Kafka cluster" in readiness(running)[1], "it says why it waits")
         assert readiness(running)[0] == 503
         assert not kafka.topic_names(servers, prefix=app_id)
         engine.claim(KafkaClaim())
-        running.wait(lambda: not engine.refused, "it is not refused any more")
+        running.wait(lambda: not engine.rejected, "it is not refused any more")
         assert not kafka.topic_names(servers, prefix=app_id)
         engine.claim(KafkaClaim(cluster))
         running.wait_running()
@@ -81,7 +81,7 @@ def test_worker_that_is_not_let_in_ends_when_it_is_told_to(broker, create_topic,
     with claiming(app_id, KafkaClaim("another")) as (service, engine):
         topology = counting(create_topic("in"), create_topic("out"))
         running = Running(topology, broker.bootstrap_servers, app_id, tmp_path, settings_for(service)).start()
-        running.wait(lambda: engine.refused, "it is refused")
+        running.wait(lambda: engine.rejected, "it is refused")
         running.worker.stop()
         assert running.join() is None
 

@@ -111,7 +111,7 @@ def test_worker_that_recovers_at_start_joins_without_trouble(broker, create_topi
             running.worker.waiting.remove("test")
             running.wait(lambda: engine.members["w0"].trouble is None, "its trouble is over")
             running.wait(lambda: engine.owners, "it has its task")
-            assert engine.members["w0"].runs == "r1"
+            assert engine.members["w0"].pod_revision == "r1"
 
 
 def test_worker_without_admission_is_not_ready(broker, create_topic, app_id, tmp_path):

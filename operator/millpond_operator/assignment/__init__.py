@@ -1,7 +1,7 @@
-"""Which worker holds which task: three pure functions, `target`, `refine` and `grant` (design.md, "The coordinator").
+"""The assignment of tasks to workers, as three pure functions: `target`, `refine` and `grant`.
 
-`target` says where everything should be in the end, `refine` what of that may hold now, `grant` what each worker is
-told. None of them has a clock, does I/O or keeps anything: equal arguments give equal results, on every machine.
+`target` computes where tasks should be in the end, `refine` where they may be now, and `grant` the instructions for
+each worker. They have no clock, no I/O and no state: equal arguments give equal results on every machine.
 
     goal = target(situation, options, last_goal)
     placement = refine(goal, situation, options, last_placement)

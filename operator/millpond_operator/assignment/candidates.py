@@ -1,4 +1,4 @@
-"""How the workers stand to each task: who runs it, who has state of it, and how far behind that state is."""
+"""What is known of each task: the worker that runs it, the workers with its state, and their lag."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 from millpond.protocol import Role, TaskState
 from millpond.topology import TaskId
 
-from .model import Copy, Situation
+from .model import AssignmentOptions, Copy, Situation
 
-__all__ = ("ANY_LAG", "Standing")
+__all__ = ("ANY_LAG", "CandidateIndex")
 
 ANY_LAG: Final = 2**63 - 1
 """As `acceptable_lag`: every copy is caught up, even one that does not exist yet."""
@@ -20,19 +20,42 @@ _NO_COPIES: Final[Mapping[str, Copy]] = {}
 _NO_STATE: Final[Mapping[str, int]] = {}
 
 
-class Standing:
-    """A situation, asked by task."""
+class CandidateIndex:
+    """The workers' reports, indexed by task.
 
-    __slots__ = ("_acceptable_lag", "_copies", "_disk", "_reported", "live", "owners", "placeable")
+    Args:
+        situation: what is known now, by worker.
+        options: settings of the assignment.
 
-    def __init__(self, situation: Situation, acceptable_lag: int) -> None:
-        """Turn the workers' reports, which are by worker, into what is known of each task."""
+    Attributes:
+        situation: as given.
+        options: as given.
+        live: all live workers, by id.
+        placeable: the ids of live workers that may get tasks.
+        owners: the owner of each task in Kafka, where it is known.
+    """
+
+    __slots__ = (
+        "_acceptable_lag",
+        "_copies",
+        "_disk",
+        "_reported",
+        "live",
+        "options",
+        "owners",
+        "placeable",
+        "situation",
+    )
+
+    def __init__(self, situation: Situation, options: AssignmentOptions) -> None:
+        self.situation = situation
+        self.options = options
         self.live = situation.workers
         self.placeable = frozenset(
             worker.id for worker in situation.workers.values() if worker.placeable and not worker.leaving
         )
         self.owners = situation.owners
-        self._acceptable_lag = acceptable_lag
+        self._acceptable_lag = options.acceptable_lag
         self._reported = situation.copies
         self._copies: dict[TaskId, dict[str, Copy]] = {}
         for worker, copies in situation.copies.items():
@@ -46,22 +69,22 @@ class Standing:
                     self._disk.setdefault(task, {})[worker] = offset
 
     def copies(self, task: TaskId) -> Mapping[str, Copy]:
-        """What live workers report to hold of `task`, in whatever role."""
+        """Return the copies of `task` that live workers report, in any role, by worker."""
         return self._copies.get(task, _NO_COPIES)
 
     def holders(self, task: TaskId) -> set[str]:
-        """Live workers with any state of `task`, open or only on disk."""
+        """Return the live workers with any state of `task`, open or only on disk."""
         return {*self._copies.get(task, ()), *self._disk.get(task, ())}
 
     def reported(self, worker: str) -> bool:
-        """Whether `worker` said what it holds. One that did not may hold anything."""
+        """Return whether `worker` reported what it holds. One that did not may hold anything."""
         return worker in self._reported
 
     def runner(self, task: TaskId, last: Mapping[TaskId, str]) -> str | None:
-        """The live worker that runs `task`, or must be taken to; None when nobody does.
+        """Return the live worker that runs `task`, or has to be treated so; None when there is none.
 
-        The owner in Kafka does. Where that is not known, whoever says that it does; else the worker that ran it last
-        (`last`), for as long as that one has not reported.
+        It is the owner in Kafka. If the owner is not known, it is the worker that reports to run the task; else the
+        worker that ran it last (`last`), until that one reports.
         """
         if task in self.owners:
             owner = self.owners[task]
@@ -73,27 +96,27 @@ class Standing:
         return before if before is not None and before in self.live and not self.reported(before) else None
 
     def caught_up(self, task: TaskId, worker: str) -> bool:
-        """Whether `worker` has a copy within the acceptable lag. An unknown lag is not."""
+        """Return whether the copy on `worker` has at most the acceptable lag. An unknown lag does not count."""
         copy = self.copies(task).get(worker)
         return copy is not None and copy.lag is not None and copy.lag <= self._acceptable_lag
 
     def follows(self, task: TaskId, worker: str) -> bool:
-        """Whether `worker` has reached the ends of the changelogs once, or may have: it has not reported."""
+        """Return whether the copy on `worker` once reached the changelog ends, or may have (no report yet)."""
         copy = self.copies(task).get(worker)
         return not self.reported(worker) if copy is None else copy.state in {TaskState.RUNNING, TaskState.RELEASING}
 
     def cold(self, task: TaskId, runner: str) -> bool:
-        """Whether `runner` does not process `task`, and will not soon: it restores, from farther than acceptable."""
+        """Return whether `runner` still restores `task`, with more than the acceptable lag."""
         copy = self.copies(task).get(runner)
         if copy is None or (copy.role is Role.ACTIVE and copy.state in {TaskState.RUNNING, TaskState.RELEASING}):
             return False
         return copy.lag is not None and copy.lag > self._acceptable_lag
 
     def behind(self, task: TaskId, worker: str) -> tuple[float, int]:
-        """How far `worker` is from the end of the changelogs of `task`; of two workers the lesser is ahead.
+        """Return how far `worker` is from the end of the changelogs of `task`; the smallest value is best.
 
-        Records to go, infinite where that is not known; then the negated sum of the offsets, which are of the same
-        changelogs on every worker.
+        The value is the lag in records, infinite if it is not known; then the negated sum of the offsets, which are
+        comparable because the changelogs are the same for every worker.
         """
         copies = self.copies(task)
         copy = copies.get(worker)
@@ -104,7 +127,7 @@ class Standing:
         return (float(max(0, max(ends) - offset)) if ends else math.inf), -offset
 
     def most_advanced(self, task: TaskId, among: Iterable[str]) -> str | None:
-        """Of some workers, the one with the best state of `task`: caught up, else the least behind."""
+        """Return the worker with the best state of `task`: caught up first, then with the smallest lag."""
         return min(
             among,
             key=lambda worker: (not self.caught_up(task, worker), self.behind(task, worker), worker),

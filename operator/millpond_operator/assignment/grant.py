@@ -1,4 +1,4 @@
-"""What each worker is told."""
+"""The instructions for each worker."""
 
 from __future__ import annotations
 
@@ -14,22 +14,17 @@ __all__ = ("grant",)
 
 
 def grant(refined: Placement, situation: Situation) -> Mapping[str, Instructions]:
-    """The instructions for every live worker: nothing that another still owns is given away before it is released.
+    """Return the instructions for every live worker. No task goes to a new owner before its owner releases it.
 
-    - A task is active on its owner in Kafka and nowhere else, for as long as that owner lives. If `refined` wants it
-      elsewhere the owner is told to release it there, and the next owner keeps a copy meanwhile.
-    - What a dead worker owns is moved by one executor, the live worker that gets most of it; so is what nobody owns,
-      or what nobody is known to own. Who gets it has a copy until that is done.
-    - A worker that says that it runs a task of unknown owner goes on: it is about to find out.
+    - A task is active on its owner in Kafka and nowhere else, for as long as the owner lives. If `refined` has it
+      elsewhere, the owner is told to hand it over, and the next owner keeps a copy meanwhile.
+    - Tasks of a dead worker are moved by one executor, the live worker that gets most of them; so are tasks without an
+      owner, and tasks of unknown owner. Their next owners have a copy until that is done.
+    - A worker that reports to run a task of unknown owner continues: it is about to read the owner.
     """
-    tasks: dict[str, dict[TaskId, Role]] = {worker: {} for worker in situation.workers}
+    tasks = _copies(refined, situation)
     release: defaultdict[str, dict[TaskId, str]] = defaultdict(dict)
     orphans: defaultdict[str | None, dict[TaskId, str]] = defaultdict(dict)
-    for copies, role in ((refined.standby, Role.STANDBY), (refined.warm_up, Role.WARM_UP)):
-        for task, workers in copies.items():
-            for worker in workers:
-                if worker in tasks:
-                    tasks[worker][task] = role
     for task, known in situation.tasks.items():
         owner = situation.owners.get(task)
         if owner is not None and owner in situation.workers:
@@ -43,6 +38,27 @@ def grant(refined: Placement, situation: Situation) -> Mapping[str, Instructions
             release[owner][task] = chosen
         else:
             orphans[owner][task] = chosen
+    _keep_running(tasks, situation)
+    orders = _take_overs(orphans)
+    return {
+        worker: Instructions(tasks[worker], release.get(worker, {}), tuple(orders.get(worker, ())))
+        for worker in sorted(situation.workers)
+    }
+
+
+def _copies(refined: Placement, situation: Situation) -> dict[str, dict[TaskId, Role]]:
+    """Return the standbys and warm-ups of each live worker."""
+    tasks: dict[str, dict[TaskId, Role]] = {worker: {} for worker in situation.workers}
+    for copies, role in ((refined.standby, Role.STANDBY), (refined.warm_up, Role.WARM_UP)):
+        for task, workers in copies.items():
+            for worker in workers:
+                if worker in tasks:
+                    tasks[worker][task] = role
+    return tasks
+
+
+def _keep_running(tasks: dict[str, dict[TaskId, Role]], situation: Situation) -> None:
+    """Let workers continue tasks of unknown owner that they report to run."""
     for worker, reports in situation.copies.items():
         for task, copy in reports.items():
             if (
@@ -52,13 +68,14 @@ def grant(refined: Placement, situation: Situation) -> Mapping[str, Instructions
                 and worker in tasks
             ):
                 tasks[worker][task] = Role.ACTIVE
+
+
+def _take_overs(orphans: Mapping[str | None, Mapping[TaskId, str]]) -> Mapping[str, list[TakeOver]]:
+    """Return the take-overs of each executor: of several next owners, the one that gets most of the tasks."""
     orders: defaultdict[str, list[TakeOver]] = defaultdict(list)
     for previous in sorted(orphans, key=lambda owner: (owner is not None, owner or "")):
-        heirs = orphans[previous]
-        shares = Counter(heirs.values())
+        next_owners = orphans[previous]
+        shares = Counter(next_owners.values())
         executor = min(shares, key=lambda worker: (-shares[worker], worker))
-        orders[executor].append(TakeOver(previous, {str(task): heirs[task] for task in sorted(heirs)}))
-    return {
-        worker: Instructions(tasks[worker], release.get(worker, {}), tuple(orders.get(worker, ())))
-        for worker in sorted(situation.workers)
-    }
+        orders[executor].append(TakeOver(previous, {str(task): next_owners[task] for task in sorted(next_owners)}))
+    return orders

@@ -10,36 +10,36 @@ __all__ = ("Demand", "balanced", "quotas")
 
 @dataclass(frozen=True)
 class Demand:
-    """The tasks of a sub-topology that are to be shared out."""
+    """The tasks of one sub-topology."""
 
     stateful: bool
     size: int
-    """How many there are."""
+    """Number of tasks."""
     intended: Mapping[str, int]
-    """How many of them the last target had on each worker."""
+    """Number of tasks of each worker in the last target."""
     claimed: Mapping[str, int]
-    """How many of them each worker runs, or is the natural next one to run."""
+    """Number of tasks that each worker runs, or is the best next worker for."""
 
 
 def quotas(demands: Sequence[Demand], workers: Sequence[str]) -> list[dict[str, int]]:
-    """The number of tasks of each demand for each worker.
+    """Return the number of tasks of each demand for each worker.
 
-    Counts differ by at most one between workers: within each sub-topology, over all stateful tasks, over all stateless
-    ones, and over all tasks. That is always possible at once. Every worker gets ⌊size / workers⌋ of a sub-topology; who
-    gets one more is a matter of history first, and then mended until the sums are even too.
+    Counts of two workers differ by at most one: within each sub-topology, over all stateful tasks, over all stateless
+    ones, and in total. That is always possible at the same time. Every worker gets ⌊size / workers⌋ of a sub-topology.
+    Which workers get one more depends on history first, and is then corrected until the sums are even too.
     """
     extras = _Extras(demands, workers)
     classes = [[i for i, demand in enumerate(demands) if demand.stateful is stateful] for stateful in (True, False)]
     for among in classes:
         extras.level(among, among)
-    # Each class is even by itself, so a worker is ahead of another by two at most, and then by one in each class:
-    # passing on a stateless task mends the sum and keeps its class even. Those have nothing to restore.
+    # Each class is even by itself, so a worker is ahead of another by at most two, and then by one in each class:
+    # moving a stateless task, which has nothing to restore, evens the sum and keeps its class even.
     extras.level(range(len(demands)), classes[1])
     return [{worker: extras.base[i] + (worker in extras.of[i]) for worker in workers} for i in range(len(demands))]
 
 
 def balanced(demands: Sequence[Demand], workers: Sequence[str]) -> bool:
-    """Whether `intended` of all demands is complete and as even as `quotas` would be."""
+    """Return whether `intended` is complete in all demands and as even as `quotas` would be."""
     whole = all(sum(demand.intended.values()) == demand.size for demand in demands)
     return whole and all(
         _skew(demand.intended.get(worker, 0) for worker in workers) <= 1 for demand in demands
@@ -59,23 +59,23 @@ def _skew(counts: Iterable[int]) -> int:
 
 
 class _Extras:
-    """Which workers get one task more than the others, for each demand."""
+    """The workers that get one task more than the others, for each demand."""
 
     def __init__(self, demands: Sequence[Demand], workers: Sequence[str]) -> None:
         self._workers = workers
         self.base = [demand.size // len(workers) for demand in demands]
         self.of: list[set[str]] = []
-        self._wished: list[set[str]] = []
+        self._preferred: list[set[str]] = []
         total = dict.fromkeys(workers, 0)
         for demand, base in zip(demands, self.base, strict=True):
-            wished = [
+            preferred = [
                 worker
                 for worker in workers
                 if demand.intended.get(worker, 0) > base or demand.claimed.get(worker, 0) > base
             ]
-            # What the last target said comes first, or the choice would change with every task that moves.
-            wished.sort(key=lambda worker: (demand.intended.get(worker, 0) <= base, worker))
-            chosen = set(wished[: demand.size % len(workers)])
+            # The last target comes first, or the choice would change with every task that moves.
+            preferred.sort(key=lambda worker: (demand.intended.get(worker, 0) <= base, worker))
+            chosen = set(preferred[: demand.size % len(workers)])
             missing = demand.size % len(workers) - len(chosen)
             if missing:
                 rest = sorted((worker for worker in workers if worker not in chosen), key=lambda w: (total[w], w))
@@ -83,10 +83,10 @@ class _Extras:
             for worker in chosen:
                 total[worker] += 1
             self.of.append(chosen)
-            self._wished.append(set(wished))
+            self._preferred.append(set(preferred))
 
     def level(self, among: Iterable[int], movable: Sequence[int]) -> None:
-        """Pass extras of `movable` demands on until no worker has two more than another, over the demands `among`."""
+        """Move extras of the `movable` demands until no worker has two more than another, over the demands `among`."""
         load = dict.fromkeys(self._workers, 0)
         for i in among:
             for worker in self.of[i]:
@@ -98,7 +98,7 @@ class _Extras:
                 return
             i = min(
                 (i for i in movable if most in self.of[i] and least not in self.of[i]),
-                key=lambda i: (most in self._wished[i], least not in self._wished[i]),
+                key=lambda i: (most in self._preferred[i], least not in self._preferred[i]),
             )
             self.of[i].remove(most)
             self.of[i].add(least)

@@ -1,4 +1,4 @@
-"""Which workers are to have the standbys of each task in the end."""
+"""The goal for standbys: which workers should have the standbys of each task."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 from millpond.protocol import Role
 from millpond.topology import TaskId
 
-from .candidates import Standing
-from .model import AssignmentOptions, Placement, Situation
+from .candidates import CandidateIndex
+from .model import Placement
 from .tags import Tags
 
 __all__ = ("place_standbys",)
@@ -20,58 +20,55 @@ _ROUNDING: Final = 1e-9
 
 
 def place_standbys(
-    situation: Situation,
-    standing: Standing,
-    options: AssignmentOptions,
-    active: Mapping[TaskId, str],
-    previous: Placement,
+    index: CandidateIndex, active: Mapping[TaskId, str], previous: Placement
 ) -> dict[TaskId, tuple[str, ...]]:
-    """`standby_replicas` workers for every stateful task, fewer where there are not so many; in the order of their ids.
+    """Return `standby_replicas` workers for every stateful task, or as many as there are, in the order of their ids.
 
-    First the copies of a task are spread over tags and racks as well as can be, then the workers' shares of copies
-    are evened out, and within that they stay where they were, or go where there is state already.
+    First the copies of a task are spread over tags and racks as well as possible. Then the workers' shares of copies
+    are balanced. Within that, copies stay where they were, or go where state is already.
     """
-    replicas = min(options.standby_replicas, len(standing.placeable) - 1)
+    situation, options = index.situation, index.options
+    replicas = min(options.standby_replicas, len(index.placeable) - 1)
     tasks = [task for task in active if situation.tasks[task].stateful]
     if replicas <= 0 or not tasks:
         return {}
     weights = {task: situation.tasks[task].weight for task in tasks}
-    workers = {id_: situation.workers[id_] for id_ in sorted(standing.placeable)}
+    workers = {id_: situation.workers[id_] for id_ in sorted(index.placeable)}
     shares = _Shares(Tags(workers, options.rack_aware_tags), weights, active)
     even = sum(weights.values()) * (1 + replicas) / len(workers)
     for task in tasks:
-        shares.keep(task, _last(task, standing, previous), replicas)
-    turns = _in_turns(tasks, active, list(workers))
+        shares.keep(task, _last(task, index, previous), replicas)
+    order = _interleaved(tasks, active, list(workers))
     changed = True
-    while changed:  # the spread never gets worse, and when it stays the shares get more even: this ends
+    while changed:  # ends, since the spread never gets worse, and with an equal spread shares get more even
         changed = False
-        for task in turns:
+        for task in order:
             while shares.lacks(task, replicas):
                 changed = True
-                shares.add(task, _with_state(task, standing, previous), even)
-        shares.level(standing)
+                shares.add(task, _with_state(task, index, previous), even)
+        shares.level(index)
     return {task: tuple(sorted(shares.standbys[task])) for task in tasks}
 
 
-def _last(task: TaskId, standing: Standing, previous: Placement) -> Sequence[str]:
-    """Where the standbys were to be; by the workers' reports if that is lost."""
+def _last(task: TaskId, index: CandidateIndex, previous: Placement) -> Sequence[str]:
+    """Return where the standbys were last; by the workers' reports if that is lost."""
     if task in previous.active:
         return previous.standby.get(task, ())
-    return sorted(worker for worker, copy in standing.copies(task).items() if copy.role is Role.STANDBY)
+    return sorted(worker for worker, copy in index.copies(task).items() if copy.role is Role.STANDBY)
 
 
-def _with_state(task: TaskId, standing: Standing, previous: Placement) -> list[str]:
-    """Who has state of the task, the most useful first: who runs it now has all of it."""
-    runner = standing.runner(task, previous.active)
-    holders = standing.holders(task) | ({runner} if runner else set())
-    return sorted(holders, key=lambda worker: (worker != runner, standing.behind(task, worker), worker))
+def _with_state(task: TaskId, index: CandidateIndex, previous: Placement) -> list[str]:
+    """Return the workers with state of the task, the best first: the worker that runs it has all of it."""
+    runner = index.runner(task, previous.active)
+    holders = index.holders(task) | ({runner} if runner else set())
+    return sorted(holders, key=lambda worker: (worker != runner, index.behind(task, worker), worker))
 
 
-def _in_turns(tasks: Sequence[TaskId], active: Mapping[TaskId, str], workers: Sequence[str]) -> list[TaskId]:
-    """Tasks of each active worker in turn, from another one on in each round.
+def _interleaved(tasks: Sequence[TaskId], active: Mapping[TaskId, str], workers: Sequence[str]) -> list[TaskId]:
+    """Return the tasks of all active workers in turn, starting with another worker in each round.
 
-    When standbys are dealt out from nothing in this order, those of one worker's tasks end up on many others, which
-    will share the work when it dies.
+    When standbys are placed in this order from nothing, those of one worker's tasks are spread over many others, which
+    share the work when it dies.
     """
     place = {worker: i for i, worker in enumerate(workers)}
     rounds: Counter[str] = Counter()
@@ -95,7 +92,7 @@ class _Shares:
         self._load = dict.fromkeys(tags.group, 0.0)
         for task, weight in weights.items():
             self._load[active[task]] += weight
-        # The lightest worker of each group of equals. An entry counts while its load is still the worker's.
+        # A heap of loads for each group of equal workers. An entry is valid while its load is still the worker's.
         self._lightest: list[list[tuple[float, str]]] = [[] for _ in tags.groups]
         for worker, load in self._load.items():
             self._lightest[tags.group[worker]].append((load, worker))
@@ -104,7 +101,7 @@ class _Shares:
         self._sizes = Counter(tags.group.values())
 
     def keep(self, task: TaskId, last: Iterable[str], replicas: int) -> None:
-        """Start with the standbys that `task` had, as far as they still go."""
+        """Start with the last standbys of `task` that are still possible."""
         kept = [worker for worker in last if worker in self._load and worker != self._active[task]]
         while len(kept) > replicas:
             kept.remove(max(kept, key=lambda worker: (self._score(task, [w for w in kept if w != worker]), worker)))
@@ -113,7 +110,7 @@ class _Shares:
             self._add(worker, self._weights[task])
 
     def lacks(self, task: TaskId, replicas: int) -> bool:
-        """Whether `task` needs one more standby. One that stands in the way of a better spread is dropped first."""
+        """Return whether `task` needs one more standby. A standby that prevents a better spread is removed first."""
         standbys = self.standbys[task]
         if len(standbys) < replicas:
             return True
@@ -127,7 +124,7 @@ class _Shares:
         return True
 
     def add(self, task: TaskId, preferred: Iterable[str], even: float) -> None:
-        """Give `task` one more standby: on one of `preferred` whose share is below `even`, else where there is least."""
+        """Add a standby of `task`: on one of `preferred` with a share below `even`, else where the share is least."""
         standbys = self.standbys[task]
         used = {self._active[task], *standbys}
         candidates = [worker for worker in preferred if worker in self._load and worker not in used]
@@ -140,8 +137,8 @@ class _Shares:
                 return
         raise AssertionError(f"{task} has fewer standbys than there are other workers")
 
-    def level(self, standing: Standing) -> None:
-        """Move standbys from workers with much to workers with less, where the spread does not suffer."""
+    def level(self, index: CandidateIndex) -> None:
+        """Move standbys from workers with more to workers with less, where that does not worsen the spread."""
         held: dict[str, set[TaskId]] = {worker: set() for worker in self._load}
         for task, standbys in self.standbys.items():
             for worker in standbys:
@@ -153,8 +150,8 @@ class _Shares:
             for worker in sorted(self._load, key=lambda worker: (-self._load[worker], worker)):
                 if self._load[worker] - min(self._load.values()) <= lightest_task + _ROUNDING:
                     break
-                # What has no state yet costs nothing to move.
-                for task in sorted(held[worker], key=lambda task: (worker in standing.holders(task), task)):
+                # A standby without state costs nothing to move.
+                for task in sorted(held[worker], key=lambda task: (worker in index.holders(task), task)):
                     destination = self._relief(task, worker)
                     if destination is not None:
                         moved = True
@@ -166,7 +163,7 @@ class _Shares:
                         self._add(destination, self._weights[task])
 
     def _relief(self, task: TaskId, worker: str) -> str | None:
-        """Where the standby of `task` on `worker` is better off."""
+        """Return a better worker for the standby of `task` on `worker`."""
         others = [each for each in self.standbys[task] if each != worker]
         groups = self._tags.no_worse(self._groups(task, others), self._tags.group[worker])
         best = self._least(groups, {self._active[task], worker, *others})
@@ -175,7 +172,7 @@ class _Shares:
         return best
 
     def _least(self, groups: Iterable[int], used: set[str]) -> str | None:
-        """The worker with the least load of some groups, but none of `used`."""
+        """Return the worker with the least load in these groups, except `used`."""
         best: tuple[float, str] | None = None
         for group in groups:
             heap = self._lightest[group]
@@ -204,7 +201,7 @@ class _Shares:
         return self._tags.score(self._groups(task, standbys))
 
     def _best_without(self, task: TaskId, standbys: Sequence[str], worker: str) -> tuple[int, ...]:
-        """The score with another worker in the place of `worker`."""
+        """Return the best score with another worker in place of `worker`."""
         others = self._groups(task, (each for each in standbys if each != worker))
         taken = Counter(self._groups(task, standbys))
         return max(

@@ -1,4 +1,4 @@
-"""Who is to run a task now, given who runs it and who should in the end."""
+"""The worker that may run a task now, given the one that runs it and the one that should in the end."""
 
 from __future__ import annotations
 
@@ -6,28 +6,33 @@ from collections.abc import Iterable
 
 from millpond.topology import TaskId
 
-from .candidates import Standing
+from .candidates import CandidateIndex
 from .model import Placement, Task
 
 __all__ = ("Succession",)
 
 
 class Succession:
-    """The rules by which tasks pass from worker to worker."""
+    """The rules by which tasks move from worker to worker.
 
-    def __init__(self, target: Placement, standing: Standing, previous: Placement) -> None:
-        """For one situation, a target for it, and what was decided last."""
+    Args:
+        target: where tasks should be in the end.
+        index: what is known now.
+        previous: the last refined placement.
+    """
+
+    def __init__(self, target: Placement, index: CandidateIndex, previous: Placement) -> None:
         self._target = target
-        self._standing = standing
+        self._index = index
         self._previous = previous
 
     def of(self, task: Task) -> str | None:
-        """Who is to run `task` now; None if nobody may."""
-        standing = self._standing
+        """Return the worker that may run `task` now; None if no worker may."""
+        index = self._index
         goal = self._target.active.get(task.id)
-        if goal not in standing.placeable:
+        if goal not in index.placeable:
             goal = None
-        runner = standing.runner(task.id, self._previous.active)
+        runner = index.runner(task.id, self._previous.active)
         if runner is not None and goal is None:
             return runner
         if not task.stateful and goal is not None:
@@ -35,74 +40,79 @@ class Succession:
         if runner is None:
             return self._best(task.id, goal)
         if goal == runner:
-            if not standing.cold(task.id, runner):
+            if not index.cold(task.id, runner):
                 return runner
         elif self._ready(task.id, goal):
             return goal
-        if standing.live[runner].leaving:
+        if index.live[runner].leaving:
             return self._best(task.id, goal)
-        if runner not in standing.placeable or standing.cold(task.id, runner):
-            # Whoever has a warm copy serves better, even if the task has to move once more later.
-            fit = [worker for worker in standing.copies(task.id) if self._may(worker, runner)]
-            fit = [worker for worker in fit if self._fit(task.id, worker)]
-            if fit:
-                return self._first(task.id, fit, goal)
-            if standing.cold(task.id, runner) and self._ahead(task.id, goal, runner):
-                return goal
+        if runner in index.placeable and not index.cold(task.id, runner):
+            return runner
+        return self._instead_of(runner, task.id, goal)
+
+    def _instead_of(self, runner: str, task: TaskId, goal: str | None) -> str:
+        """Return the successor of a runner that may not keep the task, or does not process it soon; else the runner."""
+        index = self._index
+        # A warm copy serves better, even if the task has to move once more later.
+        warm = [each for each in index.copies(task) if self._may(each, runner) and self._fits(task, each)]
+        if warm:
+            return self._first(task, warm, goal)
+        if goal is not None and index.cold(task, runner) and self._ahead(task, goal, runner):
+            return goal
         return runner
 
     def _best(self, task: TaskId, goal: str | None) -> str | None:
-        """The best successor there is, for a task that cannot stay where it is."""
-        standing = self._standing
-        if not standing.placeable:
+        """Return the best successor of a task that cannot stay on its worker."""
+        index = self._index
+        if not index.placeable:
             return None
-        candidates = {worker for worker in standing.holders(task) if worker in standing.placeable}
+        candidates = {worker for worker in index.holders(task) if worker in index.placeable}
         promised = self._previous.active.get(task)
-        if promised in standing.placeable and not standing.reported(promised):
+        if promised in index.placeable and not index.reported(promised):
             candidates.add(promised)
-        candidates.add(goal or min(standing.placeable))
+        candidates.add(goal or min(index.placeable))
         return self._first(task, candidates, goal)
 
     def _first(self, task: TaskId, candidates: Iterable[str], goal: str | None) -> str:
-        """Warm copies before cold ones, then whom it was promised to, then the one to be preferred.
+        """Return the best of these workers.
 
-        Of warm copies: the target's; then rather one that the target does not want as a standby. Of cold ones: the
-        one that has least to restore; then the target.
+        Warm copies come before cold ones, then the worker that the task was promised to. Of warm copies: the target's,
+        then one that is no standby in the target. Of cold ones: the one with the least to restore, then the target's.
         """
-        standing = self._standing
+        index = self._index
         standbys = self._target.standby.get(task, ())
         promised = self._previous.active.get(task)
 
         def order(worker: str) -> tuple[object, ...]:
-            fit = self._fit(task, worker)
-            kept = worker == promised and (worker in standing.copies(task) or not standing.reported(worker))
-            behind = standing.behind(task, worker)
-            if fit:
+            fits = self._fits(task, worker)
+            kept = worker == promised and (worker in index.copies(task) or not index.reported(worker))
+            behind = index.behind(task, worker)
+            if fits:
                 return (False, not kept, worker != goal, worker in standbys, behind, worker)
             return (True, not kept, behind, worker != goal, worker)
 
         return min(candidates, key=order)
 
     def _may(self, worker: str, runner: str) -> bool:
-        return worker != runner and worker in self._standing.placeable
+        return worker != runner and worker in self._index.placeable
 
-    def _fit(self, task: TaskId, worker: str | None) -> bool:
-        """Whether `worker` can go on with hardly a gap. What was promised holds while its copy follows the changelogs."""
+    def _fits(self, task: TaskId, worker: str | None) -> bool:
+        """Return whether `worker` can continue almost at once. A promise holds while the copy follows changelogs."""
         if worker is None:
             return False
-        promised = self._previous.active.get(task) == worker and self._standing.follows(task, worker)
-        return promised or self._standing.caught_up(task, worker)
+        promised = self._previous.active.get(task) == worker and self._index.follows(task, worker)
+        return promised or self._index.caught_up(task, worker)
 
     def _ready(self, task: TaskId, worker: str | None) -> bool:
-        """Whether `worker` can take over from one that lives: its copy has seen the ends of the changelogs.
+        """Return whether `worker` can take over from a live one: its copy once reached the ends of the changelogs.
 
-        One that is within the acceptable lag by its disk alone has yet to open them, which its task would wait for.
+        A copy that is within the acceptable lag only on disk has to be opened first, and its task would wait for that.
         """
-        return worker is not None and self._fit(task, worker) and self._standing.follows(task, worker)
+        return worker is not None and self._fits(task, worker) and self._index.follows(task, worker)
 
     def _ahead(self, task: TaskId, goal: str | None, runner: str) -> bool:
-        """Whether the target has no more to restore than a runner that does not process yet."""
-        copies = self._standing.copies(task)
+        """Return whether the target has no more to restore than a runner that does not process yet."""
+        copies = self._index.copies(task)
         if goal is None or goal == runner or goal not in copies or copies[goal].lag is None:
             return False
-        return self._standing.behind(task, goal) <= self._standing.behind(task, runner)
+        return self._index.behind(task, goal) <= self._index.behind(task, runner)

@@ -9,52 +9,52 @@ from .model import AssignableWorker
 __all__ = ("Score", "Tags")
 
 Score = tuple[int, ...]
-"""Distinct values of each tag among some workers, the most important tag first: more is better."""
+"""Number of distinct values of each tag among some workers, the most important tag first: more is better."""
 
 
 class Tags:
-    """The tags of some workers, which are grouped by them: those of a group are the same as far as spreading goes."""
+    """The tags of some workers, in groups of workers with equal tags."""
 
     def __init__(self, workers: Mapping[str, AssignableWorker], keys: Sequence[str]) -> None:
-        """Take the tags `keys` of `workers`; the racks where no keys are given.
+        """Use the tags `keys` of `workers`; the racks if there are no keys.
 
-        A worker without a tag is in no place of that kind: it neither shares one with others nor adds one.
+        A worker without a tag neither shares a value of it with others nor adds one.
         """
         values = {worker.id: _values(worker, keys) for worker in workers.values()}
-        # A tag that is different everywhere says nothing that being another worker does not say already.
-        telling = [
+        # A tag that is different on every worker distinguishes nothing more than the workers' ids.
+        distinguishing = [
             i
             for i in range(len(keys) or 1)
             if 1 < len({each[i] for each in values.values()} - {None}) < len(values)
         ]  # fmt: skip
-        kinds = sorted({tuple(each[i] or "" for i in telling) for each in values.values()})
-        numbers = {kind: number for number, kind in enumerate(kinds)}
-        self.group = {id_: numbers[tuple(each[i] or "" for i in telling)] for id_, each in values.items()}
+        combinations = sorted({tuple(each[i] or "" for i in distinguishing) for each in values.values()})
+        numbers = {combination: number for number, combination in enumerate(combinations)}
+        self.group = {id_: numbers[tuple(each[i] or "" for i in distinguishing)] for id_, each in values.items()}
         """The group of each worker, a number from 0."""
-        self.groups = range(len(kinds))
-        self._kinds = kinds
-        self._most = [len({kind[i] for kind in kinds} - {""}) for i in range(len(telling))]
+        self.groups = range(len(combinations))
+        self._combinations = combinations
+        self._most = [len({combination[i] for combination in combinations} - {""}) for i in range(len(distinguishing))]
         self._scores: dict[frozenset[int], Score] = {}
         self._next: dict[frozenset[int], list[list[int]]] = {}
 
     def score(self, groups: Iterable[int]) -> Score:
-        """How well spread workers of these groups are."""
+        """Return how well workers of these groups are spread."""
         key = frozenset(groups)
         score = self._scores.get(key)
         if score is None:
-            kinds = [self._kinds[group] for group in key]
-            score = tuple(len({kind[i] for kind in kinds} - {""}) for i in range(len(self._most)))
+            combinations = [self._combinations[group] for group in key]
+            score = tuple(len({combination[i] for combination in combinations} - {""}) for i in range(len(self._most)))
             self._scores[key] = score
         return score
 
     def perfect(self, groups: Sequence[int]) -> bool:
-        """Whether no other workers, as many as these, could be spread better."""
+        """Return whether no other workers, as many as these, could be spread better."""
         return all(
             have == min(most, len(groups)) for have, most in zip(self.score(groups), self._most, strict=True)
         )  # fmt: skip
 
     def next(self, groups: Iterable[int]) -> list[list[int]]:
-        """The groups to take one more worker from, best first; equally good ones together."""
+        """Return the groups to take one more worker from, the best first; equally good ones together."""
         key = frozenset(groups)
         tiers = self._next.get(key)
         if tiers is None:
@@ -65,7 +65,7 @@ class Tags:
         return tiers
 
     def no_worse(self, others: Iterable[int], group: int) -> list[int]:
-        """The groups that may stand in for `group`, beside `others`."""
+        """Return the groups that may replace `group`, beside `others`."""
         key = frozenset(others)
         least = self.score(key | {group})
         return [each for each in self.groups if self.score(key | {each}) >= least]

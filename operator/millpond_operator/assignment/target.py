@@ -1,9 +1,9 @@
-"""Where everything should be in the end."""
+"""The goal: where tasks should be in the end."""
 
 from __future__ import annotations
 
 from .actives import place_actives
-from .candidates import Standing
+from .candidates import CandidateIndex
 from .model import AssignmentOptions, Placement, Situation
 from .standbys import place_standbys
 
@@ -11,21 +11,21 @@ __all__ = ("target",)
 
 
 def target(situation: Situation, options: AssignmentOptions, previous: Placement) -> Placement:
-    """The placement to aim at: balanced, with standbys spread over racks and tags, and otherwise as it was.
+    """Return the placement to aim at: balanced, standbys spread over racks and tags, otherwise unchanged.
 
-    Active tasks of any two workers differ by one at most, in each sub-topology, over the stateful tasks, over the
-    stateless ones, and in all. Where tasks of a sub-topology differ in weight, exchanges even the weights out as well.
-    How far copies have come does not count, except that a task goes where its state is when it may go anywhere:
-    `refine` sees to when it goes. Only placeable workers get anything.
+    The numbers of active tasks of two workers differ by at most one: in each sub-topology, over stateful tasks, over
+    stateless ones, and in total. Where tasks of a sub-topology differ in weight, exchanges balance the weights as well.
+    The lag of copies does not count, except that a free task goes where its state is: `refine` decides when a task
+    moves. Only placeable workers get anything.
 
-    The result is as good for the next `previous` as it gets: with an unchanged situation it comes out again.
+    The result is stable: passed as the next `previous`, with an unchanged situation, it is returned again.
 
     Args:
         situation: what is known now.
         options: the application's settings.
-        previous: the last target. What `refine` made of it serves too, after a restart say, and so does an empty
-            placement: then owners and reported roles tell what is under way.
+        previous: the last target. After a restart, a result of `refine` or an empty placement will do: then owners and
+            reported roles show what is in progress.
     """
-    standing = Standing(situation, options.acceptable_lag)
-    active = place_actives(situation, standing, previous)
-    return Placement(active, place_standbys(situation, standing, options, active, previous))
+    index = CandidateIndex(situation, options)
+    active = place_actives(index, previous)
+    return Placement(active, place_standbys(index, active, previous))

@@ -65,4 +65,4 @@ async def read_again(client: Client, cache: Cache, kind: Kind, namespace: str, n
     except NotFound:
         known = cache.get(kind, namespace, name)
         if known is not None:
-            cache.gone(kind, known)
+            cache.remove(kind, known)

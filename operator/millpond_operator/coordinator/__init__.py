@@ -1,20 +1,20 @@
-"""Membership and the assignment of tasks: the HTTP service that workers heartbeat to. It knows no Kubernetes.
+"""The coordinator: membership of workers and assignment of tasks, as an HTTP service. It does not depend on Kubernetes.
 
-Within one event loop:
+`engine` decides, without I/O; `server` receives heartbeats and serves answers. Within one event loop:
 
-    coordinator = Coordinator()
+    coordinator = CoordinatorServer()
     await coordinator.add("delays", EngineOptions(), FileStore(path))
     await coordinator.start(port=7070)
 """
 
-from .admission import RejectedMember, Starting
-from .application import Application
-from .auth import Authenticator, Identity, TokenFile
-from .engine import Engine
-from .limits import Limits
-from .options import EngineOptions, KafkaClaim
-from .server import CoordinatorServer
-from .store import AssignmentStore, FileStore, StoreError
+from .engine.admission import RejectedMember, Starting
+from .engine.engine import Engine
+from .engine.options import EngineOptions, KafkaClaim
+from .server.application import Application
+from .server.auth import Authenticator, Identity, TokenFile
+from .server.limits import Limits
+from .server.server import CoordinatorServer
+from .server.store import AssignmentStore, FileStore, StoreError
 
 __all__ = (
     "Application",

@@ -1,4 +1,4 @@
-"""`python -m millpond_operator.coordinator`: a coordinator alone."""
+"""`python -m millpond_operator.coordinator`: a coordinator without Kubernetes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from millpond.durations import Duration
 from millpond.errors import ConfigError, MillpondError
 from millpond_operator.assignment import AssignmentOptions
 
-from .auth import TokenFile
-from .options import EngineOptions
-from .server import CoordinatorServer
-from .store import FileStore
+from .engine.options import EngineOptions
+from .server.auth import TokenFile
+from .server.server import CoordinatorServer
+from .server.store import FileStore
 
 __all__ = ("main",)
 
@@ -40,19 +40,23 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str) -> timedel
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--application", "applications", multiple=True, required=True, help="Its id; may be given several times.")
+@click.option("--application", "applications", multiple=True, required=True, help="Application id; repeatable.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=0, show_default=True, help="0 for any that is free.")
+@click.option("--port", default=0, show_default=True, help="Port to listen on; 0 for any free one.")
 @click.option(
     "--store",
     type=click.Path(path_type=Path),
-    help="File for the assignment, or a directory for those of several applications. Without it, a restart asks the "
-    "workers for everything.",
+    help="File for the assignment, or a directory if there are several applications. Without it, a restarted "
+    "coordinator learns everything from the workers.",
 )
-@click.option("--term", type=int, help="Greater than that of any coordinator before. Default: the stored one + 1.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="Lines of: TOKEN worker=ID, or TOKEN admin.")
+@click.option(
+    "--term", type=int, help="Term, greater than that of every earlier coordinator. Default: the stored one + 1."
+)
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), help="File with a token per line: TOKEN worker=ID, or TOKEN admin."
+)
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Private key of the certificate, PEM.")
 @click.option("--standby-replicas", default=0, show_default=True, help="num.standby.replicas")
 @click.option("--max-warmup-replicas", default=2, show_default=True, help="max.warmup.replicas")
 @click.option(
@@ -60,13 +64,21 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str) -> timedel
 )
 @click.option("--rack-aware-tags", default="", help="rack.aware.assignment.tags, separated by commas")
 @click.option(
-    "--session-timeout", callback=_duration, default="6s", show_default=True, help="Silence that counts as death."
+    "--session-timeout",
+    callback=_duration,
+    default="6s",
+    show_default=True,
+    help="A worker without a heartbeat for this long counts as dead.",
 )
 @click.option(
-    "--gathering", callback=_duration, default="500ms", show_default=True, help="A new application's first wait."
+    "--gathering",
+    callback=_duration,
+    default="500ms",
+    show_default=True,
+    help="How long a new application waits for workers before its first assignment.",
 )
 @click.option("--log-level", default="INFO", show_default=True)
-def main(
+def main(  # noqa: PLR0913 - the options of the command line
     applications: tuple[str, ...],
     host: str,
     port: int,
@@ -83,9 +95,9 @@ def main(
     gathering: timedelta,
     log_level: str,
 ) -> None:
-    """Coordinate the workers of one or more applications, outside of Kubernetes.
+    """Coordinate the workers of one or more applications, without Kubernetes.
 
-    Prints one line of JSON with its URL when it listens. Ends with status 1 when a worker knows a later coordinator.
+    Prints one line of JSON with the URL when it listens. Exits with status 1 when a worker knows a later coordinator.
     """
     logging.basicConfig(level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     options = EngineOptions(
@@ -99,8 +111,8 @@ def main(
         gathering=gathering,
     )
     _allow_many_connections()
-    # A big assignment is made in a thread. Heartbeats that take the interpreter from it every 5 ms would make it last
-    # many times longer on a busy machine, and a dead worker's tasks wait for it; heartbeats can bear 50 ms.
+    # A large assignment is computed in a thread. If heartbeats interrupted it every 5 ms it would take many times
+    # longer on a busy machine, and a dead worker's tasks wait for it; heartbeats tolerate 50 ms.
     sys.setswitchinterval(0.05)
     try:
         context = _tls(tls_cert, tls_key)
@@ -115,7 +127,7 @@ def main(
         sys.exit(1)
 
 
-async def _serve(
+async def _serve(  # noqa: PLR0913 - the options of the command line
     stores: dict[str, FileStore | None],
     options: EngineOptions,
     term: int | None,
@@ -145,15 +157,15 @@ async def _serve(
         await coordinator.stop()
     if superseded:
         raise MillpondError(
-            f"Another coordinator leads '{superseded[0]}': stop that one, or, if there is none and only its store was "
-            "lost, start this one with a greater --term."
+            f"Another coordinator leads '{superseded[0]}': stop that one. If there is none and the store was lost, "
+            "start this one with a greater --term."
         )
 
 
 def _allow_many_connections() -> None:
-    """Each worker holds a connection or two; the usual limit of open files is far below what the kernel grants."""
+    """Raise the limit of open files: each worker holds one or two connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit that it does not tell
+    with contextlib.suppress(ValueError, OSError):  # macOS has a lower, hidden limit
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
@@ -167,12 +179,12 @@ def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        raise ConfigError("TLS needs both a certificate and its key: give --tls-cert and --tls-key.")
+        raise ConfigError("TLS needs a certificate and its key: pass both --tls-cert and --tls-key.")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"The certificate '{certificate}' with the key '{key}' cannot be used: {error}.") from error
+        raise ConfigError(f"Cannot load the certificate '{certificate}' with the key '{key}': {error}.") from error
     return context
 
 

@@ -1,4 +1,4 @@
-"""Talking to the API server: a client, a cache of what it said, the leader's lease, and watches."""
+"""Access to the Kubernetes API: a client, a cache of objects, watches, and the leader's lease."""
 
 from .cache import APP_LABEL, Cache, Key, key_of, version_of
 from .client import FIELD_MANAGER, Client, Object, RequestMetrics

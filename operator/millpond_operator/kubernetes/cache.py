@@ -1,10 +1,10 @@
-"""The newest known state of every object that was seen.
+"""The newest known state of every object.
 
-Watches, lists and the answers to the operator's own writes arrive in any order; resource versions say which is newer.
-So the operator sees its own writes at once, and nothing that comes late or from a stale replica takes it back in time.
+Watches, lists and responses to the operator's own writes arrive in any order; resource versions decide which is newer.
+So the operator sees its own writes at once, and a late message or a stale replica cannot bring an older state back.
 
-Objects are kept as JSON: as dicts they would take about ten times the memory, and decoding one costs microseconds.
-Whoever asks for an object gets one of his own.
+Objects are kept as JSON: as dicts they would take about ten times the memory, and decoding one takes microseconds.
+Every call returns a new object.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from .kinds import NETWORK_POLICY, POD_DISRUPTION_BUDGET, SERVICE, STATE_BOOTSTR
 __all__ = ("APP_LABEL", "Cache", "Key", "app_in", "key_of", "version_of")
 
 APP_LABEL = "millpond.dev/app"
-#: Kinds of which it matters what others added to the `spec`.
-_GUARDED = frozenset({STATEFUL_SET, SERVICE, POD_DISRUPTION_BUDGET, NETWORK_POLICY})
-#: Deletions that are remembered per kind. What comes late comes within minutes.
-_MOST_TOMBSTONES = 10_000
+#: Kinds whose `spec` is checked for fields that others added.
+_SPEC_GUARDED = frozenset({STATEFUL_SET, SERVICE, POD_DISRUPTION_BUDGET, NETWORK_POLICY})
+#: Deletions that are remembered per kind. Late messages arrive within minutes.
+_MAX_TOMBSTONES = 10_000
 
 _encode = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], Object] = msgspec.json.Decoder(Object).decode
 
 
 class Key(NamedTuple):
-    """Which object of its kind."""
+    """The key of an object within its kind."""
 
     namespace: str
-    """"" for objects that are in none."""
+    """"" for cluster-scoped objects."""
     name: str
 
 
 def key_of(object: Object) -> Key:
-    """The object's key."""
+    """Return the object's key."""
     meta = object["metadata"]
     return Key(meta.get("namespace", ""), meta["name"])
 
 
 def version_of(object: Object) -> int:
-    """The object's resource version; 0 when it has none."""
+    """Return the object's resource version; 0 when it has none."""
     return int(object["metadata"].get("resourceVersion") or 0)
 
 
 def app_in(kind: Kind, object: Object) -> str | None:
-    """The StreamApp that an object is for: by its label, or by what a StateBootstrap names."""
+    """Return the StreamApp that an object belongs to: by its label, or by a StateBootstrap's `spec`."""
     if kind == STATE_BOOTSTRAP:
         app = (object.get("spec") or {}).get("streamApp")
     else:
@@ -66,8 +66,8 @@ class _Entry(NamedTuple):
 
 
 @dataclass
-class _Kept:
-    """All of one kind."""
+class _KindEntries:
+    """The objects of one kind."""
 
     entries: dict[Key, _Entry] = field(default_factory=dict)
     by_app: dict[Key, set[Key]] = field(default_factory=dict)
@@ -79,90 +79,94 @@ class Cache:
     """Objects by kind, namespace and name. For one event loop."""
 
     def __init__(self) -> None:
-        self._kinds: dict[Kind, _Kept] = {}
+        self._kinds: dict[Kind, _KindEntries] = {}
 
     def put(self, kind: Kind, object: Object) -> bool:
-        """Take in a state of an object, which becomes the cache's.
+        """Store a state of an object.
 
-        Of its `metadata.managedFields` only what others own of the `spec` is kept, of the kinds where that matters.
+        Of `metadata.managedFields` only what others own of the `spec` is kept, for the kinds where that matters.
+
+        Args:
+            kind: its kind.
+            object: its state; not to be used by the caller any more.
 
         Returns:
-            Whether it is news: not what is known already, nor older, nor of an object that was deleted since.
+            Whether it is new: neither known already, nor older, nor deleted since.
         """
         return self._put(kind, _trimmed(kind, object))
 
-    def gone(self, kind: Kind, which: Object | Key, resource_version: str | int | None = None) -> bool:
-        """Take in that an object was deleted.
+    def remove(self, kind: Kind, which: Object | Key, resource_version: str | int | None = None) -> bool:
+        """Remove a deleted object.
 
         Args:
             kind: its kind.
             which: its last state, or its key.
-            resource_version: of the deletion. None: that of the last state, or, with a key, of the one that is known.
+            resource_version: of the deletion. None: that of the last state, or, with a key, of the known state.
 
         Returns:
-            Whether it is news.
+            Whether it was known.
         """
-        kept = self._of(kind)
+        state = self._of(kind)
         key = which if isinstance(which, Key) else key_of(which)
-        entry = kept.entries.get(key)
+        entry = state.entries.get(key)
         if resource_version is not None:
             version = int(resource_version)
         elif isinstance(which, Key):
             version = entry.version if entry is not None else 0
         else:
             version = version_of(which)
-        return self._bury(kept, key, version)
+        return self._remove(state, key, version)
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
-        """An object of the caller's own, or None when there is none."""
+        """Return an object; None when there is none."""
         entry = self._of(kind).entries.get(Key(namespace or "", name))
         return None if entry is None else _decode(entry.data)
 
     def version(self, kind: Kind, namespace: str | None, name: str) -> int:
-        """The resource version that is known of an object, be it the one of its deletion; 0 for none."""
-        kept = self._of(kind)
+        """Return the known resource version of an object, which may be that of its deletion; 0 for none."""
+        state = self._of(kind)
         key = Key(namespace or "", name)
-        entry = kept.entries.get(key)
-        return entry.version if entry is not None else kept.tombstones.get(key, 0)
+        entry = state.entries.get(key)
+        return entry.version if entry is not None else state.tombstones.get(key, 0)
 
     def of_app(self, kind: Kind, namespace: str, app: str) -> list[Object]:
-        """The objects that are for an application, by name."""
-        kept = self._of(kind)
-        return [_decode(kept.entries[key].data) for key in sorted(kept.by_app.get(Key(namespace, app), ()))]
+        """Return the objects of an application, by name."""
+        state = self._of(kind)
+        return [_decode(state.entries[key].data) for key in sorted(state.by_app.get(Key(namespace, app), ()))]
 
     def all(self, kind: Kind) -> Iterator[Object]:
-        """Every object of a kind as it is now."""
+        """Yield every object of a kind as it is now."""
         for entry in tuple(self._of(kind).entries.values()):
             yield _decode(entry.data)
 
     def keys(self, kind: Kind) -> list[Key]:
-        """The keys of all objects of a kind."""
+        """Return the keys of all objects of a kind."""
         return list(self._of(kind).entries)
 
     def app_of(self, kind: Kind, key: Key) -> str | None:
-        """The application that an object is for."""
+        """Return the application that an object belongs to."""
         entry = self._of(kind).entries.get(key)
         return None if entry is None else entry.app
 
     def count(self, kind: Kind) -> int:
-        """How many objects of a kind are known."""
+        """Return the number of known objects of a kind."""
         return len(self._of(kind).entries)
 
     def resynced(
         self, kind: Kind, items: Iterable[Object], list_resource_version: str | int, namespace: str | None = None
     ) -> list[Object]:
-        """Take in a list: everything in it, and that nothing else was there at its resource version.
+        """Store a complete list, and remove objects that it lacks.
 
-        A list that is older than one that was taken in before says nothing new and is ignored.
+        A list that is older than an earlier one is ignored.
 
         Args:
             kind: the kind of the objects.
-            items: all there are.
+            items: all objects.
             list_resource_version: of the list.
-            namespace: which one the list is of; None for all.
+            namespace: the namespace of the list; None for all.
 
         Returns:
-            What was news: the new states of objects, and the last known ones of those that are gone.
+            What was new: the new states of objects, and the last known states of removed ones.
         """
         version = int(list_resource_version or 0)
         if self.outdated(kind, version, namespace):
@@ -176,81 +180,81 @@ class Cache:
         return news + self.prune(kind, listed, version, namespace)
 
     def outdated(self, kind: Kind, list_resource_version: int, namespace: str | None = None) -> bool:
-        """Whether a list is older than one that was taken in before."""
+        """Return whether a list is older than an earlier one."""
         return list_resource_version < self._of(kind).listed.get(namespace, 0)
 
     def prune(
         self, kind: Kind, listed: AbstractSet[Key], list_resource_version: int, namespace: str | None
     ) -> list[Object]:
-        """Forget what a list lacks; what is newer than the list stays.
+        """Remove objects that a list lacks, except those that are newer than the list.
 
         Args:
             kind: the kind of the objects.
-            listed: the keys of all there are.
+            listed: the keys of all objects in the list.
             list_resource_version: of the list.
-            namespace: which one the list is of; None for all.
+            namespace: the namespace of the list; None for all.
 
         Returns:
-            The last known states of the objects that are gone.
+            The last known states of the removed objects.
         """
-        kept = self._of(kind)
-        kept.listed[namespace] = list_resource_version
+        state = self._of(kind)
+        state.listed[namespace] = list_resource_version
         gone: list[Object] = []
-        for key, entry in tuple(kept.entries.items()):
+        for key, entry in tuple(state.entries.items()):
             within = namespace is None or key.namespace == namespace
             if within and key not in listed and entry.version <= list_resource_version:
                 gone.append(_decode(entry.data))
-                self._bury(kept, key, list_resource_version)
+                self._remove(state, key, list_resource_version)
         return gone
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._kinds.clear()
 
-    def _of(self, kind: Kind) -> _Kept:
-        kept = self._kinds.get(kind)
-        if kept is None:
-            kept = self._kinds[kind] = _Kept()
-        return kept
+    def _of(self, kind: Kind) -> _KindEntries:
+        state = self._kinds.get(kind)
+        if state is None:
+            state = self._kinds[kind] = _KindEntries()
+        return state
 
     def _put(self, kind: Kind, object: Object) -> bool:
-        kept = self._of(kind)
+        state = self._of(kind)
         key, version = key_of(object), version_of(object)
-        before = kept.entries.get(key)
+        before = state.entries.get(key)
         if before is not None and version <= before.version:
             return False
-        if version <= kept.tombstones.get(key, -1):
+        if version <= state.tombstones.get(key, -1):
             return False
-        kept.tombstones.pop(key, None)
+        state.tombstones.pop(key, None)
         app = app_in(kind, object)
         if before is not None and before.app != app:
-            _unindex(kept, key, before.app)
+            _remove_from_index(state, key, before.app)
         if app is not None:
-            kept.by_app.setdefault(Key(key.namespace, app), set()).add(key)
-        kept.entries[key] = _Entry(version, app, _encode(object))
+            state.by_app.setdefault(Key(key.namespace, app), set()).add(key)
+        state.entries[key] = _Entry(version, app, _encode(object))
         return True
 
-    def _bury(self, kept: _Kept, key: Key, version: int) -> bool:
-        entry = kept.entries.get(key)
+    def _remove(self, state: _KindEntries, key: Key, version: int) -> bool:
+        entry = state.entries.get(key)
         if entry is not None and entry.version > version:
-            return False  # there is a newer one of that name
-        if version > kept.tombstones.get(key, 0):
-            kept.tombstones.pop(key, None)  # the newest last
-            kept.tombstones[key] = version
-            if len(kept.tombstones) > _MOST_TOMBSTONES:
-                del kept.tombstones[next(iter(kept.tombstones))]
+            return False  # a newer object has this name
+        if version > state.tombstones.get(key, 0):
+            state.tombstones.pop(key, None)  # the newest last
+            state.tombstones[key] = version
+            if len(state.tombstones) > _MAX_TOMBSTONES:
+                del state.tombstones[next(iter(state.tombstones))]
         if entry is None:
             return False
-        del kept.entries[key]
-        _unindex(kept, key, entry.app)
+        del state.entries[key]
+        _remove_from_index(state, key, entry.app)
         return True
 
 
 def _trimmed(kind: Kind, object: Object) -> Object:
-    """The same object with no more of `metadata.managedFields` than is kept."""
+    """Remove what is not kept of `metadata.managedFields`, in place; return the object."""
     meta = object["metadata"]
     entries = meta.pop("managedFields", None)
-    if entries and kind in _GUARDED:
+    if entries and kind in _SPEC_GUARDED:
         others = [
             each | {"fieldsV1": {"f:spec": each["fieldsV1"]["f:spec"]}}
             for each in entries
@@ -263,10 +267,10 @@ def _trimmed(kind: Kind, object: Object) -> Object:
     return object
 
 
-def _unindex(kept: _Kept, key: Key, app: str | None) -> None:
+def _remove_from_index(state: _KindEntries, key: Key, app: str | None) -> None:
     if app is not None:
         owner = Key(key.namespace, app)
-        keys = kept.by_app[owner]
+        keys = state.by_app[owner]
         keys.discard(key)
         if not keys:
-            del kept.by_app[owner]
+            del state.by_app[owner]

@@ -1,7 +1,7 @@
-"""Where watches and lists meet: what is news goes into the cache and wakes its application, and each is measured by the other.
+"""Updates of the cache by watches and lists: news wakes its application, and lists check the watches.
 
-A watch that has died is silent, and so is one of a quiet cluster. A list tells them apart: when it shows an object that
-is newer than all that is known, the watch has to deliver it too, within a while.
+A dead watch delivers nothing, like the watch of a quiet cluster. A list distinguishes them: when it shows an object
+that is newer than the known one, a live watch delivers it too, within a while.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Overdue:
 
 
 class CacheUpdates:
-    """Takes in what the API server says, by whichever way.
+    """Updates the cache from watches and lists.
 
     Args:
-        cache: where it goes.
-        on_change: is called with the namespace and the name of the application that something changed of.
-        clock: monotonic seconds.
+        cache: the cache.
+        on_change: called with namespace and name of the application that an object of changed.
+        clock: monotonic, in seconds.
     """
 
     def __init__(
@@ -49,29 +49,29 @@ class CacheUpdates:
         self._awaited: dict[tuple[Kind, Key], tuple[int, float]] = {}
 
     def event(self, kind: Kind, type: str | None, object: Object) -> None:
-        """The watch delivered something.
+        """Process an event of a watch.
 
         Args:
             kind: of the object.
-            type: `ADDED`, `MODIFIED` or `DELETED`; None while the watch lists what there is.
-            object: its state, which becomes the cache's.
+            type: `ADDED`, `MODIFIED` or `DELETED`; None for the initial list of the watch.
+            object: its state; not to be used by the caller any more.
         """
         key, version = key_of(object), version_of(object)
         awaited = self._awaited.get((kind, key))
         if awaited is not None and awaited[0] <= version:
             del self._awaited[kind, key]
         before = self.cache.app_of(kind, key)
-        news = self.cache.gone(kind, object) if type == "DELETED" else self.cache.put(kind, object)
+        news = self.cache.remove(kind, object) if type == "DELETED" else self.cache.put(kind, object)
         if news:
-            self._tell(kind, key, object, before)
+            self._notify(kind, key, object, before)
 
-    def listed(self, kind: Kind, object: Object, *, watched: bool = True) -> None:
-        """A list has a state of an object that may be news.
+    def put_listed(self, kind: Kind, object: Object, *, watched: bool = True) -> None:
+        """Process an object in a list, which may be new.
 
         Args:
             kind: of the object.
-            object: its state, which becomes the cache's.
-            watched: whether a watch was at work that should have delivered it, or will.
+            object: its state; not to be used by the caller any more.
+            watched: whether a watch should deliver it too.
         """
         key, version = key_of(object), version_of(object)
         before = self.cache.app_of(kind, key)
@@ -79,10 +79,10 @@ class CacheUpdates:
             if watched:
                 since = self._awaited.get((kind, key), (0, self._clock()))[1]
                 self._awaited[kind, key] = (version, since)
-            self._tell(kind, key, object, before)
+            self._notify(kind, key, object, before)
 
-    def missed(self, kind: Kind, object: Object) -> None:
-        """A list lacks an object that was known; the cache forgot it already.
+    def removed_by_list(self, kind: Kind, object: Object) -> None:
+        """Process an object that a list lacks; the cache has removed it already.
 
         Args:
             kind: of the object.
@@ -90,24 +90,24 @@ class CacheUpdates:
         """
         key = key_of(object)
         self._awaited.pop((kind, key), None)
-        self._tell(kind, key, object, None)
+        self._notify(kind, key, object, None)
 
     def overdue(self, patience: timedelta) -> list[Overdue]:
-        """What lists showed longer ago than `patience`, and the watch has not delivered since."""
+        """Return what lists showed longer ago than `patience` and the watch has not delivered since."""
         now = self._clock()
         late: list[Overdue] = []
         for (kind, key), (_, since) in tuple(self._awaited.items()):
             if self.cache.get(kind, key.namespace, key.name) is None:
-                del self._awaited[kind, key]  # deleted since, and a watch that begins anew does not tell
+                del self._awaited[kind, key]  # deleted since; a restarted watch does not report that
             elif now - since > patience.total_seconds():
                 late.append(Overdue(kind, key, timedelta(seconds=now - since)))
         return late
 
-    def await_nothing(self) -> None:
-        """Forget what the watch did not deliver: it begins anew."""
+    def reset(self) -> None:
+        """Forget what the watch did not deliver: it restarts."""
         self._awaited.clear()
 
-    def _tell(self, kind: Kind, key: Key, object: Object, before: str | None) -> None:
+    def _notify(self, kind: Kind, key: Key, object: Object, before: str | None) -> None:
         if kind == STREAM_APP:
             self._on_change(key.namespace, key.name)
             return

@@ -1,7 +1,7 @@
-"""A client of the API server: few verbs, JSON by msgspec, connections kept alive.
+"""A client of the API server: few verbs, JSON by msgspec, persistent connections.
 
-Reading is repeated for a while when the API server is busy or away. Writing never is: a write that got no answer may
-have happened, and what has to be done next is decided by looking again, which is the work queue's business.
+Reads are retried for a while when the API server is busy or unavailable. Writes never are: a write without a response
+may have happened, so the work queue reads the state again and decides.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ __all__ = ("FIELD_MANAGER", "Client", "Object", "Page", "RequestMetrics", "decod
 log = logging.getLogger(__name__)
 
 Object: TypeAlias = dict[str, Any]
-"""A Kubernetes object as JSON has it."""
-_Objects: TypeAlias = list[Object]  # inside of Client, `list` is its method
+"""A Kubernetes object, as in JSON."""
+_Objects: TypeAlias = list[Object]  # inside Client, `list` is its method
 
 FIELD_MANAGER = "millpond-operator"
 _APPLY = "application/apply-patch+yaml"
 _MERGE_PATCH, _JSON_PATCH, _JSON = "application/merge-patch+json", "application/json-patch+json", "application/json"
 _PAGE = 500
-_READS_GIVE_UP_AFTER_S = 10.0
+_READ_TIMEOUT_S = 10.0
 _BACKOFF = Backoff(timedelta(milliseconds=100), timedelta(seconds=2), jitter=0.5)
-_LISTS_MAY_TAKE_LONGER = 3
-_MOST_WARNINGS = 256
+_LIST_TIMEOUT_FACTOR = 3
+_MAX_WARNINGS = 256
 
 
 class RequestMetrics(Protocol):
-    """Is told of every request."""
+    """Receives every request."""
 
     def requested(self, method: str, verb: str, code: str, seconds: float) -> None:
-        """A request ended.
+        """Record a request that ended.
 
         Args:
             method: of HTTP.
             verb: `get`, `list`, `apply`, ...
-            code: the status, or `<error>` when there was no answer.
+            code: the status, or `<error>` when there was no response.
             seconds: how long it took.
         """
 
@@ -71,7 +71,7 @@ class _List(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Page:
-    """A part of a list, its objects undecoded: most are known already, and a glance at their versions says so."""
+    """A part of a list. Its objects are not decoded: most are known already, by their versions."""
 
     items: Sequence[msgspec.Raw]
     version: int
@@ -83,15 +83,28 @@ _decode: Callable[[bytes], Object] = msgspec.json.Decoder(Object).decode
 _decode_list = msgspec.json.Decoder(_List).decode
 
 
+@dataclass(frozen=True)
+class _Request:
+    verb: str
+    method: str
+    path: str
+    body: bytes | None
+    content_type: str
+    patience: int = 1
+    """The timeout, in multiples of the client's."""
+    guard: Callable[[], None] = lambda: None
+    """Called before the request is sent; raises to prevent it."""
+
+
 class Client:
-    """Speaks to the API server. Use it as an async context manager, within one event loop.
+    """A client of the API server. Use it as an async context manager, within one event loop.
 
     Args:
-        connection: where the API server is, and as whom to speak.
-        guard: is called before every write and raises `LeadershipLost` to prevent it.
-        metrics: is told of every request.
-        timeout: for one request. A page of a list may take three times as long.
-        concurrency: how many requests may be under way at once; more wait.
+        connection: address and credentials.
+        guard: called before every write; raises `LeadershipLost` to prevent it.
+        metrics: receives every request.
+        timeout: of one request. A page of a list may take three times as long.
+        concurrency: how many requests may be in flight; more wait.
     """
 
     def __init__(
@@ -126,15 +139,15 @@ class Client:
         """Read one object.
 
         Raises:
-            NotFound: there is none of that name.
-            ApiError: it cannot be read, not even after a few tries.
+            NotFound: there is none with this name.
+            ApiError: it cannot be read, even after retries.
         """
         return _decode(await self._read("get", kind.path(namespace, name)))
 
     async def list(
         self, kind: Kind, namespace: str | None = None, *, labels: str | None = None, fields: str | None = None
     ) -> tuple[_Objects, str]:
-        """Read all objects of a kind, page by page, as they were at one moment.
+        """Read all objects of a kind, page by page, as of one moment.
 
         Args:
             kind: their kind.
@@ -146,7 +159,7 @@ class Client:
             The objects, and the resource version of the moment.
 
         Raises:
-            ApiError: they cannot be read, not even after a few tries.
+            ApiError: they cannot be read, even after retries.
         """
         while True:
             items: _Objects = []
@@ -155,19 +168,21 @@ class Client:
                 async for page in self.pages(kind, namespace, labels=labels, fields=fields):
                     items.extend(decoded(kind, item) for item in page.items)
                     version = page.version
-            except Expired:  # the snapshot was compacted away between two pages
-                log.info("The list of %s took longer than the API server remembers; it is read again.", kind.plural)
+            except Expired:
+                log.info(
+                    "list of %s: the API server dropped its snapshot between two pages; reading it again", kind.plural
+                )
             else:
                 return items, str(version)
 
     async def pages(
         self, kind: Kind, namespace: str | None = None, *, labels: str | None = None, fields: str | None = None
     ) -> AsyncIterator[Page]:
-        """Like `list`, one page after the other and undecoded, for long lists of which little is news.
+        """Read a list page by page, without decoding its objects: for long lists with few news.
 
         Raises:
-            Expired: there is no next page of that moment any more.
-            ApiError: a page cannot be read, not even after a few tries.
+            Expired: the API server does not remember the moment of the first page any more.
+            ApiError: a page cannot be read, even after retries.
         """
         path, query = kind.path(namespace), {"limit": str(_PAGE)}
         if labels is not None:
@@ -175,7 +190,7 @@ class Client:
         if fields is not None:
             query["fieldSelector"] = fields
         while True:
-            body = await self._read("list", f"{path}?{urlencode(query)}", patience=_LISTS_MAY_TAKE_LONGER)
+            body = await self._read("list", f"{path}?{urlencode(query)}", patience=_LIST_TIMEOUT_FACTOR)
             page = _decode_list(body)
             yield Page(page.items or (), int(page.metadata.resource_version or 0))
             if not page.metadata.next:
@@ -191,14 +206,14 @@ class Client:
         force: bool = True,
         field_manager: str = FIELD_MANAGER,
     ) -> Object:
-        """Apply an object on the server's side: what it names becomes so, what it named before and no longer does goes.
+        """Apply an object (server-side apply).
 
         Args:
             kind: its kind.
-            object: what is wanted. With `metadata.resourceVersion` it is applied to that version only.
+            object: the wanted fields. With `metadata.resourceVersion` it is applied to that version only.
             subresource: `status` or `scale`.
-            force: whether fields that another manager owns are taken from it.
-            field_manager: who applies.
+            force: whether to take over fields that another manager owns.
+            field_manager: the manager that applies.
 
         Returns:
             The object as it is now.
@@ -217,7 +232,7 @@ class Client:
         """Create an object.
 
         Raises:
-            AlreadyExists: there is one of that name.
+            AlreadyExists: there is one with this name.
             ApiError: anything else.
         """
         path = kind.path(object["metadata"].get("namespace"))
@@ -227,7 +242,7 @@ class Client:
         """Replace an object as a whole; with `metadata.resourceVersion`, that version only.
 
         Raises:
-            NotFound: there is none of that name.
+            NotFound: there is none with this name.
             Conflict: it has another version.
             ApiError: anything else.
         """
@@ -243,24 +258,24 @@ class Client:
         patch: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         subresource: str | None = None,
     ) -> Object:
-        """Change parts of an object.
+        """Patch an object.
 
         Args:
             kind: its kind.
-            namespace: None when it is in none.
+            namespace: None for a cluster-scoped object.
             name: its name.
             patch: a merge patch, or a list of JSON patch operations.
             subresource: `status` or `scale`.
 
         Raises:
-            NotFound: there is none of that name.
+            NotFound: there is none with this name.
             ApiError: anything else.
         """
         content_type = _MERGE_PATCH if isinstance(patch, Mapping) else _JSON_PATCH
         path = kind.path(namespace, name, subresource)
         return _decode(await self._write("patch", "PATCH", path, _encode(patch), content_type, _MANAGED))
 
-    async def delete(
+    async def delete(  # noqa: PLR0913 - the options of a deletion
         self,
         kind: Kind,
         namespace: str | None,
@@ -271,19 +286,19 @@ class Client:
         propagation: str | None = None,
         grace_period_s: int | None = None,
     ) -> Object | None:
-        """Ask for an object to be deleted. That there is none is no error.
+        """Delete an object, if there is one.
 
         Args:
             kind: its kind.
-            namespace: None when it is in none.
+            namespace: None for a cluster-scoped object.
             name: its name.
             uid: only the object with this uid.
             resource_version: only this version of it.
             propagation: `Foreground`, `Background` or `Orphan`.
-            grace_period_s: how long a pod gets to end by itself; 0 to forget it at once.
+            grace_period_s: seconds that a pod gets to terminate; 0 to remove it at once.
 
         Returns:
-            The object, when it is still there and on its way; None when it is gone.
+            The object, if it still exists and is being deleted; None when it does not exist.
 
         Raises:
             Conflict: it has another uid or version.
@@ -303,10 +318,10 @@ class Client:
         return answer if "deletionTimestamp" in answer.get("metadata", {}) else None
 
     async def serves(self, kinds: Iterable[Kind]) -> frozenset[Kind]:
-        """Return those of some kinds that the API server serves now.
+        """Return those of these kinds that the API server serves now.
 
         Raises:
-            ApiError: it cannot be asked, not even after a few tries.
+            ApiError: the API server did not answer, even after retries.
         """
         by_document: dict[str, list[Kind]] = {}
         for kind in kinds:
@@ -321,13 +336,13 @@ class Client:
         return frozenset(served)
 
     async def review_token(self, token: str, audience: str) -> Object:
-        """Ask the API server whose a token is.
+        """Ask the API server to authenticate a token.
 
         Returns:
             The status of the TokenReview.
 
         Raises:
-            ApiError: the API server cannot say.
+            ApiError: the API server did not answer, even after retries.
         """
         review = {
             "apiVersion": TOKEN_REVIEW.api_version,
@@ -341,98 +356,80 @@ class Client:
     async def _read(
         self, verb: str, path: str, method: str = "GET", body: bytes | None = None, patience: int = 1
     ) -> bytes:
-        give_up = clock.monotonic() + _READS_GIVE_UP_AFTER_S
+        request = _Request(verb, method, path, body, _JSON, patience)
+        give_up = clock.monotonic() + _READ_TIMEOUT_S
         waits = iter(_BACKOFF)
         while True:
             try:
-                return await self._request(verb, method, path, body, _JSON, patience)
+                return await self._send(request)
             except (Unavailable, TooManyRequests) as error:
                 wait = error.retry_after or next(waits)
                 if clock.monotonic() + wait >= give_up:
                     raise
                 await asyncio.sleep(wait)
 
-    async def _write(
+    async def _write(  # noqa: PLR0913 - the parts of a request
         self, verb: str, method: str, path: str, body: bytes, content_type: str, query: Mapping[str, str]
     ) -> bytes:
         if query:
             path = f"{path}?{urlencode(query)}"
-        return await self._request(verb, method, path, body, content_type, guard=self._guard)
+        return await self._send(_Request(verb, method, path, body, content_type, guard=self._guard))
 
-    async def _request(
-        self,
-        verb: str,
-        method: str,
-        path: str,
-        body: bytes | None,
-        content_type: str,
-        patience: int = 1,
-        guard: Callable[[], None] = lambda: None,
-    ) -> bytes:
+    async def _send(self, request: _Request) -> bytes:
+        """Send a request; once more if the token may have been replaced since it was read."""
         try:
-            return await self._once(verb, method, path, body, content_type, patience, guard)
+            return await self._send_once(request)
         except Unauthorized:
             if self.connection.token_file is None:
                 raise
-            self.connection.token_file.again()  # it may have been replaced since it was read; nothing was done with it
-            return await self._once(verb, method, path, body, content_type, patience, guard)
+            self.connection.token_file.expire()
+            return await self._send_once(request)
 
-    async def _once(
-        self,
-        verb: str,
-        method: str,
-        path: str,
-        body: bytes | None,
-        content_type: str,
-        patience: int,
-        guard: Callable[[], None],
-    ) -> bytes:
+    async def _send_once(self, request: _Request) -> bytes:
         if self._session is None:
             raise RuntimeError("A client is used as an async context manager: async with Client(...) as client.")
-        headers = {} if body is None else {"Content-Type": content_type}
+        method, path = request.method, _without_query(request.path)
+        timeout_s = request.patience * self._timeout.total_seconds()
         async with self._free:
-            guard()  # as late as can be: a request may have waited for its turn
+            request.guard()  # as late as possible: the request may have waited
             began = clock.monotonic()
             code = "<error>"
             try:
                 async with self._session.request(
                     method,
-                    URL(self.connection.server + path, encoded=True),
-                    data=body,
-                    headers=headers,
+                    URL(self.connection.server + request.path, encoded=True),
+                    data=request.body,
+                    headers={} if request.body is None else {"Content-Type": request.content_type},
                     allow_redirects=False,
-                    timeout=aiohttp.ClientTimeout(total=patience * self._timeout.total_seconds()),
+                    timeout=aiohttp.ClientTimeout(total=timeout_s),
                 ) as response:
-                    answer = await response.read()
+                    body = await response.read()
                     code = str(response.status)
                     for warning in response.headers.getall("Warning", ()):
                         self._warn(method, path, warning)
             except TimeoutError as error:
-                raise Unavailable(
-                    f"The API server did not answer {method} {_bare(path)} within "
-                    f"{patience * self._timeout.total_seconds():g} s."
-                ) from error
+                raise Unavailable(f"The API server did not answer {method} {path} within {timeout_s:g} s.") from error
             except (aiohttp.ClientError, OSError) as error:
                 raise Unavailable(
-                    f"The API server at {self.connection.server} cannot be reached for {method} {_bare(path)}: "
+                    f"Cannot reach the API server at {self.connection.server} for {method} {path}: "
                     f"{str(error) or type(error).__name__}."
                 ) from error
             finally:
                 if self._metrics is not None:
-                    self._metrics.requested(method, verb, code, clock.monotonic() - began)
+                    self._metrics.requested(method, request.verb, code, clock.monotonic() - began)
         if response.status >= 300:
-            raise error_of(method, _bare(path), response.status, answer, response.headers.get("Retry-After"))
-        return answer
+            raise error_of(method, path, response.status, body, response.headers.get("Retry-After"))
+        return body
 
     def _warn(self, method: str, path: str, warning: str) -> None:
-        """Pass on what the API server warns of, each text once."""
-        if warning not in self._warned and len(self._warned) < _MOST_WARNINGS:
+        """Log each warning of the API server once."""
+        if warning not in self._warned and len(self._warned) < _MAX_WARNINGS:
             self._warned.add(warning)
-            log.warning("The API server warned at %s %s: %s", method, _bare(path), warning)
+            log.warning("API server: warning at %s %s: %s", method, path, warning)
 
 
 def decoded(kind: Kind, item: msgspec.Raw) -> Object:
-    """An object of a list. In lists of built-in kinds, objects do not say themselves what they are."""
+    """Decode an object of a list. In lists of built-in kinds, objects have no `apiVersion` and `kind`."""
     object = _decode(item)
     object["apiVersion"] = kind.api_version
     object["kind"] = kind.kind
@@ -442,5 +439,5 @@ def decoded(kind: Kind, item: msgspec.Raw) -> Object:
 _MANAGED = {"fieldManager": FIELD_MANAGER}
 
 
-def _bare(path: str) -> str:
+def _without_query(path: str) -> str:
     return path.partition("?")[0]

@@ -1,4 +1,4 @@
-"""How to reach the API server and as whom: from a kubeconfig, or from what every pod finds in its file system."""
+"""Address and credentials for the API server: from a kubeconfig, or from the service account of a pod."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from millpond.protocol import clock
 __all__ = ("Connection",)
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-#: The kubelet replaces a pod's token long before it expires; client-go reads it again as often.
+#: How long a token is used before its file is read again, as client-go does; the kubelet replaces it long before it
+#: expires.
 _TOKEN_AGE_S = 60.0
 _USER_AGENT = "millpond-operator"
-_KEPT_ALIVE_S = 60.0
+_KEEP_ALIVE_S = 60.0
 
 
 class ServiceAccountToken:
-    """A bearer token in a file that is replaced now and then."""
+    """A bearer token in a file that is replaced from time to time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -40,42 +41,42 @@ class ServiceAccountToken:
         self._read_at = -_TOKEN_AGE_S
 
     def __call__(self) -> str:
-        """The token of now, or the last that could be read."""
+        """Return the current token, or the last one that could be read."""
         now = clock.monotonic()
         if now - self._read_at >= _TOKEN_AGE_S or not self._token:
             try:
                 self._token = self._path.read_text(encoding="ascii").strip()
             except (OSError, UnicodeDecodeError) as error:
                 if not self._token:
-                    raise ConfigError(f"The token file '{self._path}' cannot be read: {error}.") from error
+                    raise ConfigError(f"Cannot read the token file '{self._path}': {error}.") from error
             self._read_at = now
         return self._token
 
-    def again(self) -> None:
-        """Read the file at the next use: the API server did not like the token."""
+    def expire(self) -> None:
+        """Read the file again at the next use: the API server rejected the token."""
         self._read_at = -_TOKEN_AGE_S
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Where the API server is, whom to trust, and who asks. Nothing of it is shown by `repr`."""
+    """Address, trusted certificates and credentials. `repr` shows no secret."""
 
     server: str
     """Base URL."""
     ca: bytes | None = None
-    """Certificates to trust, PEM. None: those of the system."""
+    """Trusted certificates, PEM. None: the system's."""
     verify: bool = True
-    """Whether the API server's certificate is checked."""
+    """Whether to verify the API server's certificate."""
     server_name: str | None = None
-    """The name to check it for, when it is not that in the URL."""
+    """The name in the certificate, if it is not the host in the URL."""
     certificate: bytes | None = None
     """The client's certificate chain, PEM."""
     key: bytes | None = None
-    """Its private key, PEM."""
+    """The certificate's private key, PEM."""
     token: str | None = None
     """A bearer token that never changes."""
     token_file: ServiceAccountToken | None = None
-    """One that does; wins over `token`."""
+    """A bearer token that changes; takes precedence over `token`."""
     namespace: str = "default"
     """The namespace of the pod, or of the kubeconfig's context."""
 
@@ -84,10 +85,10 @@ class Connection:
 
     @staticmethod
     def find(kubeconfig: str | None = None, environ: Mapping[str, str] = os.environ) -> Connection:
-        """The kubeconfig that is named, else that of `$KUBECONFIG`, else the pod's own, else `~/.kube/config`.
+        """Use the given kubeconfig, else `$KUBECONFIG`, else the pod's service account, else `~/.kube/config`.
 
         Raises:
-            ConfigError: there is none, or it cannot be used.
+            ConfigError: none of them exists, or the first one cannot be used.
         """
         named = kubeconfig or environ.get("KUBECONFIG", "").split(os.pathsep)[0]
         if named:
@@ -97,14 +98,14 @@ class Connection:
         home = Path(environ.get("HOME", "/")) / ".kube" / "config"
         if home.exists():
             return Connection.from_kubeconfig(home)
-        raise ConfigError("No API server is known: run inside a cluster, or name a kubeconfig in KUBECONFIG.")
+        raise ConfigError("No API server is configured: run inside a cluster, or set KUBECONFIG.")
 
     @staticmethod
     def in_cluster(environ: Mapping[str, str] = os.environ, directory: Path = _SERVICE_ACCOUNT) -> Connection:
-        """From the files of the pod's service account.
+        """Use the files of the pod's service account.
 
         Raises:
-            ConfigError: they are not there.
+            ConfigError: they cannot be read.
         """
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
         token = ServiceAccountToken(directory / "token")
@@ -114,41 +115,41 @@ class Connection:
             namespace = (directory / "namespace").read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"The service account's files in '{directory}' cannot be read: {error}; "
-                "let the pod have its token (automountServiceAccountToken: true)."
+                f"Cannot read the service account's files in '{directory}': {error}. "
+                "Set automountServiceAccountToken: true in the pod."
             ) from error
         address = f"[{host}]" if ":" in host else host
         return Connection(f"https://{address}:{port}", ca=ca, token_file=token, namespace=namespace)
 
     @staticmethod
     def from_kubeconfig(path: Path, context: str | None = None) -> Connection:
-        """From a kubeconfig.
+        """Use a kubeconfig.
 
         Args:
             path: of the file.
             context: one of its contexts; None for the current one.
 
         Raises:
-            ConfigError: it cannot be read, or asks for a way to log in that is not supported.
+            ConfigError: the file cannot be read, or uses a login that is not supported.
         """
         try:
             config = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigError(f"The kubeconfig '{path}' cannot be read: {error}.") from error
+            raise ConfigError(f"Cannot read the kubeconfig '{path}': {error}.") from error
         if not isinstance(config, dict):
             raise ConfigError(f"The kubeconfig '{path}' is empty.")
-        current = _named(path, config, "contexts", context or config.get("current-context") or "", "context")
-        cluster = _named(path, config, "clusters", current.get("cluster", ""), "cluster")
-        user = _named(path, config, "users", current["user"], "user") if current.get("user") else {}
+        current = _entry(path, config, "contexts", context or config.get("current-context") or "", "context")
+        cluster = _entry(path, config, "clusters", current.get("cluster", ""), "cluster")
+        user = _entry(path, config, "users", current["user"], "user") if current.get("user") else {}
         for unsupported in ("exec", "auth-provider"):
             if user.get(unsupported):
                 raise ConfigError(
-                    f"The kubeconfig '{path}' logs in by {unsupported}, which is not supported: "
+                    f"The kubeconfig '{path}' uses the login '{unsupported}', which is not supported: "
                     "use a token or a client certificate, for example of a service account."
                 )
         server = str(cluster.get("server", "")).rstrip("/")
         if not server:
-            raise ConfigError(f"The kubeconfig '{path}' names no server for its cluster: add `server: https://...`.")
+            raise ConfigError(f"The kubeconfig '{path}' has no server for its cluster: add `server: https://...`.")
         return Connection(
             server,
             ca=_content(path, cluster, "certificate-authority"),
@@ -162,20 +163,20 @@ class Connection:
         )
 
     def bearer(self) -> str | None:
-        """The token to send now; None for none."""
+        """Return the current bearer token; None for none."""
         return self.token_file() if self.token_file is not None else self.token
 
     def session(
         self, timeout: timedelta | None = None, middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()
     ) -> aiohttp.ClientSession:
-        """A new HTTP session with the credentials of now and, in its time, of later.
+        """Return a new HTTP session, which always uses the current credentials.
 
         Args:
-            timeout: for one request; None for none.
-            middlewares: see every request and its answer.
+            timeout: of one request; None for none.
+            middlewares: see every request and its response.
 
         Raises:
-            ConfigError: a certificate or the key is not what it should be.
+            ConfigError: a certificate or the key is invalid.
         """
 
         async def authorize(
@@ -186,7 +187,7 @@ class Connection:
             return await handler(request)
 
         return aiohttp.ClientSession(
-            connector=_Connector(limit=0, ssl=self.ssl_context() or False, keepalive_timeout=_KEPT_ALIVE_S),
+            connector=_AbortingConnector(limit=0, ssl=self.ssl_context() or False, keepalive_timeout=_KEEP_ALIVE_S),
             timeout=aiohttp.ClientTimeout(total=timeout.total_seconds() if timeout is not None else None),
             # Compressing costs the API server more than the network saves.
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT},
@@ -195,15 +196,15 @@ class Connection:
         )
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """What TLS needs; None when the API server does without.
+        """Return the TLS context; None for plain HTTP.
 
         Raises:
-            ConfigError: a certificate or the key is not what it should be.
+            ConfigError: a certificate or the key is invalid.
         """
         if not self.server.startswith("https:"):
             return None
         try:
-            context = _Context(ssl.PROTOCOL_TLS_CLIENT)
+            context = _ServerNameContext(ssl.PROTOCOL_TLS_CLIENT)
             context.server_name = self.server_name
             if self.ca:
                 context.load_verify_locations(cadata=self.ca.decode("ascii"))
@@ -213,18 +214,18 @@ class Connection:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
             if self.certificate is not None and self.key is not None:
-                with tempfile.TemporaryDirectory(prefix="millpond-") as directory:  # ssl reads keys from files only
+                with tempfile.TemporaryDirectory(prefix="millpond-") as directory:  # ssl reads keys only from files
                     chain = Path(directory) / "client.pem"
                     chain.touch(mode=0o600)
                     chain.write_bytes(self.certificate.rstrip() + b"\n" + self.key)
                     context.load_cert_chain(chain)
         except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(f"The certificates for {self.server} cannot be used: {error}.") from error
+            raise ConfigError(f"Cannot use the certificates for {self.server}: {error}.") from error
         return context
 
 
-class _Connector(aiohttp.TCPConnector):
-    """Closes connections when it is closed: TLS would otherwise wait for the other side to agree, which may be away."""
+class _AbortingConnector(aiohttp.TCPConnector):
+    """Aborts connections on close: TLS would otherwise wait for an answer of the other side, which may be down."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -245,11 +246,11 @@ class _Connector(aiohttp.TCPConnector):
         for transport in tuple(self._opened):
             transport.abort()
         await super().close(abort_ssl=True)
-        await asyncio.sleep(0)  # the event loop does the rest
+        await asyncio.sleep(0)  # let the event loop close the sockets
 
 
-class _Context(ssl.SSLContext):
-    """Asks the server for the name that the kubeconfig says, whatever its URL is."""
+class _ServerNameContext(ssl.SSLContext):
+    """Expects the server name of the kubeconfig, whatever the URL is."""
 
     server_name: str | None = None
 
@@ -257,14 +258,14 @@ class _Context(ssl.SSLContext):
         self,
         incoming: ssl.MemoryBIO,
         outgoing: ssl.MemoryBIO,
-        server_side: bool = False,
+        server_side: bool = False,  # noqa: FBT001, FBT002 - the base class's signature
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
         return super().wrap_bio(incoming, outgoing, server_side, self.server_name or server_hostname, session)
 
 
-def _named(path: Path, config: dict[str, Any], section: str, name: str, field: str) -> dict[str, Any]:
+def _entry(path: Path, config: dict[str, Any], section: str, name: str, field: str) -> dict[str, Any]:
     for entry in config.get(section) or ():
         if entry.get("name") == name:
             return dict(entry.get(field) or {})
@@ -281,5 +282,5 @@ def _content(path: Path, section: Mapping[str, Any], field: str) -> bytes | None
         try:
             return (path.parent / str(named)).read_bytes()
         except OSError as error:
-            raise ConfigError(f"The {field} in the kubeconfig '{path}' cannot be read: {error}.") from error
+            raise ConfigError(f"Cannot read the {field} of the kubeconfig '{path}': {error}.") from error
     return None

@@ -1,6 +1,7 @@
-"""Which kinds the API server serves, by its discovery documents.
+"""The kinds that the API server serves, by its discovery documents.
 
-A kind of a custom resource comes with its definition and goes with it, and whoever watches has to begin anew when it is back.
+The kind of a custom resource exists only while its CustomResourceDefinition does; when that is applied again, watches
+have to restart.
 """
 
 from __future__ import annotations
@@ -43,36 +44,36 @@ _resources = msgspec.json.Decoder(_Resources).decode
 
 
 def document_of(kind: Kind) -> str:
-    """Return the path of the document that names all kinds of the group and version of one."""
+    """Return the path of the discovery document with all kinds of this group and version."""
     return f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
 
 
 def names_in(document: bytes) -> frozenset[str]:
-    """Return the plural names of the kinds that a document names.
+    """Return the plural names of the kinds in a discovery document.
 
     Raises:
-        msgspec.MsgspecError: it is no such document.
+        msgspec.MsgspecError: it is not a discovery document.
     """
     return frozenset(each.name for each in _resources(document).resources)
 
 
 class Discovery:
-    """Listens to the answers that somebody else gets who looks for kinds.
+    """Observes the discovery documents that kopf reads.
 
     Args:
-        kinds: that have to be served.
+        kinds: the kinds that have to be served.
 
     Attributes:
-        lacking: set once an answer lacked one of them.
+        missing: set once a document lacked one of them.
     """
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
-        self.lacking = asyncio.Event()
+        self.missing = asyncio.Event()
         self._kinds = tuple(kinds)
         self._documents = {document_of(kind) for kind in self._kinds}
 
     async def heard(self, response: aiohttp.ClientResponse) -> None:
-        """Take in an answer, whatever it is to."""
+        """Process a response of the API server, to whatever request."""
         path = response.url.path
         if path == _GROUPS and response.status == 200:
             versions = {
@@ -85,4 +86,4 @@ class Discovery:
         else:
             return
         if lacks:
-            self.lacking.set()
+            self.missing.set()

@@ -1,4 +1,4 @@
-"""What an API server answers when it does not do what it was asked, one class per cause that a caller treats in its own way."""
+"""Errors of the API server: one class for each cause that callers handle differently."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class ApiError(MillpondError):
     """A request to the API server failed.
 
     Attributes:
-        status: of the HTTP answer; 0 when there was none.
-        reason: the API server's word for it, such as `Conflict` or `AlreadyExists`; "" when it gave none.
-        retry_after: after how many seconds the API server wants to be asked again; None when it did not say.
-        fields: the fields that were refused, as the API server names them.
+        status: of the HTTP response; 0 when there was none.
+        reason: as the API server names it, such as `Conflict` or `AlreadyExists`; "" when it named none.
+        retry_after: seconds after which the API server accepts a retry; None when it named none.
+        fields: the rejected fields, as the API server names them.
     """
 
     def __init__(
@@ -53,27 +53,27 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """Somebody else changed the object in the meantime, or a precondition does not hold: read it again."""
+    """Another client changed the object in the meantime, or a precondition failed: read it again."""
 
 
 class AlreadyExists(Conflict):
-    """An object of that name exists."""
+    """An object with this name exists."""
 
 
 class Invalid(ApiError):
-    """The object breaks a rule of its kind; the same again will be refused again."""
+    """The object breaks a rule of its kind; a retry would fail too."""
 
 
 class Forbidden(ApiError):
-    """The operator has no right to do that, or admission refused it."""
+    """The operator lacks a permission, or admission rejected the request."""
 
 
 class Unauthorized(ApiError):
-    """The API server does not know who asks."""
+    """The API server does not accept the credentials."""
 
 
 class Expired(ApiError):
-    """The version that was asked for is older than what the API server remembers."""
+    """The requested version is older than the API server remembers."""
 
 
 class TooManyRequests(ApiError):
@@ -113,40 +113,40 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     422: Invalid,
     429: TooManyRequests,
 }
-_MOST_CHARACTERS = 500
-"""Of what somebody else wrote, in one message of the operator's: an API server's sentence may have an object of 2 KB in it."""
+_MAX_CHARACTERS = 500
+"""Characters of somebody else's text in one message: an API server's may contain an object of 2 KB."""
 _status = msgspec.json.Decoder(_Status)
 
 
-def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
+def shortened(text: str, most: int = _MAX_CHARACTERS) -> str:
     """Return a text in one line of at most so many characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= most else f"{flat[: most - 1]}…"
 
 
 def error_of(method: str, path: str, status: int, body: bytes, retry_after: str | None = None) -> ApiError:
-    """The error that an answer stands for.
+    """Return the error for a response.
 
     Args:
         method: of the request.
         path: of the request.
-        status: of the answer, 400 or more.
-        body: of the answer; a `Status` object when it is the API server's own.
-        retry_after: the header of that name.
+        status: of the response, 400 or more.
+        body: of the response; a `Status` object when the API server itself wrote it.
+        retry_after: the header with this name.
     """
     try:
-        said = _status.decode(body)
+        answer = _status.decode(body)
     except msgspec.MsgspecError:
-        said = _Status(message=body[: 4 * _MOST_CHARACTERS].decode("utf-8", "replace").strip())
-    details = said.details or _Details()
+        answer = _Status(message=body[: 4 * _MAX_CHARACTERS].decode("utf-8", "replace").strip())
+    details = answer.details or _Details()
     seconds = float(retry_after) if retry_after is not None and retry_after.isdigit() else details.retry_after_seconds
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else ApiError)
-    if kind is Conflict and said.reason == "AlreadyExists":
+    if kind is Conflict and answer.reason == "AlreadyExists":
         kind = AlreadyExists
     return kind(
-        f"The API server answered {method} {path} with {status}: {shortened(said.message or said.reason)}",
+        f"The API server answered {method} {path} with {status}: {shortened(answer.message or answer.reason)}",
         status,
-        said.reason,
+        answer.reason,
         seconds or None,
         tuple(cause.field for cause in details.causes or () if cause.field),
     )

@@ -1,4 +1,4 @@
-"""The kinds of objects that the operator reads or writes, and where the API server has them."""
+"""The kinds of objects that the operator reads or writes, and their paths at the API server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = (
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of objects in one version of its group."""
+    """A kind of objects, in one version of its group."""
 
     group: str
     """"" for the core group."""
@@ -47,14 +47,14 @@ class Kind:
 
     @cached_property
     def api_version(self) -> str:
-        """As objects name it: `apps/v1`, or `v1` for the core group."""
+        """The `apiVersion` of its objects: `apps/v1`, or `v1` for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Where these objects are, or one of them.
+        """Return the path of these objects, or of one of them.
 
         Args:
-            namespace: None for all namespaces, and for objects that are in none.
+            namespace: None for all namespaces, and for cluster-scoped objects.
             name: None for the collection.
             subresource: `status` or `scale`.
         """

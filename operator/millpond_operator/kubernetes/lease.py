@@ -1,8 +1,8 @@
-"""The lease: which of several operators leads, and when the one that did must stop believing it does.
+"""The lease: which of several operators leads, and when a leader must stop writing.
 
-Times of other machines are never compared. A candidate takes the lease when it has seen it unchanged for as long as the
-lease says; the leader stops writing earlier than that, counted from before it asked for its last renewal. The clock goes
-on while the machine sleeps, so a process that was frozen for long finds out before it writes.
+Clocks of different machines are never compared. A candidate takes the lease after it saw it unchanged for the lease's
+duration; the leader stops writing earlier, counted from before it requested its last renewal. The clock continues while
+the machine sleeps, so a process that was suspended for long notices that before it writes.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ __all__ = ("EPOCH_ANNOTATION", "Lease", "LeaseOptions")
 log = logging.getLogger(__name__)
 
 EPOCH_ANNOTATION = "millpond.dev/leader-epoch"
-_MOST_TRANSITIONS = 2**31 - 1
+_MAX_TRANSITIONS = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class LeaseOptions:
-    """How long things may take."""
+    """Durations."""
 
     duration: timedelta = timedelta(seconds=15)
-    """A lease that was not renewed for that long is anybody's."""
+    """A lease that was not renewed for this long may be taken."""
     renew_deadline: timedelta = timedelta(seconds=10)
-    """A leader that could not renew for that long stops."""
+    """A leader that could not renew for this long stops."""
     retry_period: timedelta = timedelta(seconds=2)
-    """How often it is renewed, or tried for."""
+    """How often the leader renews, and a candidate tries."""
 
 
 class Lease:
-    """One process's part in who leads.
+    """The leader election of one process.
 
     Args:
-        client: has no guard: leadership is what it is to get.
-        namespace: where the lease is.
-        identity: of this process, and of no other one before or after it.
+        client: a client without a guard, since the lease is written to become the leader.
+        namespace: of the lease.
+        identity: of this process; never used by another one.
         name: of the lease.
-        options: how long things may take.
-        on_change: is told when this process begins to lead, and when it stops.
-        clock: seconds that never go back.
+        options: durations.
+        on_change: called with True when this process starts to lead, with False when it stops.
+        clock: seconds; never goes back.
 
     Attributes:
-        epoch: of the leadership of this process, greater than that of any leader before; 0 while it never led.
+        epoch: the epoch of this process as the leader, greater than that of every earlier leader; 0 if it never led.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword-only options
         self,
         client: Client,
         namespace: str,
@@ -80,103 +80,105 @@ class Lease:
         self._held: Object | None = None
         """The lease as this process wrote it last; None while it does not lead."""
         self._renewed_at = 0.0
-        """When the last renewal that succeeded was asked for."""
-        self._seen: Object | None = None
-        self._seen_at = 0.0
+        """When the last successful renewal was requested."""
+        self._observed: Object | None = None
+        self._observed_at = 0.0
 
     @property
     def leads(self) -> bool:
         """Whether this process may write."""
-        return self._held is not None and self._left_s() > 0
+        return self._held is not None and self._remaining_s() > 0
 
     def check(self) -> None:
-        """Pass only while this process leads.
+        """Return only while this process leads.
 
         Raises:
-            LeadershipLost: it does not, or cannot know that it does.
+            LeadershipLost: it does not lead, or cannot be sure.
         """
         if self._held is None:
-            raise LeadershipLost(f"{self.identity} is not the leader: it writes nothing.")
-        if self._left_s() <= 0:
+            raise LeadershipLost(f"{self.identity} is not the leader: it must not write.")
+        if self._remaining_s() <= 0:
             raise LeadershipLost(
                 f"{self.identity} could not renew its lease for {self._options.renew_deadline.total_seconds():g} s: "
-                "another operator may lead by now, so it writes nothing any more."
+                "another operator may lead now, so it stops writing."
             )
 
     async def acquire(self, floor: int = 0) -> None:
         """Wait until this process leads.
 
         Args:
-            floor: the new epoch is greater than that, whatever the lease says.
+            floor: the new epoch is greater than this.
 
         Raises:
-            Forbidden: this operator may not use leases.
+            Forbidden: the operator lacks permission for leases.
         """
-        told = ""
+        logged_holder = ""
         while True:
             trouble = None
             try:
                 if await self._try_to_acquire(floor):
-                    log.info("%s leads, with epoch %d.", self.identity, self.epoch)
-                    self._on_change(True)
+                    log.info("lease: %s leads with epoch %d", self.identity, self.epoch)
+                    self._on_change(True)  # noqa: FBT003 - the only argument of the callback
                     return
-                holder = _spec(self._seen).get("holderIdentity") or ""
-                if holder != told:
-                    log.info("%s leads; %s stands by.", holder, self.identity)
-                    told = holder
+                holder = _spec(self._observed).get("holderIdentity") or ""
+                if holder != logged_holder:
+                    log.info("lease: %s leads; %s waits", holder, self.identity)
+                    logged_holder = holder
             except Conflict:
-                trouble = None  # another one was faster
+                trouble = None  # another candidate was faster
             except Forbidden:
                 raise
             except ApiError as error:
                 trouble = error
             if trouble is not None:
-                log.warning("The lease %s/%s cannot be had for now: %s", self._namespace, self._name, trouble)
+                log.warning("lease %s/%s: cannot acquire it; retrying: %s", self._namespace, self._name, trouble)
             await asyncio.sleep(self._options.retry_period.total_seconds() * random.uniform(0.75, 1.0))
 
     async def hold(self) -> None:
-        """Renew until that is not possible any more.
+        """Renew the lease until that fails.
 
         Raises:
-            LeadershipLost: another one leads, or nobody can say.
+            LeadershipLost: another process leads, or the lease could not be renewed in time.
         """
         try:
             while True:
-                await asyncio.sleep(min(self._options.retry_period.total_seconds(), max(0.0, self._left_s())))
+                await asyncio.sleep(min(self._options.retry_period.total_seconds(), max(0.0, self._remaining_s())))
                 self.check()
                 try:
-                    # One request that hangs must leave time for another.
-                    async with asyncio.timeout(min(self._left_s(), self._options.renew_deadline.total_seconds() / 2)):
+                    # A request that hangs must leave time for another one.
+                    async with asyncio.timeout(
+                        min(self._remaining_s(), self._options.renew_deadline.total_seconds() / 2)
+                    ):
                         await self._renew()
                 except TimeoutError:
-                    log.warning("The lease was not renewed in time, %.1f s are left.", self._left_s())
+                    log.warning("lease: the renewal timed out; retrying for %.1f s", self._remaining_s())
                 except LeadershipLost:
                     raise
                 except ApiError as error:
-                    log.warning("The lease could not be renewed, %.1f s are left: %s", self._left_s(), error)
+                    log.warning("lease: the renewal failed; retrying for %.1f s: %s", self._remaining_s(), error)
         except LeadershipLost:
             self._lose()
             raise
 
     async def release(self) -> None:
-        """Stop leading, and let another one begin at once. Does nothing when this process does not lead."""
+        """Stop leading, and let another process lead at once. Does nothing if this process does not lead."""
         held = self._held
         if held is None:
             return
-        leads = self._left_s() > 0
-        self._lose()  # first: from here on nothing is written
+        leads = self._remaining_s() > 0
+        self._lose()  # first, so that nothing is written from here on
         if leads:
             with contextlib.suppress(ApiError, LeadershipLost, TimeoutError):
                 async with asyncio.timeout(self._options.renew_deadline.total_seconds() / 2):
-                    await self._let_go(held)
+                    await self._free_lease(held)
 
-    async def _let_go(self, held: Object) -> None:
+    async def _free_lease(self, held: Object) -> None:
         freed = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
         try:
             await self._client.replace(LEASE, {**held, "spec": {**held["spec"], **freed}})
-        except Conflict:  # a renewal went through whose answer nobody waited for, or somebody labelled it
+        except Conflict:  # a renewal whose response was lost, or a change of a label
             found = await self._client.get(LEASE, self._namespace, self._name)
-            self._own(found)
+            self._check_holder(found)
             await self._client.replace(LEASE, {**found, "spec": {**found["spec"], **freed}})
 
     async def _try_to_acquire(self, floor: int) -> bool:
@@ -186,21 +188,21 @@ class Lease:
         except NotFound:
             began = self._clock()
             epoch = max(int(clock.unix_time()), floor + 1)
-            self._took(await self._client.create(LEASE, self._lease(epoch, transitions=0)), began)
+            self._holds(await self._client.create(LEASE, self._lease(epoch, transitions=0)), began)
             return True
-        if self._seen is None or _version(found) != _version(self._seen):
-            self._seen, self._seen_at = found, began
+        if self._observed is None or _version(found) != _version(self._observed):
+            self._observed, self._observed_at = found, began
         spec = _spec(found)
-        expired = began - self._seen_at >= float(spec.get("leaseDurationSeconds") or 0)
+        expired = began - self._observed_at >= float(spec.get("leaseDurationSeconds") or 0)
         if spec.get("holderIdentity") and not expired:
             return False
-        # Epochs follow the time too: a lease that is deleted and made anew does not begin before where it was.
+        # Epochs also follow the time, so that they do not go back after the lease was deleted.
         epoch = max(_epoch(found) + 1, int(clock.unix_time()), floor + 1)
-        transitions = min(int(spec.get("leaseTransitions") or 0) + 1, _MOST_TRANSITIONS)
+        transitions = min(int(spec.get("leaseTransitions") or 0) + 1, _MAX_TRANSITIONS)
         wanted = self._lease(epoch, transitions)
         wanted["metadata"]["resourceVersion"] = _version(found)
         began = self._clock()
-        self._took(await self._client.replace(LEASE, wanted), began)
+        self._holds(await self._client.replace(LEASE, wanted), began)
         return True
 
     async def _renew(self) -> None:
@@ -208,38 +210,38 @@ class Lease:
         began = self._clock()
         wanted = {**self._held, "spec": {**self._held["spec"], "renewTime": _now()}}
         try:
-            self._took(await self._client.replace(LEASE, wanted), began)
+            self._holds(await self._client.replace(LEASE, wanted), began)
         except (Conflict, NotFound):
-            # Somebody took it, deleted it or only labelled it, or a renewal that got no answer went through.
-            await self._renew_what_is_there()
+            # It was taken, deleted or only labelled, or an earlier renewal succeeded without a response.
+            await self._renew_latest()
 
-    async def _renew_what_is_there(self) -> None:
+    async def _renew_latest(self) -> None:
         try:
             found = await self._client.get(LEASE, self._namespace, self._name)
         except NotFound:
-            await self._make_anew()
+            await self._create_again()
             return
-        self._own(found)
+        self._check_holder(found)
         began = self._clock()
-        # A lasting change of the duration would keep candidates waiting, or let one take the lease while this process leads.
+        # Restore the duration: a changed one would delay candidates, or let one take the lease from this process.
         wanted = {**found, "spec": {**found["spec"], "leaseDurationSeconds": self._duration_s(), "renewTime": _now()}}
-        self._took(await self._client.replace(LEASE, wanted), began)
+        self._holds(await self._client.replace(LEASE, wanted), began)
 
-    async def _make_anew(self) -> None:
+    async def _create_again(self) -> None:
         began = self._clock()
         transitions = int(_spec(self._held).get("leaseTransitions") or 0)
         try:
-            self._took(await self._client.create(LEASE, self._lease(self.epoch, transitions)), began)
-            log.warning("The lease %s/%s was deleted; it is there again.", self._namespace, self._name)
+            self._holds(await self._client.create(LEASE, self._lease(self.epoch, transitions)), began)
+            log.warning("lease %s/%s: it was deleted; created it again", self._namespace, self._name)
         except AlreadyExists:
-            self._own(await self._client.get(LEASE, self._namespace, self._name))
+            self._check_holder(await self._client.get(LEASE, self._namespace, self._name))
 
-    def _own(self, found: Object) -> None:
+    def _check_holder(self, found: Object) -> None:
         holder = _spec(found).get("holderIdentity")
         if holder != self.identity or _epoch(found) != self.epoch:
-            raise LeadershipLost(f"{holder or 'Nobody'} leads by now, so {self.identity} stops.")
+            raise LeadershipLost(f"{holder or 'Nobody'} leads now: {self.identity} stops.")
 
-    def _took(self, lease: Object, began: float) -> None:
+    def _holds(self, lease: Object, began: float) -> None:
         self._held = lease
         self._renewed_at = began
         self.epoch = _epoch(lease)
@@ -247,11 +249,11 @@ class Lease:
     def _lose(self) -> None:
         if self._held is not None:
             self._held = None
-            self._seen = None
-            log.info("%s does not lead any more.", self.identity)
-            self._on_change(False)
+            self._observed = None
+            log.info("lease: %s no longer leads", self.identity)
+            self._on_change(False)  # noqa: FBT003 - the only argument of the callback
 
-    def _left_s(self) -> float:
+    def _remaining_s(self) -> float:
         return self._renewed_at + self._options.renew_deadline.total_seconds() - self._clock()
 
     def _duration_s(self) -> int:

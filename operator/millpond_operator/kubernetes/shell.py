@@ -114,7 +114,7 @@ class Shell:
         and would not look for it again.
         """
         waiter = asyncio.create_task(dead.wait(), name="dead-watch")
-        unserved = asyncio.create_task(self._discovery.lacking.wait(), name="unserved-kinds")
+        unserved = asyncio.create_task(self._discovery.missing.wait(), name="unserved-kinds")
         try:
             done, _ = await asyncio.wait({waiter, unserved, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
         finally:

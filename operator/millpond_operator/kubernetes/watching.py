@@ -1,7 +1,7 @@
-"""Keeping up with the API server: what watches and lists say changes the cache and wakes applications, and does no more.
+"""Keeps the cache up to date by watches and lists.
 
-Beside the watches, everything is listed now and then, whatever they say. Watches that turn out to be dead are begun anew;
-when that does not help, `Watching.run` ends with an error, and so should the process.
+Besides the watches, everything is listed from time to time. Dead watches are restarted; when that does not help,
+`Watching.run` raises an error, and the process should end.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ __all__ = ("WATCHED", "WatchError", "WatchOptions", "Watched", "Watching")
 
 log = logging.getLogger(__name__)
 
-_DEATHS_ARE_TROUBLE = 2
-_LISTS_AGAIN_S = 10.0
-_LOOKS_FOR_KINDS_S = 1.0
+_MIN_DEATHS_REPORTED = 2
+_RELIST_DELAY_S = 10.0
+_DISCOVERY_INTERVAL_S = 1.0
 _LIST_BACKOFF = Backoff(timedelta(milliseconds=500), timedelta(seconds=10), jitter=0.5)
 _RESTART_BACKOFF = Backoff(timedelta(milliseconds=400), timedelta(seconds=30), jitter=0.5)
 
@@ -76,33 +76,33 @@ WATCHED: tuple[Watched, ...] = (
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """How often, how long."""
+    """Intervals and limits."""
 
     resync_interval: timedelta = timedelta(minutes=5)
-    """How often everything is listed, give or take a fifth."""
+    """How often everything is listed, ± 20 %."""
     patience: timedelta = timedelta(seconds=60)
     """How long a watch may take to deliver what a list showed."""
     inactivity: timedelta = timedelta(seconds=70)
-    """A watch that was silent for that long is connected anew; the API server says something every minute."""
+    """A watch that delivers nothing for this long reconnects; the API server sends something every minute."""
     stop: timedelta = timedelta(seconds=10)
     """How long the watches may take to end."""
     most_restarts: int = 5
-    """How often in a row the watches are begun anew, before that is given up."""
+    """How many times in a row the watches are restarted before `Watching.run` fails."""
 
 
 class Watching:
     """Keeps a cache up to date.
 
     Args:
-        client: to list with.
-        cache: what to keep.
-        on_change: is called with the namespace and the name of the application that something changed of.
+        client: for lists.
+        cache: the cache.
+        on_change: called with namespace and name of the application that an object of changed.
         namespaces: to watch in; none for all.
         watched: what to watch.
         options: how often, how long.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword-only options
         self,
         client: Client,
         cache: Cache,
@@ -113,36 +113,36 @@ class Watching:
         options: WatchOptions | None = None,
     ) -> None:
         self._client = client
-        self._intake = CacheUpdates(cache, on_change)
+        self._updates = CacheUpdates(cache, on_change)
         self._namespaces = tuple(namespaces)
         self._watched = tuple(watched)
         self._options = options or WatchOptions()
         self._dead = asyncio.Event()
         self._deaths = 0
-        """How often in a row the watches delivered nothing."""
+        """How many times in a row the watches died."""
         self._unserved: tuple[Kind, ...] = ()
         self._to_list: dict[Watched, None] = {}
         self._wake = asyncio.Event()
         self.synced = asyncio.Event()
         """Set once everything was listed."""
         self.restarts = 0
-        """How often the watches were begun anew."""
+        """How many times the watches were restarted."""
 
     def trouble(self) -> str | None:
-        """What is wrong with the watches although they were begun anew; None when nothing is. For liveness."""
-        if self._deaths < _DEATHS_ARE_TROUBLE:
+        """Return what is wrong with the watches although they were restarted; None when nothing is. For liveness."""
+        if self._deaths < _MIN_DEATHS_REPORTED:
             return None
-        return f"The watches deliver nothing, although they were begun anew {self._deaths - 1} times."
+        return f"The watches deliver nothing, although they were restarted {self._deaths - 1} times."
 
     def unserved(self) -> str | None:
-        """Return which kinds the API server does not serve, so that nobody watches them; None when it serves all."""
+        """Return which kinds the API server does not serve, so that they are not watched; None when it serves all."""
         if not self._unserved:
             return None
         kinds = ", ".join(f"{kind.plural}.{kind.group}" for kind in self._unserved)
         return f"The API server does not serve {kinds}: apply the CustomResourceDefinitions of crds/ again."
 
     async def run(self) -> None:
-        """List everything, then keep up with it until cancelled.
+        """List everything, then watch until cancelled.
 
         Raises:
             WatchError: the watches keep dying.
@@ -156,14 +156,14 @@ class Watching:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()  # neither ends but by an error
+                task.result()  # both end only by an error
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def resync(self) -> None:
-        """List everything once, and take in what is news.
+        """List everything once, and update the cache.
 
         Raises:
             ApiError: something cannot be listed.
@@ -178,7 +178,7 @@ class Watching:
                 await self.resync()
                 return
             except ApiError as error:
-                log.warning("Not everything can be listed, so nothing is done yet: %s", error)
+                log.warning("API server: cannot list all objects; nothing is reconciled yet: %s", error)
             await asyncio.sleep(next(waits))
 
     async def _keep_listing(self) -> None:
@@ -190,8 +190,8 @@ class Watching:
                 async with asyncio.timeout(max(0.0, min(look, next_list - clock.monotonic()))):
                     await self._wake.wait()
             self._wake.clear()
-            if late := self._intake.overdue(self._options.patience):
-                log.error("The watch did not deliver %s: it is begun anew.", late[0])
+            if late := self._updates.overdue(self._options.patience):
+                log.error("watch: did not deliver %s; restarting the watches", late[0])
                 self._dead.set()
             if clock.monotonic() >= next_list:
                 next_list = clock.monotonic() + interval * random.uniform(0.8, 1.2)
@@ -200,12 +200,12 @@ class Watching:
                 while self._to_list:
                     await self._list_all(next(iter(self._to_list)))
             except ApiError as error:
-                log.warning("Not everything could be listed; it is tried again in a moment: %s", error)
-                await asyncio.sleep(random.uniform(0.5, 1.0) * min(_LISTS_AGAIN_S, interval))
+                log.warning("API server: cannot list all objects; retrying: %s", error)
+                await asyncio.sleep(random.uniform(0.5, 1.0) * min(_RELIST_DELAY_S, interval))
                 self._wake.set()
 
-    def _listed_by_watch(self, watched: Watched) -> None:
-        """A watch began from a list, which tells nothing of what went before it: a list of ours does."""
+    def _list_soon(self, watched: Watched) -> None:
+        """List a kind: its watch started from a list, which does not report earlier deletions."""
         self._to_list[watched] = None
         self._wake.set()
 
@@ -219,7 +219,7 @@ class Watching:
             raise
 
     async def _list(self, watched: Watched, namespace: str | None) -> None:
-        kind, cache = watched.kind, self._intake.cache
+        kind, cache = watched.kind, self._updates.cache
         while True:
             seen: set[Key] = set()
             version = 0
@@ -227,34 +227,34 @@ class Watching:
                 async for page in self._client.pages(kind, namespace, labels=watched.labels):
                     version = page.version
                     if cache.outdated(kind, version, namespace):
-                        log.warning("The list of %s is older than the one before; it is ignored.", kind.plural)
+                        log.warning("list of %s: older than the last one; ignored", kind.plural)
                         return
                     for item in page.items:
                         meta = _head(item).metadata
                         seen.add(Key(meta.namespace, meta.name))
                         if int(meta.resource_version or 0) > cache.version(kind, meta.namespace, meta.name):
-                            self._intake.listed(kind, decoded(kind, item), watched=self.synced.is_set())
-                    await asyncio.sleep(0)  # a page takes milliseconds: others may go first
+                            self._updates.put_listed(kind, decoded(kind, item), watched=self.synced.is_set())
+                    await asyncio.sleep(0)  # a page takes milliseconds; let other tasks run
             except Expired:
                 continue
             for object in cache.prune(kind, seen, version, namespace):
-                self._intake.missed(kind, object)
+                self._updates.removed_by_list(kind, object)
             return
 
     async def _keep_watching(self) -> None:
-        # A watch that dies in silence is found by the list after, so that is what one that lives must outlast.
-        lives = 3 * (self._options.resync_interval + self._options.patience).total_seconds()
+        # A dead watch is detected by the list after its death, so a healthy one outlasts that.
+        healthy_after_s = 3 * (self._options.resync_interval + self._options.patience).total_seconds()
         restarts = 0
         while True:
             began = clock.monotonic()
             self._dead.clear()
-            self._intake.await_nothing()
+            self._updates.reset()
             shell = Shell(
                 self._client.connection,
                 self._watched,
                 self._namespaces,
-                self._intake.event,
-                self._listed_by_watch,
+                self._updates.event,
+                self._list_soon,
                 self._options.inactivity,
             )
             try:
@@ -262,20 +262,20 @@ class Watching:
                 reason = await shell.ended(self._dead)
             finally:
                 await shell.stop(self._options.stop)
-            if await self._kinds_are_back() or reason == UNSERVED or clock.monotonic() - began > lives:
+            if await self._wait_for_kinds() or reason == UNSERVED or clock.monotonic() - began > healthy_after_s:
                 restarts = self._deaths = 0
             restarts += 1
             self._deaths = self._deaths + 1 if reason == DEAD else 0
             if restarts > self._options.most_restarts:
-                raise WatchError(f"The API server's objects cannot be watched, {restarts} times in a row: {reason}.")
+                raise WatchError(f"Cannot watch the API server's objects, {restarts} times in a row: {reason}.")
             self.restarts += 1
-            log.warning("The watches ended (%s); they are begun anew.", reason)
+            log.warning("watches: ended (%s); restarting them", reason)
             await asyncio.sleep(_RESTART_BACKOFF.wait_s(restarts))
 
-    async def _kinds_are_back(self) -> bool:
-        """Wait until the API server serves all kinds, and return whether it did not at first.
+    async def _wait_for_kinds(self) -> bool:
+        """Wait until the API server serves all kinds; return whether some were missing at first.
 
-        Definitions of custom resources may be deleted and applied again. kopf looks for kinds once, when it starts.
+        CustomResourceDefinitions may be deleted and applied again. kopf looks for kinds only once, when it starts.
         """
         waited = False
         while True:
@@ -283,8 +283,8 @@ class Watching:
                 served = await self._client.serves(watched.kind for watched in self._watched)
             except ApiError as error:
                 if not waited:
-                    return False  # kopf waits for an API server that is away
-                log.warning("The API server cannot be asked which kinds it serves; it is asked again: %s", error)
+                    return False  # kopf waits for an unavailable API server
+                log.warning("API server: cannot read which kinds it serves; retrying: %s", error)
             else:
                 before = self._unserved
                 self._unserved = tuple(watched.kind for watched in self._watched if watched.kind not in served)
@@ -293,7 +293,7 @@ class Watching:
                 if self._unserved != before:
                     log.error("%s Nothing is reconciled until then.", self.unserved())
             waited = True
-            await asyncio.sleep(_LOOKS_FOR_KINDS_S * random.uniform(0.5, 1.0))
+            await asyncio.sleep(_DISCOVERY_INTERVAL_S * random.uniform(0.5, 1.0))
 
     def _scopes(self, kind: Kind) -> Sequence[str | None]:
         return self._namespaces if self._namespaces and kind.namespaced else (None,)

@@ -1,13 +1,11 @@
-"""From a StreamApp to what Kubernetes runs: pure functions that make manifests, and that tell whether one is applied.
+"""From a StreamApp to Kubernetes objects: pure functions that make manifests, and compare them with what is applied.
 
-What is wanted of one application, and what of it is to be applied:
-
-    app = parse(object)
-    template = pod_template(app, surroundings)
-    revision = revision_of(template)
-    for manifest in [*children(app, surroundings), stateful_set(app, template, revision, app.spec.replicas)]:
-        if not same(manifest, observed(manifest)):
-            await client.apply(kind, finish(manifest, surroundings.leader_epoch))
+app = parse(object)
+template = pod_template(app, surroundings)
+revision = revision_of(template)
+for manifest in [*children(app, surroundings), stateful_set(app, template, revision, app.spec.replicas)]:
+    if not same(manifest, observed(manifest)):
+        await client.apply(kind, finish(manifest, surroundings.leader_epoch))
 """
 
 from millpond.durations import Duration
@@ -23,7 +21,7 @@ from .children import (
 )
 from .diff import content, digest, finish, same, was_applied, within
 from .environment import check_environment
-from .foreign_fields import Additions, additions, strangers
+from .foreign_fields import Additions, additions, foreign_managers
 from .metadata import cleanup_name, coordinator_config_name, labels, made_for, owned_by, revision_name, selector
 from .names import (
     APP,
@@ -42,15 +40,15 @@ from .names import (
 from .pods import TOKEN_AUDIENCE, pod_template, revision_of, specification_digest, with_revision
 from .snapshot_jobs import EXECUTORS_ROLE, snapshot_access, snapshot_job, snapshot_job_name, snapshot_settings
 from .spec import Bootstrap, Spark, StateBootstrapSpec, StreamAppSpec
-from .statebootstrap import InvalidStateBootstrap, StateBootstrap, asked_for, bootstrap_name, parse_bootstrap
-from .streamapp import InvalidStreamApp, StreamApp, parse, unread
+from .statebootstrap import InvalidStateBootstrap, StateBootstrap, bootstrap_name, parse_bootstrap, scheduled_bootstrap
+from .streamapp import InvalidStreamApp, StreamApp, parse, without_spec
 from .workloads import (
     claim_growth,
     claim_of,
     cleanup_job,
     controller_revision,
     fixed_differences,
-    must_be_made_anew,
+    must_be_recreated,
     stateful_set,
     template_of,
 )
@@ -82,7 +80,6 @@ __all__ = (
     "StreamAppSpec",
     "Surroundings",
     "additions",
-    "asked_for",
     "bootstrap_name",
     "check_environment",
     "children",
@@ -97,9 +94,10 @@ __all__ = (
     "digest",
     "finish",
     "fixed_differences",
+    "foreign_managers",
     "labels",
     "made_for",
-    "must_be_made_anew",
+    "must_be_recreated",
     "network_policy",
     "owned_by",
     "parse",
@@ -109,6 +107,7 @@ __all__ = (
     "revision_name",
     "revision_of",
     "same",
+    "scheduled_bootstrap",
     "selector",
     "service",
     "service_account",
@@ -118,12 +117,11 @@ __all__ = (
     "snapshot_settings",
     "specification_digest",
     "stateful_set",
-    "strangers",
     "stream_assignment",
     "template_of",
-    "unread",
     "view_of",
     "was_applied",
     "with_revision",
     "within",
+    "without_spec",
 )

@@ -1,4 +1,4 @@
-"""The StreamAssignment: what the coordinator decided, turned around to be read worker by worker, and back."""
+"""The StreamAssignment: the coordinator's stored assignment, arranged by worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARK = re.compile(r"(\d{1,19}):(\d{1,19})")
 
 
 class InvalidStreamAssignment(MillpondError):
-    """The object is no assignment that this operator can read."""
+    """The object is not a StreamAssignment that this operator can read."""
 
 
 class _Subtopology(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,7 +46,7 @@ class _Worker(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):
     alive: bool = False
     draining: bool = False
     gone: bool = False
-    """Nothing is known of it but what it owns."""
+    """Whether nothing is known of it but what it owns."""
     revision: str = ""
     address: str | None = None
     tags: dict[str, str] = {}
@@ -66,14 +66,13 @@ class _Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     topology: _Topology | None = None
     workers: list[_Worker] = []
     committed: dict[str, str] = {}
-    """How far each task was committed: epoch and sum of offsets, with a colon between them."""
+    """How far each task was committed: owner epoch and sum of offsets, separated by a colon."""
 
 
 def stream_assignment(app: StreamApp, view: View) -> Object:
-    """What is written down before workers are told of it.
+    """Return the object that is stored before workers get the assignment.
 
-    Why a task waits, how long a worker was silent, and how far its copies are, is not: that has no need to outlive the
-    coordinator.
+    It omits what a later coordinator does not need: why tasks wait, the time since heartbeats, and the lag of copies.
     """
     workers = {member.worker: _worker(member) for member in view.members}
 
@@ -111,20 +110,20 @@ def stream_assignment(app: StreamApp, view: View) -> Object:
 
 
 def view_of(object: Mapping[str, Any]) -> View:
-    """What a StreamAssignment says, for a coordinator that goes on from there.
+    """Return the stored assignment as a coordinator needs it.
 
-    Standbys and warm-ups of a task come in the order of their workers' names.
+    Standbys and warm-ups of a task are in the order of their workers' names.
 
     Raises:
-        InvalidStreamAssignment: it is none.
+        InvalidStreamAssignment: the object is not valid.
     """
     try:
         spec = msgspec.convert(object["spec"], _Spec)
     except msgspec.ValidationError as error:
         metadata = object["metadata"]
         raise InvalidStreamAssignment(
-            f"StreamAssignment '{metadata.get('namespace')}/{metadata.get('name')}' cannot be read ({error}): delete "
-            "it, and the coordinator learns everything from the workers."
+            f"Cannot decode StreamAssignment '{metadata.get('namespace')}/{metadata.get('name')}' ({error}): delete "
+            "it. The coordinator then learns everything from the workers."
         ) from error
     standby: dict[str, list[str]] = defaultdict(list)
     warm_up: dict[str, list[str]] = defaultdict(list)

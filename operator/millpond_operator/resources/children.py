@@ -1,4 +1,4 @@
-"""What an application has whatever revision it runs: access, addresses, and protection."""
+"""An application's objects that do not depend on its revision: account, Service, disruption budget, network policy."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = (
 )
 
 OPERATOR_LABELS = {"app.kubernetes.io/name": "millpond-operator"}
-"""How the operator's own pods are known."""
+"""The labels of the operator's own pods."""
 HTTP_ACCESS = "millpond.dev/http-access"
-"""Label of namespaces whose pods may reach metrics and health of all workers, such as those that scrape them."""
+"""Label of namespaces whose pods may read metrics and health of all workers, such as a Prometheus."""
 QUERY_ACCESS = "millpond.dev/query-access"
-"""Label of pods that may query applications of their own namespace, and of all if their namespace has the label too."""
+"""Label of pods that may query applications of their own namespace; of all namespaces if their namespace has it too."""
 
 
 def children(app: StreamApp, surroundings: Surroundings) -> list[Object]:
-    """All that does not depend on the rollout, what others refer to first."""
+    """Return all objects that do not depend on the rollout; those that others refer to come first."""
     return [
         service_account(app),
         coordinator_config_map(app, surroundings),
@@ -36,7 +36,7 @@ def children(app: StreamApp, surroundings: Surroundings) -> list[Object]:
 
 
 def service_account(app: StreamApp) -> Object:
-    """Who the workers are. They are nobody to the API server: only the coordinator asks for their token."""
+    """Return the workers' service account. It has no permissions; only the coordinator reviews its tokens."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -46,7 +46,7 @@ def service_account(app: StreamApp) -> Object:
 
 
 def coordinator_config_map(app: StreamApp, surroundings: Surroundings) -> Object:
-    """How workers know that the coordinator is the coordinator."""
+    """Return the ConfigMap with the coordinator's certificate authority."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -56,7 +56,7 @@ def coordinator_config_map(app: StreamApp, surroundings: Surroundings) -> Object
 
 
 def service(app: StreamApp) -> Object:
-    """A name for each worker; workers look each other up while they restore as well."""
+    """Return the headless Service that gives each worker a name, before it is ready too: workers look each other up."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -74,7 +74,7 @@ def service(app: StreamApp) -> Object:
 
 
 def pod_disruption_budget(app: StreamApp) -> Object:
-    """Nodes are drained of one worker at a time; a worker that does not work stands in nobody's way."""
+    """Return the PodDisruptionBudget: evictions take one worker at a time; unhealthy workers do not block them."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -88,10 +88,11 @@ def pod_disruption_budget(app: StreamApp) -> Object:
 
 
 def network_policy(app: StreamApp, surroundings: Surroundings) -> Object:
-    """Queries come from the application's own workers and from pods labelled for it; metrics and health are read from the
-    own namespace, by the operator, and from namespaces labelled for it.
+    """Return the NetworkPolicy.
 
-    Where workers connect to is not restricted: brokers may be anywhere, and name each other's addresses themselves.
+    Queries are allowed from the application's own workers and from labelled pods; metrics and health from the own
+    namespace, from the operator, and from labelled namespaces. Outgoing connections are not restricted: brokers may be
+    anywhere, and advertise their own addresses.
     """
     operator = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": surroundings.operator_namespace}},

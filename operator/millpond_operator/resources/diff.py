@@ -1,8 +1,8 @@
-"""Whether applying a manifest would change anything, from what was last read of the object.
+"""Whether applying a manifest would change an object, by the object's last known state.
 
-Two things have to be seen: that somebody changed what the operator wants, and that the operator wants something else
-than before, be it less. The first is found leaf by leaf; the second by a digest of the manifest, which is applied with
-it as an annotation, since a field that is no longer wanted is in the object and in no manifest.
+There are two kinds of differences: somebody changed what the operator wants, or the operator wants something else than
+before. The first is found by comparing field by field. The second is found by a digest of the manifest, which is
+applied with it as an annotation: a field that is no longer wanted is in the object but in no manifest.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "volumeMounts": ("mountPath",),
     "volumes": ("name",),
 }
-"""Lists into which others may put more, by the fields that tell their items apart."""
+"""Lists that may have further items, with the fields that identify an item."""
 
 _SETS = frozenset({"finalizers"})
 _EXACT = frozenset({"labelSelector", "matchLabels", "namespaceSelector", "nodeSelector", "podSelector", "selector"})
-"""Objects that one more key makes another of: a Service that selects by it finds no pods."""
+"""Objects in which an additional key changes the meaning, such as a selector."""
 _AMOUNTS = frozenset({"requests", "limits", "capacity", "sizeLimit"})
-"""Where the API server writes amounts its own way: ``1024Mi`` as ``1Gi``."""
+"""Fields whose quantities the API server normalizes: ``1024Mi`` becomes ``1Gi``."""
 
 _SUFFIXES = {
     suffix: factor
@@ -46,18 +46,18 @@ _SUFFIXES = {
 
 _PRECISE = Context(prec=100)
 _PRECISE.traps[Overflow] = False
-_MOST = Decimal(2**63 - 1)
-"""The largest amount of the API server's."""
+_MAX_QUANTITY = Decimal(2**63 - 1)
+"""The largest quantity of the API server."""
 
 
 def digest(value: Any) -> str:
-    """A digest of JSON, the same whatever the order of keys and in whichever process."""
+    """Return a digest of JSON that does not depend on the order of keys or on the process."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 def finish(object: Object, leader_epoch: int) -> Object:
-    """The last step before a manifest is applied: it says who applies it, and carries its digest."""
+    """Add the digest and the leader epoch to a manifest. This is the last step before it is applied."""
     bare = _bare(object)
     metadata = bare["metadata"]
     own = {APPLIED: digest(bare), LEADER_EPOCH: str(leader_epoch)}
@@ -65,47 +65,47 @@ def finish(object: Object, leader_epoch: int) -> Object:
 
 
 def same(desired: Object, observed: Mapping[str, Any]) -> bool:
-    """Whether applying a manifest, finished or not, would leave the object as it is.
+    """Return whether applying a manifest, finished or not, would leave the object unchanged.
 
-    Which leader applied it last is no difference.
+    The epoch of the leader that applied it does not count.
     """
     annotations = observed.get("metadata", {}).get("annotations") or {}
     return was_applied(desired, observed) and LEADER_EPOCH in annotations and within(_bare(desired), observed)
 
 
 def was_applied(desired: Object, observed: Mapping[str, Any]) -> bool:
-    """Whether this very manifest was applied to the object last, whatever became of it."""
+    """Return whether this manifest was applied last, whatever was changed since."""
     annotations = observed.get("metadata", {}).get("annotations") or {}
     return bool(annotations.get(APPLIED) == digest(_bare(desired)))
 
 
 def content(observed: Mapping[str, Any]) -> str:
-    """A digest of what an object is, as far as anybody may want it so: not of how it fares, nor of who applied it last."""
-    told = {key: value for key, value in observed.items() if key not in {"metadata", "status"}}
+    """Return a digest of the wanted parts of an object: without its status, and without the leader epoch."""
+    wanted = {key: value for key, value in observed.items() if key not in {"metadata", "status"}}
     metadata = observed.get("metadata", {})
     annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LEADER_EPOCH}
-    return digest([told, metadata.get("labels"), annotations, metadata.get("ownerReferences")])
+    return digest([wanted, metadata.get("labels"), annotations, metadata.get("ownerReferences")])
 
 
 def amount(text: str | float) -> Decimal:
-    """What a quantity of Kubernetes amounts to: ``500m``, ``1Gi``, ``1e3``.
+    """Parse a quantity of Kubernetes: ``500m``, ``1Gi``, ``1e3``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a quantity.
     """
     written = str(text).strip()
     number = written.rstrip("KMGTPEiknum")
-    # An exponent's letter is no suffix: 1E is 10^18, 1E3 is 1000.
+    # The letter of an exponent is not a suffix: 1E is 10^18, 1E3 is 1000.
     try:
         if number.strip("+-")[:1].isalpha():  # NaN and the like
             raise ValueError
         return _PRECISE.multiply(Decimal(number), _SUFFIXES[written[len(number) :]])
     except (InvalidOperation, KeyError, ValueError):
-        raise ValueError(f"'{text}' is no amount: write a number with a unit, such as 500m, 2, or 20Gi") from None
+        raise ValueError(f"'{text}' is not a quantity: write a number with a unit, such as 500m, 2, or 20Gi") from None
 
 
 def _bare(object: Object) -> Object:
-    """Without what `finish` adds."""
+    """Remove what `finish` adds."""
     metadata = dict(object["metadata"])
     annotations = {key: value for key, value in metadata.pop("annotations", {}).items() if key not in _OWN}
     if annotations:
@@ -117,7 +117,7 @@ _OWN = frozenset({APPLIED, LEADER_EPOCH})
 
 
 def within(desired: Any, observed: Any, field: str = "", *, amounts: bool = False) -> bool:
-    """Whether all of `desired` is in `observed`; `field` is the name of the field that both are the value of."""
+    """Return whether all of `desired` is in `observed`; `field` is the name of the field with these values."""
     if isinstance(desired, Mapping):
         return (
             isinstance(observed, Mapping)
@@ -158,5 +158,5 @@ def _equal_amounts(one: str | int, other: str | int) -> bool:
 
 
 def _rounded(amount: Decimal) -> Decimal:
-    """As the API server keeps amounts: rounded up to thousandths, and no more than fits."""
-    return min(amount, _MOST).quantize(Decimal("1e-3"), ROUND_CEILING, _PRECISE)
+    """Round as the API server does: up to thousandths, and to the largest quantity at most."""
+    return min(amount, _MAX_QUANTITY).quantize(Decimal("1e-3"), ROUND_CEILING, _PRECISE)

@@ -1,4 +1,4 @@
-"""The environment of a worker: how the fields of a StreamApp become millpond's settings."""
+"""The environment of a worker: the fields of a StreamApp as millpond's settings."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = (
 )
 
 HTTP_PORT = 8080
-"""Metrics and health."""
+"""Port of metrics and health."""
 QUERY_PORT = 8081
-"""Queries, of clients and of other workers."""
+"""Port of queries, of clients and of other workers."""
 STATE_DIRECTORY = "/var/lib/millpond"
 COORDINATOR_DIRECTORY = "/var/run/millpond"
 CREDENTIALS_DIRECTORY = "/etc/millpond/credentials"
 BOOTSTRAP_DIRECTORY = "/etc/millpond/bootstrap"
-"""Credentials of the location of snapshots."""
+"""Directory of the credentials of the snapshots' location."""
 
-_CLIENT = frozenset(
+_CLIENT_VARIABLES = frozenset(
     f"MILLPOND_{name}"
     for name in (
         "APPLICATION_ID",
@@ -46,68 +46,68 @@ _CLIENT = frozenset(
         "TERMINATION_LOG",
     )
 )
-"""What reaches Kafka as the application; the rest makes a worker."""
+"""Variables of every pod that uses the application's Kafka; the others are for workers only."""
 
 _CERTIFICATE = "query.ssl.certificate.location"
 
-_RESERVE = timedelta(seconds=10)
-"""Of the grace period, for what comes before and after the last commit."""
+_SHUTDOWN_RESERVE = timedelta(seconds=10)
+"""Part of the grace period that is not for the last commit."""
 
-_LONGEST_VARIABLE, _LARGEST_ENVIRONMENT = 128 * 1024 - 1, 1024 * 1024
-"""In bytes. Linux starts no process with a longer variable, nor with much more in all."""
+_MAX_VARIABLE, _MAX_ENVIRONMENT = 128 * 1024 - 1, 1024 * 1024
+"""Bytes of one variable, and of all. Linux starts no process with more."""
 
 
 def worker_environment(app: StreamApp, surroundings: Surroundings) -> list[Object]:
-    """All variables of a worker, those that others refer to first."""
+    """Return all variables of a worker; those that others refer to come first."""
     grace = timedelta(seconds=app.spec.pod.termination_grace_period_seconds)
-    here = f"{app.name}.{app.namespace}.svc"
+    service = f"{app.name}.{app.namespace}.svc"
     scheme = "https" if _CERTIFICATE in (app.spec.config or {}) else "http"
     return [
         {"name": "MILLPOND_WORKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "MILLPOND_REVISION", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{REVISION}']"}}},
-        *_client(app),
-        _variable("MILLPOND_HTTP_HOST", "0.0.0.0"),  # noqa: S104 - a pod's address is not known beforehand
+        *_client_variables(app),
+        _variable("MILLPOND_HTTP_HOST", "0.0.0.0"),  # noqa: S104 - a pod's address is not known in advance
         _variable("MILLPOND_HTTP_PORT", str(HTTP_PORT)),
         _variable("MILLPOND_QUERY_PORT", str(QUERY_PORT)),
-        {"name": "MILLPOND_APPLICATION_SERVER", "value": f"{scheme}://$(MILLPOND_WORKER_ID).{here}:{QUERY_PORT}"},
+        {"name": "MILLPOND_APPLICATION_SERVER", "value": f"{scheme}://$(MILLPOND_WORKER_ID).{service}:{QUERY_PORT}"},
         _variable(
             "MILLPOND_COORDINATOR_URL", f"{surroundings.coordinator_url_base}/namespaces/{app.namespace}/{app.name}"
         ),
         _variable("MILLPOND_COORDINATOR_TOKEN_FILE", f"{COORDINATOR_DIRECTORY}/token"),
         _variable("MILLPOND_COORDINATOR_CA_FILE", f"{COORDINATOR_DIRECTORY}/ca.crt"),
         _variable("MILLPOND_COORDINATOR_SESSION_TIMEOUT", str(app.spec.session_timeout)),
-        _variable("MILLPOND_SHUTDOWN_TIMEOUT", str(Duration.of(max(grace - _RESERVE, grace / 2)))),
-        *_bootstrap(app),
-        *_own(app),
+        _variable("MILLPOND_SHUTDOWN_TIMEOUT", str(Duration.of(max(grace - _SHUTDOWN_RESERVE, grace / 2)))),
+        *_bootstrap_variables(app),
+        *_user_variables(app),
     ]
 
 
 def check_environment(app: StreamApp, template: Object) -> None:
-    """See that a process can be started with the environment of a pod template.
+    """Check that a process can start with the environment of a pod template.
 
     Raises:
-        InvalidStreamApp: it is too large, and execve would fail with E2BIG.
+        InvalidStreamApp: it is too large, so that execve would fail with E2BIG.
     """
     total = 0
     for container in template["spec"]["containers"]:
         for each in container["env"]:
             size = len(f"{each['name']}={each.get('value', '').replace('$$', '$')}".encode())
             total += size
-            if size > _LONGEST_VARIABLE or total > _LARGEST_ENVIRONMENT:
+            if size > _MAX_VARIABLE or total > _MAX_ENVIRONMENT:
                 raise InvalidStreamApp(
-                    f"StreamApp '{app.namespace}/{app.name}' has an environment that no process can be started with: {each['name']} "
-                    f"has {size} bytes of at most {_LONGEST_VARIABLE}, and all variables up to it {total} of at most "
-                    f"{_LARGEST_ENVIRONMENT}. Put long values of spec.config and spec.env into a ConfigMap or Secret that "
-                    "spec.pod.mounts names."
+                    f"StreamApp '{app.namespace}/{app.name}' has an environment that is too large for a process: "
+                    f"{each['name']} has {size} bytes (at most {_MAX_VARIABLE}), and all variables up to it have "
+                    f"{total} (at most {_MAX_ENVIRONMENT}). Put long values of spec.config and spec.env into a "
+                    "ConfigMap or Secret that spec.pod.mounts names."
                 )
 
 
 def cleanup_environment(worker: list[Object]) -> list[Object]:
-    """Of a worker's variables, those of a pod that works on the application's Kafka without being one of its workers."""
-    return [each for each in worker if not each["name"].startswith("MILLPOND_") or each["name"] in _CLIENT]
+    """Return those of a worker's variables that a pod needs to use the application's Kafka without being a worker."""
+    return [each for each in worker if not each["name"].startswith("MILLPOND_") or each["name"] in _CLIENT_VARIABLES]
 
 
-def _client(app: StreamApp) -> list[Object]:
+def _client_variables(app: StreamApp) -> list[Object]:
     spec = app.spec
     variables = [
         _variable("MILLPOND_APPLICATION_ID", app.application_id),
@@ -126,7 +126,7 @@ def _client(app: StreamApp) -> list[Object]:
     return variables
 
 
-def _bootstrap(app: StreamApp) -> list[Object]:
+def _bootstrap_variables(app: StreamApp) -> list[Object]:
     bootstrap = app.spec.bootstrap
     if bootstrap is None:
         return []
@@ -137,19 +137,19 @@ def _bootstrap(app: StreamApp) -> list[Object]:
 
 
 def _variable(name: str, value: str) -> Object:
-    """A variable whose value is meant as it stands: Kubernetes would replace ``$(NAME)`` and shorten ``$$``."""
+    """Return a variable with a literal value: Kubernetes would replace ``$(NAME)`` and shorten ``$$``."""
     return {"name": name, "value": value.replace("$", "$$")}
 
 
-def _own(app: StreamApp) -> list[Object]:
-    """The person's variables, with Kubernetes' own meaning of ``$(NAME)``."""
-    return [_given(each) for each in app.spec.env]
+def _user_variables(app: StreamApp) -> list[Object]:
+    """Return the user's variables, in which Kubernetes replaces ``$(NAME)``."""
+    return [_user_variable(each) for each in app.spec.env]
 
 
-def _given(variable: EnvVariable) -> Object:
+def _user_variable(variable: EnvVariable) -> Object:
     if variable.value_from is not None:
         return {"name": variable.name, "valueFrom": _source(variable.value_from)}
-    # The API server drops an empty value.
+    # The API server removes an empty value.
     return {"name": variable.name} | ({"value": variable.value} if variable.value else {})
 
 

@@ -1,8 +1,8 @@
-"""What others added to an object that the operator applies, and the patch that takes it out again.
+"""Fields that others added to an object that the operator applies, and the patch that removes them.
 
-Applying puts back what was changed, but what another field manager added stays beside it: an environment variable, a volume, a
-port. `metadata.managedFields` says who owns which field. A field that somebody else owns and that the manifest does not have is an
-addition; a default of the API server, or what a webhook adds on the way, has no such owner and is none.
+Applying restores changed fields, but a field that another manager added stays: an environment variable, a volume, a
+port. `metadata.managedFields` has the owner of each field. A field with another owner that is not in the manifest is an
+addition. Defaults of the API server, and what a webhook adds, have no such owner and are no additions.
 """
 
 from __future__ import annotations
@@ -14,70 +14,70 @@ from typing import Any
 
 from .names import FIELD_MANAGER, Object
 
-__all__ = ("Additions", "additions", "strangers")
+__all__ = ("Additions", "additions", "foreign_managers")
 
 _OWNED = "f:spec"
-"""Labels and annotations of others, and their data, harm nobody."""
+"""The part that is checked. Labels, annotations and data of others do no harm."""
 _WHOLE = frozenset({"env", "volumes"})
-"""Lists whose items have one source among several: an item to which one was added is put back as a whole."""
-_MOST_NAMED = 3
+"""Lists whose items have exactly one of several sources: a changed item is replaced as a whole."""
+_MAX_NAMED = 3
 
 _Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
 class Additions:
-    """What somebody added to an object."""
+    """What others added to an object."""
 
     fields: tuple[str, ...]
-    """As people write them, such as ``spec.template.spec.containers[worker].env[DEBUG]``; sorted."""
+    """Paths, such as ``spec.template.spec.containers[worker].env[DEBUG]``; sorted."""
     managers: tuple[str, ...]
     """The field managers that own them; sorted."""
     patch: tuple[Object, ...]
-    """JSON patch operations that take them out."""
+    """JSON patch operations that remove them."""
 
     def __str__(self) -> str:
-        shown = ", ".join(self.fields[:_MOST_NAMED])
-        more = len(self.fields) - _MOST_NAMED
+        shown = ", ".join(self.fields[:_MAX_NAMED])
+        more = len(self.fields) - _MAX_NAMED
         return f"{shown} and {more} more" if more > 0 else shown
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Addition:
     path: _Path
     name: str
     value: Any = None
-    """What to put in its place; None for nothing."""
+    """The value to restore; None to remove the field."""
 
 
 def additions(manifest: Object, observed: Mapping[str, Any]) -> Additions | None:
-    """Return what others added to the ``spec`` of an object, or None when nothing is there but what is wanted.
+    """Return what others added to the ``spec`` of an object; None when there is nothing.
 
     Args:
         manifest: as it is applied.
-        observed: the object, with the entries of ``metadata.managedFields`` that are not about applying this manifest.
+        observed: the object, with the entries of ``metadata.managedFields`` that are not from applying this manifest.
     """
-    found: dict[_Path, _Found] = {}
+    found: dict[_Path, _Addition] = {}
     managers: set[str] = set()
     wanted = {"spec": manifest.get("spec", {})}
     for entry in _entries(observed):
         fields = {_OWNED: entry["fieldsV1"][_OWNED]}
         own = entry.get("manager") == FIELD_MANAGER
         for each in _added(fields, observed, wanted, (), ""):
-            # What was a default again after the operator took something out is the operator's own now, and fine.
+            # A default that came back after the operator's patch belongs to the operator, and is no addition.
             if own and not isinstance(each.path[-1], int):
                 continue
             found[each.path] = each
             managers.add(entry.get("manager", ""))
     if not found:
         return None
-    # Whatever lies behind in a list goes first, so that the positions of the others still hold.
+    # Later items of a list first, so that the indices of earlier ones stay valid.
     patch = tuple(_operation(found[path]) for path in sorted(found, reverse=True))
     return Additions(tuple(sorted({each.name for each in found.values()})), tuple(sorted(managers)), patch)
 
 
-def strangers(observed: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the field managers, other than the operator, that own something in the pod template of an object; sorted."""
+def foreign_managers(observed: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the other field managers that own something in the pod template of an object; sorted."""
     return tuple(
         sorted(
             {
@@ -100,29 +100,29 @@ def _entries(observed: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     ]
 
 
-def _added(fields: Mapping[str, Any], there: Any, wanted: Any, path: _Path, name: str) -> Iterator[_Found]:
-    """Walk what a manager owns, beside the object and the manifest."""
+def _added(fields: Mapping[str, Any], there: Any, wanted: Any, path: _Path, name: str) -> Iterator[_Addition]:
+    """Yield what a manager owns in the object that is not in the manifest."""
     for element, below in fields.items():
         if element == ".":
             continue
         step = _step(element, there)
-        if step is None:  # it is gone, or part of a whole that has one owner
+        if step is None:  # removed, or part of a value with one owner
             continue
         at = (*path, step)
         label = _label(element)
         inner_name = f"{name}{label}" if label.startswith("[") else f"{name}.{label}".lstrip(".")
         inner = _wanted(element, wanted)
         if inner is None:
-            yield _Found(at, inner_name)
+            yield _Addition(at, inner_name)
             continue
         nested = _added(below, there[step], inner, at, inner_name)
         if isinstance(step, int) and path and path[-1] in _WHOLE:
-            nested = (_Found(at, each.name, inner) for each in nested)
+            nested = (_Addition(at, each.name, inner) for each in nested)
         yield from nested
 
 
 def _step(element: str, there: Any) -> str | int | None:
-    """The key or the position that an element of ``fieldsV1`` stands for; None when the object has none such."""
+    """Return the key or index that an element of ``fieldsV1`` stands for; None when the object does not have it."""
     kind, _, rest = element.partition(":")
     if kind == "f" and isinstance(there, Mapping):
         return rest if rest in there else None
@@ -132,7 +132,7 @@ def _step(element: str, there: Any) -> str | int | None:
 
 
 def _wanted(element: str, wanted: Any) -> Any:
-    """What the manifest has for an element of ``fieldsV1``; None when it has nothing."""
+    """Return the value in the manifest for an element of ``fieldsV1``; None when it has none."""
     kind, _, rest = element.partition(":")
     if kind == "f":
         return wanted.get(rest) if isinstance(wanted, Mapping) else None
@@ -141,7 +141,7 @@ def _wanted(element: str, wanted: Any) -> Any:
 
 
 def _is(kind: str, rest: str, item: Any) -> bool:
-    """Whether an item of a list is the one that an element of ``fieldsV1`` names by its keys or its value."""
+    """Return whether an element of ``fieldsV1`` identifies this item of a list, by its keys or its value."""
     given = json.loads(rest)
     if kind == "v":
         return bool(item == given)
@@ -156,7 +156,7 @@ def _label(element: str) -> str:
     return f"[{next(iter(given.values())) if isinstance(given, Mapping) else given}]"
 
 
-def _operation(found: _Found) -> Object:
+def _operation(found: _Addition) -> Object:
     pointer = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in found.path)
     if found.value is None:
         return {"op": "remove", "path": pointer}

@@ -1,4 +1,4 @@
-"""The metadata that everything made for an application shares, and the names of what has another than its own."""
+"""Metadata that all objects of an application share, and the names of those that are not named like it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = (
 
 
 def selector(app: StreamApp, component: str = "worker") -> dict[str, str]:
-    """The labels that tell the application's pods from all others. They may never change."""
+    """Return the labels that identify the application's pods. They can never change."""
     return {
         "app.kubernetes.io/name": "millpond",
         "app.kubernetes.io/instance": app.name,
@@ -30,18 +30,18 @@ def selector(app: StreamApp, component: str = "worker") -> dict[str, str]:
 
 
 def labels(app: StreamApp, component: str = "worker") -> dict[str, str]:
-    """The labels of everything made for the application."""
+    """Return the labels of all of the application's objects."""
     return selector(app, component) | {"app.kubernetes.io/managed-by": "millpond-operator", APP: app.name}
 
 
 def metadata(app: StreamApp, name: str | None = None, component: str = "worker", *, owned: bool = True) -> Object:
-    """Metadata of something made for the application.
+    """Return the metadata of one of the application's objects.
 
     Args:
-        app: whose it is.
-        name: its name; the application's own when None.
-        component: what part of the application it is.
-        owned: it goes when the application goes.
+        app: the application.
+        name: its name; None for the application's own.
+        component: the part of the application that it belongs to.
+        owned: whether it is deleted with the StreamApp.
     """
     made: Object = {"name": name or app.name, "namespace": app.namespace, "labels": labels(app, component)}
     if not owned:
@@ -61,26 +61,26 @@ def metadata(app: StreamApp, name: str | None = None, component: str = "worker",
 
 
 def owned_by(app: StreamApp, object: Mapping[str, Any]) -> bool:
-    """Whether the StreamApp controls an object, rather than another one of the same name or, say, its StatefulSet."""
+    """Return whether this StreamApp controls an object, and not another one of its name, or its StatefulSet."""
     owners = object["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner["uid"] == app.uid for owner in owners)
 
 
 def made_for(app: StreamApp, object: Mapping[str, Any]) -> bool:
-    """Whether an object is this StreamApp's, even if it is not to go with it, such as the clean-up."""
+    """Return whether an object belongs to this StreamApp, even if it is not deleted with it, like the cleanup Job."""
     return owned_by(app, object) or (object["metadata"].get("labels") or {}).get(APP_UID) == app.uid
 
 
 def coordinator_config_name(app: StreamApp) -> str:
-    """The ConfigMap with the coordinator's certificate authority."""
+    """Return the name of the ConfigMap with the coordinator's certificate authority."""
     return f"{app.name}-coordinator"
 
 
 def revision_name(app: StreamApp, revision: str) -> str:
-    """The ControllerRevision with the pod template of that revision."""
+    """Return the name of the ControllerRevision with the pod template of a revision."""
     return f"{app.name}-{revision}"
 
 
 def cleanup_name(app: StreamApp) -> str:
-    """The Job that deletes the application's internal topics and consumer group."""
+    """Return the name of the Job that deletes the application's internal topics and consumer group."""
     return f"{app.name}-cleanup"

@@ -1,4 +1,4 @@
-"""What things are called: labels, annotations, the finalizer; and what manifests need to know of their surroundings."""
+"""Names of labels, annotations and the finalizer; and what manifests depend on besides the StreamApp."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ __all__ = (
 )
 
 Object = dict[str, Any]
-"""A manifest: JSON in Python's types."""
+"""A manifest: JSON as Python types."""
 
 API_VERSION = "millpond.dev/v1alpha1"
 FIELD_MANAGER = "millpond-operator"
 FINALIZER = "millpond.dev/kafka-cleanup"
 
 APP = "millpond.dev/app"
-"""Label: the StreamApp that something was made for."""
+"""Label: the StreamApp that an object belongs to."""
 APP_UID = "millpond.dev/app-uid"
-"""Label of what a StreamApp does not own: which StreamApp of that name it was made for."""
+"""Label of objects that a StreamApp does not own: the uid of the StreamApp that they belong to."""
 BOOTSTRAP = "millpond.dev/bootstrap"
-"""Label: the StateBootstrap that something was made for."""
+"""Label: the StateBootstrap that an object belongs to."""
 REVISION = "millpond.dev/revision"
 """Label: the revision of the pod template."""
 
 RECONCILE = "millpond.dev/reconcile"
 RESTARTED_AT = "millpond.dev/restartedAt"
 APPLIED = "millpond.dev/applied"
-"""Annotation: the digest of what was applied."""
+"""Annotation: the digest of the applied manifest."""
 LEADER_EPOCH = "millpond.dev/leader-epoch"
-"""Annotation: which leader applied it."""
+"""Annotation: the epoch of the leader that applied it."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What manifests need to know besides the StreamApp.
+    """What manifests depend on besides the StreamApp.
 
     Attributes:
-        coordinator_url_base: where workers reach the coordinator: ``https://host:7070``.
-        ca_pem: certificates that signed the coordinator's.
+        coordinator_url_base: the URL at which workers reach the coordinator: ``https://host:7070``.
+        ca_pem: the certificate authorities of the coordinator.
         leader_epoch: of the operator that writes.
-        operator_namespace: where the operator runs.
+        operator_namespace: the operator's namespace.
     """
 
     coordinator_url_base: str

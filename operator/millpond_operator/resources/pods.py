@@ -1,4 +1,4 @@
-"""The pod of a worker, and the revision that tells one pod template from another."""
+"""The pods of workers, of the cleanup and of snapshots, and the revision of a pod template."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ __all__ = (
 )
 
 TOKEN_AUDIENCE = "millpond-coordinator"  # noqa: S105 - whom a token is for is no secret
-"""Tokens of workers are good for this audience and no other."""
+"""The only audience of workers' tokens."""
 _TOKEN_SECONDS = 3600
 _READ_ONLY = 0o440
 _USER = 65532
-"""Nobody's number on any machine."""
+"""A user id that exists on no machine."""
 _WORKER = "worker"
 _NO_SURROUNDINGS = Surroundings(coordinator_url_base="", ca_pem="", leader_epoch=0, operator_namespace="")
 
@@ -59,7 +59,7 @@ _SHARED_BY_PODS = (
     "securityContext",
     "tolerations",
 )
-"""What workers and the clean-up have alike."""
+"""Fields that the cleanup pod copies from the workers."""
 _NOT_IN_PODS = frozenset(
     {
         "acceptable_recovery_lag",
@@ -75,7 +75,7 @@ _NOT_IN_PODS = frozenset(
 
 
 def pod_template(app: StreamApp, surroundings: Surroundings) -> Object:
-    """What a worker's pod looks like, but for the label with its own revision."""
+    """Return the pod template of a worker, without the label of its revision."""
     pod = app.spec.pod
     annotations = dict(pod.annotations)
     if app.restarted_at is not None:
@@ -89,7 +89,7 @@ def pod_template(app: StreamApp, surroundings: Surroundings) -> Object:
             {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
             {"name": "query", "containerPort": QUERY_PORT, "protocol": "TCP"},
         ],
-        # Importing an application and opening its state takes its time; from then on the loop has to turn.
+        # Importing an application and opening its state takes time; after that the loop has to answer.
         "startupProbe": _probe("/healthz", period=1, timeout=5, failures=300),
         "livenessProbe": _probe("/healthz", period=10, timeout=5, failures=6),
         "readinessProbe": _probe("/readyz", period=2, timeout=2, failures=2),
@@ -105,7 +105,7 @@ def pod_template(app: StreamApp, surroundings: Surroundings) -> Object:
         *_mounts(app),
     ]
     if app.spec.bootstrap is not None and app.spec.bootstrap.credentials_secret is not None:
-        # Workers do without snapshots where the Secret is missing: they replay.
+        # Optional, since workers can restore without snapshots: they replay.
         spec["volumes"].append(bootstrap_volume(app.spec.bootstrap.credentials_secret, optional=True))
         container["volumeMounts"].append(BOOTSTRAP_MOUNT)
     if app.spec.state.ephemeral:
@@ -114,30 +114,31 @@ def pod_template(app: StreamApp, surroundings: Surroundings) -> Object:
 
 
 def revision_of(template: Object) -> str:
-    """What tells this pod template from others: ten hexadecimal digits, the same in every process."""
+    """Return the revision of a pod template: ten hexadecimal digits, the same in every process."""
     return digest(template)[:10]
 
 
 def specification_digest(app: StreamApp) -> str:
-    """Return what tells this specification of pods from others, whatever version of the operator makes pods of it.
+    """Return a digest of the parts of the specification that are visible in pods.
 
-    Fields that have their default value do not count, so that a version that knows more fields comes to the same.
+    Fields with their default value do not count, so that a version of the operator that knows more fields returns the
+    same.
     """
-    given = {name: value for name, value in _given(app.spec).items() if name not in _NOT_IN_PODS}
-    if app.spec.bootstrap is not None:  # when snapshots are made is no matter of workers
+    given = {name: value for name, value in _non_default(app.spec).items() if name not in _NOT_IN_PODS}
+    if app.spec.bootstrap is not None:  # the schedule of snapshots does not concern workers
         given["bootstrap"] = [app.spec.bootstrap.location, app.spec.bootstrap.credentials_secret]
     return digest([given, app.restarted_at])
 
 
-def _given(value: Any) -> Any:
-    """What of a part of a specification is not as it is by default, as JSON."""
+def _non_default(value: Any) -> Any:
+    """Return the parts of a specification that differ from their defaults, as JSON."""
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)
-        return {each.name: _given(own) for each in fields if (own := getattr(value, each.name)) != _default(each)}
+        return {each.name: _non_default(own) for each in fields if (own := getattr(value, each.name)) != _default(each)}
     if isinstance(value, Mapping):
-        return {key: _given(each) for key, each in value.items()}
+        return {key: _non_default(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_given(each) for each in value]
+        return [_non_default(each) for each in value]
     return str(value) if isinstance(value, timedelta) else value
 
 
@@ -146,19 +147,20 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def with_revision(template: Object, revision: str) -> Object:
-    """The template whose pods say of which revision they are."""
+    """Return the template with the label of its revision."""
     metadata = template["metadata"]
     return template | {"metadata": metadata | {"labels": metadata["labels"] | {REVISION: revision}}}
 
 
 def cleanup_template(app: StreamApp, worker: Object | None = None) -> Object:
-    """A pod that deletes what the application keeps in Kafka.
+    """Return the pod template that deletes the application's data in Kafka.
 
-    It needs nothing that the operator made: when an application is deleted, that may be gone already.
+    It needs no object of the operator, which may be deleted already together with the application.
 
     Args:
         app: the application.
-        worker: the template of workers whose image, topology and settings it takes; the one the StreamApp wants when None.
+        worker: the template of workers whose image, topology and settings it uses; None for what the StreamApp
+            specifies.
     """
     worker = pod_template(app, _NO_SURROUNDINGS) if worker is None else worker
     (first,) = (each for each in worker["spec"]["containers"] if each["name"] == _WORKER)
@@ -179,11 +181,11 @@ def cleanup_template(app: StreamApp, worker: Object | None = None) -> Object:
 
 
 def snapshot_template(app: StreamApp, image: str, resources: Requirements, secret: str | None) -> Object:
-    """A pod that reads the application's changelogs: its container is called `snapshot`, and has no command yet.
+    """Return the pod template of a snapshot: its container is called `snapshot`, and has no command yet.
 
     Args:
         app: the application.
-        image: with Spark in it.
+        image: with Spark.
         resources: of the container.
         secret: with the credentials of the location, mounted at `BOOTSTRAP_DIRECTORY`.
     """
@@ -202,7 +204,7 @@ def snapshot_template(app: StreamApp, image: str, resources: Requirements, secre
 
 
 def bootstrap_volume(secret: str, *, optional: bool) -> Object:
-    """The credentials of the location of snapshots."""
+    """Return the volume with the credentials of the snapshots' location."""
     source: Object = {"secretName": secret, "defaultMode": _READ_ONLY}
     return {"name": "bootstrap", "secret": source | ({"optional": True} if optional else {})}
 
@@ -215,7 +217,7 @@ def _mounts(app: StreamApp) -> list[Object]:
 
 
 def _pod(app: StreamApp, container: Object) -> Object:
-    """What every pod of the application has in common, as restricted as pods can be."""
+    """Return what all pods of the application share, as restricted as possible."""
     spec, pod = app.spec, app.spec.pod
     made: Object = {
         "automountServiceAccountToken": False,
@@ -258,7 +260,7 @@ def _container(app: StreamApp, environment: list[Object]) -> Object:
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - of the pod alone
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
             {"name": "state", "mountPath": STATE_DIRECTORY},
         ],
     }
@@ -286,7 +288,7 @@ def _probe(path: str, *, period: int, timeout: int, failures: int) -> Object:
 
 
 def _token_volume(app: StreamApp) -> Object:
-    """The worker's token for the coordinator, and how to know the coordinator."""
+    """Return the volume with the worker's token for the coordinator and the coordinator's certificate authority."""
     token = {"audience": TOKEN_AUDIENCE, "expirationSeconds": _TOKEN_SECONDS, "path": "token"}
     authority = {"name": coordinator_config_name(app), "items": [{"key": "ca.crt", "path": "ca.crt"}]}
     sources = [{"serviceAccountToken": token}, {"configMap": authority}]
@@ -303,7 +305,7 @@ def _mounted_volumes(app: StreamApp) -> list[Object]:
 
 
 def _spread(app: StreamApp) -> list[Object]:
-    """Workers on as many nodes as there are, unless the person says otherwise."""
+    """Return the topology spread: by default over as many nodes as possible."""
     chosen = [
         (each.topology_key, each.max_skew, each.when_unsatisfiable) for each in app.spec.pod.topology_spread_constraints
     ] or [("kubernetes.io/hostname", 1, "ScheduleAnyway")]

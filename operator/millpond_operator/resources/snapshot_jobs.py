@@ -1,4 +1,4 @@
-"""What makes a snapshot: a Job whose pod runs Spark, its account, and what its executors need to know."""
+"""The objects of one snapshot: a Job whose pod runs Spark, its service account, and settings of its executors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .streamapp import StreamApp
 __all__ = ("EXECUTORS_ROLE", "snapshot_access", "snapshot_job", "snapshot_job_name", "snapshot_settings")
 
 EXECUTORS_ROLE = "millpond-snapshot-driver"
-"""The ClusterRole that lets a driver handle its executors' pods; `deploy/access.yaml` has it."""
+"""The ClusterRole with which a driver manages its executors' pods; it is in `deploy/access.yaml`."""
 
 _API = "https://kubernetes.default.svc"
 _RBAC = "rbac.authorization.k8s.io"
@@ -28,12 +28,12 @@ _TEMPLATE = "executor.json"
 
 
 def snapshot_job_name(bootstrap: StateBootstrap) -> str:
-    """The name of the Job, and of all that belongs to it."""
+    """Return the name of the Job, which all its objects share."""
     return f"{bootstrap.name}-snapshot"
 
 
 def snapshot_access(app: StreamApp, bootstrap: StateBootstrap) -> list[Object]:
-    """The account of the Job's pod, and what it may do: tell its progress, and handle its executors if it has any."""
+    """Return the service account of the Job's pod, and its roles: report progress, manage executors if it has any."""
     name = snapshot_job_name(bootstrap)
     account: Object = {
         "apiVersion": "v1",
@@ -61,7 +61,7 @@ def snapshot_access(app: StreamApp, bootstrap: StateBootstrap) -> list[Object]:
 
 
 def snapshot_settings(app: StreamApp, bootstrap: StateBootstrap) -> Object:
-    """The ConfigMap with Spark's settings, and the template of executors' pods where there are any."""
+    """Return the ConfigMap with Spark's settings, and with the template of executors' pods in that mode."""
     spark = bootstrap.spec.spark
     memory, heap = _memory(spark.resources)
     settings = {"spark.driver.memory": f"{heap}m"}
@@ -79,7 +79,7 @@ def snapshot_settings(app: StreamApp, bootstrap: StateBootstrap) -> Object:
             "spark.executor.cores": str(max(1, int(amount(cpu)))),
             "spark.executor.memory": f"{heap}m",
             "spark.executor.memoryOverhead": f"{memory - heap}m",
-            # What else a driver would make or look for, with rights that it does not have.
+            # Objects that a driver would create or look up by default; it has no permission for them.
             "spark.kubernetes.executor.disableConfigMap": "true",
             "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
             "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
@@ -95,12 +95,12 @@ def snapshot_settings(app: StreamApp, bootstrap: StateBootstrap) -> Object:
 
 
 def snapshot_job(app: StreamApp, bootstrap: StateBootstrap) -> Object:
-    """The Job: its retries, its deadline and its suspension are those of the StateBootstrap."""
+    """Return the Job: its retries, deadline and suspension are those of the StateBootstrap."""
     spec, name = bootstrap.spec, snapshot_job_name(bootstrap)
     template = snapshot_template(app, spec.spark.image, spec.spark.resources, spec.credentials_secret)
     template["metadata"]["labels"] |= {BOOTSTRAP: bootstrap.name}
     pod = template["spec"]
-    # The token is good for the rights above and no others.
+    # The token has only the roles above.
     pod |= {"serviceAccountName": name, "automountServiceAccountToken": True}
     pod["volumes"].append({"name": "spark", "configMap": {"name": name}})
     (container,) = pod["containers"]
@@ -110,7 +110,7 @@ def snapshot_job(app: StreamApp, bootstrap: StateBootstrap) -> Object:
         *container["env"],
         {"name": "SPARK_CONF_DIR", "value": _SPARK_DIRECTORY},
         {"name": "SPARK_DRIVER_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        # Executors reach the driver at its pod's address.
+        # Executors connect to the driver at its pod's address.
         {"name": "SPARK_LOCAL_HOSTNAME", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
     ]
     return {
@@ -143,19 +143,19 @@ def _command(app: StreamApp, bootstrap: StateBootstrap) -> list[str]:
 
 
 def _executor(app: StreamApp, bootstrap: StateBootstrap) -> Object:
-    """The template of executors' pods: as restricted as the driver's, and without a token."""
+    """Return the template of executors' pods: as restricted as the driver's, and without a token."""
     template = snapshot_template(app, bootstrap.spec.spark.image, Requirements(), bootstrap.spec.credentials_secret)
     pod = template["spec"]
     del pod["restartPolicy"]
     (container,) = pod["containers"]
     container["env"] = [each for each in container["env"] if not each["name"].startswith("MILLPOND_")]
-    container["workingDir"] = "/tmp"  # noqa: S108 - of the pod alone; an executor keeps its jars where it starts
+    container["workingDir"] = "/tmp"  # noqa: S108 - the pod's own; an executor stores its jars in its working directory
     made = labels(app, "snapshot-executor") | {BOOTSTRAP: bootstrap.name}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": made}, "spec": pod}
 
 
 def _memory(resources: Requirements) -> tuple[int, int]:
-    """The memory of a pod, and what of it is the heap's, both in MiB."""
+    """Return a pod's memory and its heap, both in MiB."""
     whole = resources.limits.get("memory", resources.requests.get("memory", _DEFAULT_MEMORY))
     mebibytes = amount(whole) / 2**20
     return int(mebibytes), max(1, int(mebibytes * _HEAP))

@@ -1,7 +1,6 @@
-"""The specification of a StreamApp as types: what `crds/streamapps.yaml` lets through, with the same defaults.
+"""The specification of a StreamApp as types: the fields of `crds/streamapps.yaml`, with the same defaults.
 
-Fields that a newer CRD knows and this version does not are passed over: the operator may be older than the CRD while
-both are upgraded.
+Unknown fields are ignored: during an upgrade the operator may be older than the CRD.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = (
 )
 
 Quantity = int | str
-"""As Kubernetes writes amounts: ``1``, ``500m``, ``20Gi``."""
+"""A quantity, as in Kubernetes: ``1``, ``500m``, ``20Gi``."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -65,7 +64,7 @@ class Kafka(_Part, frozen=True):
 
 
 class KeyReference(_Part, frozen=True):
-    """One key of a Secret or a ConfigMap."""
+    """A key of a Secret or a ConfigMap."""
 
     name: str
     key: str
@@ -73,7 +72,7 @@ class KeyReference(_Part, frozen=True):
 
 
 class EnvSource(_Part, frozen=True):
-    """Where the value of a variable comes from."""
+    """The source of the value of a variable."""
 
     secret_key_ref: KeyReference | None = None
     config_map_key_ref: KeyReference | None = None
@@ -88,14 +87,14 @@ class EnvVariable(_Part, frozen=True):
 
 
 class RetentionPolicy(_Part, frozen=True):
-    """What becomes of volumes whose worker is gone for good."""
+    """What happens to volumes of removed workers."""
 
     when_deleted: Literal["Delete", "Retain"] = "Delete"
     when_scaled: Literal["Delete", "Retain"] = "Delete"
 
 
 class State(_Part, frozen=True):
-    """Where a worker keeps its local state."""
+    """A worker's local state."""
 
     size: Quantity = "1Gi"
     storage_class_name: str | None = None
@@ -138,7 +137,7 @@ class Mount(_Part, frozen=True):
 
 
 class Pod(_Part, frozen=True):
-    """What a person may say about the workers' pods; all else is the operator's."""
+    """What users may set in the workers' pods; the operator sets everything else."""
 
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -151,7 +150,7 @@ class Pod(_Part, frozen=True):
 
 
 class Rollout(_Part, frozen=True):
-    """How a change reaches the workers."""
+    """How a change is rolled out."""
 
     strategy: Literal["Rolling", "Recreate"] = "Rolling"
     progress_deadline: Duration = Duration(minutes=5)
@@ -160,7 +159,7 @@ class Rollout(_Part, frozen=True):
 
 
 class Deletion(_Part, frozen=True):
-    """What is deleted with the application besides what the operator made."""
+    """What is deleted together with the StreamApp, besides the operator's own objects."""
 
     kafka: Literal["Retain", "Delete"] = "Retain"
 
@@ -175,7 +174,7 @@ class Spark(_Part, frozen=True):
 
 
 class Bootstrap(_Part, frozen=True):
-    """Where workers find snapshots, and when they are made."""
+    """Snapshots: where they are, and when to make them."""
 
     location: str
     credentials_secret: str | None = None
@@ -191,7 +190,7 @@ class Bootstrap(_Part, frozen=True):
 
 
 class StateBootstrapSpec(_Part, frozen=True):
-    """What snapshot to make; the fields are described in ``docs/reference/statebootstraps.md``."""
+    """The specification of a snapshot; its fields are documented in ``docs/reference/statebootstraps.md``."""
 
     stream_app: str
     location: str
@@ -207,7 +206,7 @@ class StateBootstrapSpec(_Part, frozen=True):
 
 
 class StreamAppSpec(_Part, frozen=True):
-    """What a person wants; the fields are described in ``docs/reference/streamapps.md``."""
+    """The specification of an application; its fields are documented in ``docs/reference/streamapps.md``."""
 
     image: str
     topology: str
@@ -234,29 +233,29 @@ class StreamAppSpec(_Part, frozen=True):
 
 
 def _decode_hook(kind: type[Any], value: Any) -> Any:
-    """How msgspec reads what it does not know by itself."""
+    """Decode types that msgspec does not know."""
     if kind is Duration:
         return Duration.parse(value)
     raise NotImplementedError(kind)
 
 
 def read_spec(object: Mapping[str, Any], kind: str, spec: type[S], invalid: type[MillpondError]) -> S:
-    """Return the specification of a custom resource, with all defaults filled in.
+    """Return the specification of a custom resource, with all defaults.
 
     Args:
-        object: what the API server gave.
+        object: the object from the API server.
         kind: of the object.
         spec: the type of its specification.
         invalid: the error to raise.
 
     Raises:
-        MillpondError: `invalid`: it does not follow the definition that this operator knows.
+        MillpondError: `invalid`: the object does not match this operator's CRD.
     """
     try:
         return msgspec.convert(object.get("spec", {}), spec, dec_hook=_decode_hook)
     except msgspec.ValidationError as error:
         meta = object["metadata"]
         raise invalid(
-            f"{kind} '{meta['namespace']}/{meta['name']}' cannot be read ({error}): install the CRDs that come with this "
-            f"operator, then apply the {kind} again."
+            f"Cannot decode {kind} '{meta['namespace']}/{meta['name']}' ({error}): install the CRDs of this operator's "
+            f"release, then apply the {kind} again."
         ) from error

@@ -1,4 +1,4 @@
-"""A StateBootstrap as it was read, and the one that a StreamApp's own schedule asks for."""
+"""A StateBootstrap, and the one that a StreamApp's schedule requests."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .names import API_VERSION, Object
 from .spec import StateBootstrapSpec, read_spec
 from .streamapp import StreamApp
 
-__all__ = ("InvalidStateBootstrap", "StateBootstrap", "asked_for", "bootstrap_name", "parse_bootstrap")
+__all__ = ("InvalidStateBootstrap", "StateBootstrap", "bootstrap_name", "parse_bootstrap", "scheduled_bootstrap")
 
-_LONGEST_STEM = 43
-"""Of 52: the rest is the moment."""
+_MAX_STEM = 43
+"""Characters of the name before the time; the name has at most 52."""
 
 
 class InvalidStateBootstrap(MillpondError):
-    """The object does not follow the definition that this operator knows."""
+    """The object does not match this operator's CRD."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +33,10 @@ class StateBootstrap:
 
     Attributes:
         generation: grows with every change of the specification.
-        created: when it was created, as the API server writes it.
-        spec: with all defaults filled in.
-        status: as it was last written, untyped.
-        deleting: somebody deleted it.
+        created: creation time, as the API server writes it.
+        spec: with all defaults.
+        status: the last written status, untyped.
+        deleting: whether it was deleted.
     """
 
     namespace: str
@@ -51,10 +51,10 @@ class StateBootstrap:
 
 
 def parse_bootstrap(object: Mapping[str, Any]) -> StateBootstrap:
-    """From what the API server gave.
+    """Parse an object from the API server.
 
     Raises:
-        InvalidStateBootstrap: it does not follow the definition that this operator knows.
+        InvalidStateBootstrap: it does not match this operator's CRD.
     """
     meta = object["metadata"]
     spec = read_spec(object, "StateBootstrap", StateBootstrapSpec, InvalidStateBootstrap)
@@ -72,20 +72,20 @@ def parse_bootstrap(object: Mapping[str, Any]) -> StateBootstrap:
 
 
 def bootstrap_name(app: StreamApp, due: datetime) -> str:
-    """The name of the StateBootstrap that is due at a moment: the same for every operator that comes to it."""
+    """Return the name of the StateBootstrap that is due at a time: the same for every leader that creates it."""
     stem = app.name
-    if len(stem) > _LONGEST_STEM:
+    if len(stem) > _MAX_STEM:
         digest = hashlib.sha256(stem.encode()).hexdigest()[:8]
-        stem = f"{stem[: _LONGEST_STEM - 9].rstrip('-')}-{digest}"
+        stem = f"{stem[: _MAX_STEM - 9].rstrip('-')}-{digest}"
     return f"{stem}-{int(due.timestamp()) // 60:08d}"
 
 
-def asked_for(app: StreamApp, due: datetime) -> Object:
-    """The StateBootstrap that `spec.bootstrap` of a StreamApp asks for; it goes when the StreamApp goes.
+def scheduled_bootstrap(app: StreamApp, due: datetime) -> Object:
+    """Return the StateBootstrap that `spec.bootstrap` of a StreamApp requests; it is deleted with the StreamApp.
 
     Args:
         app: with `spec.bootstrap.spark`.
-        due: when.
+        due: when it is due.
     """
     bootstrap = app.spec.bootstrap
     assert bootstrap is not None

@@ -1,4 +1,4 @@
-"""A StreamApp as it was read: the typed specification beside the parts of the object that others need."""
+"""A StreamApp: its typed specification, and the parts of the object that the operator needs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from millpond.errors import MillpondError
 from .names import FINALIZER, RECONCILE, RESTARTED_AT
 from .spec import Kafka, StreamAppSpec, read_spec
 
-__all__ = ("InvalidStreamApp", "StreamApp", "parse", "unread")
+__all__ = ("InvalidStreamApp", "StreamApp", "parse", "without_spec")
 
 
 class InvalidStreamApp(MillpondError):
-    """No worker can be made of the object: the CRD that is installed lets more through than the operator's own, or the
-    specification is too large for a process.
+    """No worker can be made from the object.
+
+    The installed CRD accepts more than the operator's own, or the specification is too large for a process.
     """
 
 
@@ -26,9 +27,9 @@ class StreamApp:
 
     Attributes:
         generation: grows with every change of the specification.
-        spec: with all defaults filled in.
-        status: as it was last written, untyped.
-        deleting: somebody deleted it, and a finalizer holds it.
+        spec: with all defaults.
+        status: the last written status, untyped.
+        deleting: whether it was deleted, and a finalizer holds it.
     """
 
     namespace: str
@@ -49,36 +50,36 @@ class StreamApp:
 
     @property
     def paused(self) -> bool:
-        """Nothing of it is to be changed for now."""
+        """Whether the operator must not change anything of it."""
         return self.annotations.get(RECONCILE) == "paused"
 
     @property
     def restarted_at(self) -> str | None:
-        """A new value of this restarts the workers."""
+        """The restart annotation; a new value restarts the workers."""
         return self.annotations.get(RESTARTED_AT)
 
     @property
     def cleans_up_kafka(self) -> bool:
-        """Deleting it deletes its internal topics and its consumer group: it needs the finalizer until that is done."""
+        """Whether its deletion deletes internal topics and the consumer group, for which it needs the finalizer."""
         return self.spec.deletion.kafka == "Delete"
 
     @property
     def has_finalizer(self) -> bool:
-        """Its deletion waits for the operator."""
+        """Whether its deletion waits for the operator."""
         return FINALIZER in self.finalizers
 
 
 def parse(object: Mapping[str, Any]) -> StreamApp:
-    """From what the API server gave.
+    """Parse an object from the API server.
 
     Raises:
-        InvalidStreamApp: it does not follow the CRD that this operator knows.
+        InvalidStreamApp: it does not match this operator's CRD.
     """
     return _of(object, read_spec(object, "StreamApp", StreamAppSpec, InvalidStreamApp))
 
 
-def unread(object: Mapping[str, Any]) -> StreamApp:
-    """What can be said of a StreamApp whose specification is not looked at: enough to write its status."""
+def without_spec(object: Mapping[str, Any]) -> StreamApp:
+    """Return a StreamApp without its specification: enough to write its status."""
     return _of(object, StreamAppSpec(image="", topology="", kafka=Kafka(bootstrap_servers="")))
 
 

@@ -1,4 +1,4 @@
-"""What runs workers: the StatefulSet, the revisions of its pods, and the Job that cleans up after them."""
+"""The StatefulSet of the workers, its revisions and volumes, and the cleanup Job."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ __all__ = (
     "cleanup_job",
     "controller_revision",
     "fixed_differences",
-    "must_be_made_anew",
+    "must_be_recreated",
     "stateful_set",
     "template_of",
 )
 
 _STATE = "state"
 _CLEANUP_SECONDS = 600
-"""An image that cannot be pulled, or a node that is not there, ends no Job by itself."""
+"""Deadline of the Job: an image that cannot be pulled, or a missing node, would never end it."""
 _FIXED = ("podManagementPolicy", "selector", "serviceName", "volumeClaimTemplates")
-"""Fields of a StatefulSet that the API server lets nobody change."""
+"""Fields of a StatefulSet that cannot be changed."""
 
 
 def stateful_set(
     app: StreamApp, template: Object, revision: str, replicas: int, *, keep_volumes: bool = False
 ) -> Object:
-    """The StatefulSet that runs so many workers of a revision.
+    """Return the StatefulSet with so many workers of a revision.
 
-    It restarts nothing by itself (OnDelete), and starts and stops workers without waiting for one another (Parallel):
-    the operator decides when a pod goes.
+    It restarts no pods by itself (OnDelete), and starts and stops workers in parallel (Parallel): the operator decides
+    when a pod is deleted.
 
     Args:
         app: the application.
-        template: as `pod_template` made it, perhaps of an earlier revision.
+        template: from `pod_template`, possibly of an earlier revision.
         revision: its `revision_of`.
-        replicas: how many workers.
-        keep_volumes: workers that are missing come back; their volumes wait for them whatever the StreamApp says.
+        replicas: number of workers.
+        keep_volumes: keep the volumes of missing workers, which return, whatever the StreamApp specifies.
     """
     state = app.spec.state
     spec: Object = {
@@ -75,16 +75,16 @@ def stateful_set(
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": made, "spec": spec}
 
 
-def must_be_made_anew(desired: Object, observed: Mapping[str, Any]) -> bool:
-    """Whether a StatefulSet differs where none can be changed, such as in the size of its volumes.
+def must_be_recreated(desired: Object, observed: Mapping[str, Any]) -> bool:
+    """Return whether a StatefulSet differs in a field that cannot be changed, such as the size of its volumes.
 
-    Then it is deleted without its pods (propagation ``Orphan``) and applied: the new one adopts them.
+    If so it is deleted without its pods (propagation ``Orphan``) and applied: the new one adopts them.
     """
     return bool(fixed_differences(desired, observed))
 
 
 def fixed_differences(desired: Object, observed: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields of a StatefulSet that differ and that the API server lets nobody change."""
+    """Return the fields of a StatefulSet that differ and cannot be changed."""
     wanted, there = desired["spec"], observed["spec"]
     return tuple(
         field
@@ -94,7 +94,7 @@ def fixed_differences(desired: Object, observed: Mapping[str, Any]) -> tuple[str
 
 
 def claim_growth(app: StreamApp, claim: Mapping[str, Any]) -> Object | None:
-    """The merge patch that makes a worker's volume as large as the StreamApp says; None when it is.
+    """Return the merge patch that grows a worker's volume to the StreamApp's size; None when it has that size.
 
     Args:
         app: the application.
@@ -107,19 +107,19 @@ def claim_growth(app: StreamApp, claim: Mapping[str, Any]) -> Object | None:
 
 
 def claim_of(app: StreamApp, claim: Mapping[str, Any]) -> bool:
-    """Whether a PersistentVolumeClaim is one that a worker's state is on, by its name as StatefulSets give it."""
+    """Return whether a PersistentVolumeClaim holds a worker's state, by its name as StatefulSets give it."""
     stem, _, ordinal = claim["metadata"]["name"].rpartition("-")
     return bool(stem == f"{_STATE}-{app.name}" and ordinal.isdecimal())
 
 
 def controller_revision(app: StreamApp, template: Object, revision: str, number: int = 1) -> Object:
-    """A pod template that was, is, or will be run; kept to go back to.
+    """Return the ControllerRevision with a pod template, kept for a rollback.
 
     Args:
         app: the application.
-        template: as `pod_template` made it.
+        template: from `pod_template`.
         revision: its `revision_of`.
-        number: later revisions have greater ones.
+        number: grows with each revision.
     """
     made = metadata(app, revision_name(app, revision))
     made["labels"] = made["labels"] | {REVISION: revision}
@@ -133,21 +133,20 @@ def controller_revision(app: StreamApp, template: Object, revision: str, number:
 
 
 def template_of(revision: Mapping[str, Any]) -> Object:
-    """The pod template in a ControllerRevision."""
+    """Return the pod template in a ControllerRevision."""
     data: Object = revision["data"]
     return data
 
 
 def cleanup_job(app: StreamApp, template: Object | None = None) -> Object:
-    """The Job that deletes the application's internal topics and its consumer group, once no worker is left.
+    """Return the Job that deletes the application's internal topics and consumer group after its workers ended.
 
-    It belongs to nobody: where an application is deleted in the foreground, what it owns is deleted before it. A label
-    says of which StreamApp it is.
+    It has no owner: when an application is deleted in the foreground, what it owns is deleted before it. A label has
+    the uid of its StreamApp.
 
     Args:
         app: the application.
-        template: the pod template of workers that are known to work, which need not be what the StreamApp wants; that
-            when None.
+        template: the pod template of workers that are known to work; None for what the StreamApp specifies.
     """
     return {
         "apiVersion": "batch/v1",

@@ -3,7 +3,7 @@
     with MemoryApiServer(background) as server:
         ...  # server.admin is access with all rights, Api(background, server.admin) a client
 
-It serves plain HTTP from the background's event loop and does nothing in threads. Durations are the loop's, time stamps are
+It serves plain HTTP from the background's event loop and uses no threads. Durations are those of the loop, time stamps
 those of `now`.
 """
 

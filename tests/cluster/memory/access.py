@@ -1,4 +1,4 @@
-"""What somebody may do: roles and their bindings."""
+"""Permissions: roles and their bindings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REVIEWS = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews", "se
 
 
 class Access:
-    """Decides by the roles there are now."""
+    """Decides by the present roles."""
 
     def __init__(self, store: Store, kinds: Kinds) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class Access:
         name: str = "",
         subresource: str = "",
     ) -> bool:
-        """Whether somebody may do something with objects."""
+        """Whether a user may do something with objects."""
         if "system:masters" in user.groups or resource in _REVIEWS:
             return True
         of = f"{resource}/{subresource}" if subresource else resource
@@ -46,7 +46,7 @@ class Access:
         return any(_allows(rule, verb, group, of, name) for scope in scopes for rule in self._rules(user, scope))
 
     def may_read(self, user: User, path: str) -> bool:
-        """Whether somebody may read what is no object."""
+        """Whether a user may read a path that is no object."""
         return "system:masters" in user.groups or any(path == each or path.startswith(f"{each}/") for each in _PUBLIC)
 
     def _changed(self, change: Change) -> None:
@@ -100,7 +100,7 @@ def _allows(rule: Object, verb: str, group: str, resource: str, name: str) -> bo
 
 
 def roles() -> Iterable[Object]:
-    """The roles for users that every cluster has."""
+    """The user roles that every cluster has."""
     groups = ("", "apps", "autoscaling", "batch", "discovery.k8s.io", "networking.k8s.io", "policy")
     resources = [
         "bindings",

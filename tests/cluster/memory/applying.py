@@ -1,4 +1,4 @@
-"""Who manages which fields: server-side apply, and what other writes leave in `managedFields`."""
+"""Field management: server-side apply, and the `managedFields` of other writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STRIPPED: Node = {
 
 
 class Writer(NamedTuple):
-    """Who writes, and by what."""
+    """The manager of a write, and its operation."""
 
     name: str
     api_version: str
@@ -107,7 +107,7 @@ def _bare(item: Object) -> Object:
 
 
 def without_times(item: Object) -> Object:
-    """An object whose managers' times are gone, to see whether anything else is new."""
+    """An object without its managers' times, to compare the rest."""
     metadata = item.get("metadata", {})
     entries = metadata.get("managedFields")
     if not entries:
@@ -119,7 +119,7 @@ def without_times(item: Object) -> Object:
 def _taken(
     schema: Schema, live: Object, new: Object, managers: _Managers, by: _Id, ignored: Node, *, force: bool
 ) -> tuple[Node, Node, Node]:
-    """Take what was changed from all others.
+    """Take changed fields from all other managers.
 
     Raises:
         _Conflicts: that is not allowed.
@@ -156,14 +156,14 @@ class _Conflicts(Exception):
 
 
 def updated(schema: Schema, live: Object | None, new: Object, writer: Writer, empty: Object) -> Object:
-    """The new object, with the managers that it has after a write that is no apply.
+    """The new object, with its managers after a write that is no apply.
 
     Args:
         schema: of its kind.
-        live: as it was; None if it is new.
-        new: as it is to be.
-        writer: who writes.
-        empty: an object of this kind without anything.
+        live: the old object; None if it is new.
+        new: the new object.
+        writer: the writer.
+        empty: an empty object of this kind.
     """
     given = new.get("metadata", {}).get("managedFields")
     before = live if live is not None else {}
@@ -228,20 +228,20 @@ def applied(
     finish: Callable[[Object], Object],
     where: str,
 ) -> Object:
-    """The object after a configuration was applied, with its managers.
+    """The object after applying a configuration, with its managers.
 
     Args:
         schema: of its kind.
-        live: as it is.
-        config: what is applied.
-        writer: who applies.
-        force: whether fields are taken from other managers.
-        empty: an object of this kind without anything.
-        finish: makes the merged object whole, with defaults.
+        live: the old object.
+        config: the applied configuration.
+        writer: the writer.
+        force: whether to take fields from other managers.
+        empty: an empty object of this kind.
+        finish: completes the merged object with defaults.
         where: the object, in messages.
 
     Raises:
-        ApiFailure: there is a conflict, or the configuration does not fit the kind.
+        ApiFailure: there is a conflict, or the configuration does not match the kind.
     """
     if "managedFields" in config.get("metadata", {}):
         raise bad_request("metadata.managedFields must be nil")

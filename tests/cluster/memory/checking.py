@@ -1,4 +1,4 @@
-"""What is wrong with an object of a built-in kind: the rules that manifests of operators and users break."""
+"""Validation of built-in kinds: the rules that manifests of operators and users may break."""
 
 from __future__ import annotations
 
@@ -23,8 +23,14 @@ _MOST_PORT = 65535
 _ROLES = frozenset({"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
 
 
+_IMMUTABLE_CLAIM = (
+    "Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound "
+    "claims"
+)
+
+
 def checked(kind: str, item: Object) -> list[Cause]:
-    """What is wrong with it."""
+    """The violations in an object."""
     found: list[Cause] = []
     _metadata(kind, item["metadata"], found)
     check = _CHECKS.get(kind)
@@ -202,7 +208,7 @@ _FIXED: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def kept_as_they_were(kind: str, item: Object, old: Object) -> list[Cause]:
-    """What is wrong with a change: fields that nobody may change."""
+    """The violations in a change: immutable fields."""
     found: list[Cause] = []
     for path in _FIXED.get(kind, ()):
         if _at(item, path) != _at(old, path):
@@ -243,14 +249,14 @@ def _claim_kept(item: Object, old: Object, found: list[Cause]) -> None:
         now.pop("volumeName", None)
         before.pop("volumeName", None)
     if now != before:
-        told = "Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+        told = _IMMUTABLE_CLAIM
         found.append(("FieldValueForbidden", "spec", told))
         return
     wanted, had = (each["spec"]["resources"]["requests"]["storage"] for each in (item, old))
     if wanted == had:
         return
     if (old.get("status") or {}).get("phase") != "Bound":
-        told = "Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+        told = _IMMUTABLE_CLAIM
         found.append(("FieldValueForbidden", "spec", told))
     elif value_of(wanted) < value_of(had):
         told = "Forbidden: field can not be less than status.capacity"
@@ -268,7 +274,8 @@ def _pod_kept(item: Object, old: Object, found: list[Cause]) -> None:
     if fixed(item) != fixed(old):
         told = (
             "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
+            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
+            "existing "
             "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
         )
         found.append(("FieldValueForbidden", "spec", told))

@@ -1,4 +1,4 @@
-"""Custom resources: their schemas say what is kept, filled in and refused."""
+"""Custom resources: pruning, defaults and validation by their schemas."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class CustomType:
     """The schema of one version of a custom resource.
 
     Attributes:
-        given: as the definition has it.
-        typed: as far as merging goes.
+        given: as in the definition.
+        typed: the type for merging.
         scale: the paths of the scale subresource, if there is one.
-        validator: says what is wrong with an object.
+        validator: validates objects.
     """
 
     def __init__(self, given: Object, scale: Object | None) -> None:
@@ -32,7 +32,7 @@ class CustomType:
         self.validator = Validator(given)
 
     def decoded(self, item: Object, unknown: list[str]) -> Object:
-        """An object without what is not known, and with what is filled in."""
+        """An object without unknown fields, and with defaults."""
         made = {key: value for key, value in item.items() if key in _TOP}
         made["metadata"] = normalised(built_in(_META), item.get("metadata") or {}, unknown, "metadata")
         rest = {key: value for key, value in item.items() if key not in _TOP}
@@ -44,7 +44,7 @@ class CustomType:
 
 
 def whole(value: Any) -> Any:
-    """A copy that may be changed."""
+    """A mutable copy."""
     if isinstance(value, dict):
         return {key: whole(each) for key, each in value.items()}
     return [whole(each) for each in value] if isinstance(value, list) else value
@@ -79,7 +79,7 @@ def pruned(schema: Object, value: Any, unknown: list[str], path: str) -> Any:
 
 
 def defaulted(schema: Object, value: Any) -> Any:
-    """A value, new where it was changed, with its schema's defaults; nulls that may not be are left out."""
+    """A value with its schema's defaults, copied if changed; invalid nulls are removed."""
     if isinstance(value, dict):
         properties = schema.get("properties") or {}
         made = dict(value)
@@ -104,7 +104,7 @@ def defaulted(schema: Object, value: Any) -> Any:
 
 
 def kind_of(definition: Object) -> list[Kind]:
-    """The kinds that a custom resource definition makes the server serve."""
+    """The kind that a custom resource definition defines."""
     spec = definition["spec"]
     names = spec["names"]
     found = []

@@ -1,4 +1,4 @@
-"""What the API server fills in where manifests of built-in kinds say nothing."""
+"""Defaults of built-in kinds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DEFAULTS: dict[str, Callable[[Object], None]] = {}
 
 
 def default(kind: str, item: Object) -> None:
-    """Fill in what is missing, in place."""
+    """Add defaults, in place."""
     found = _DEFAULTS.get(kind)
     if found is not None:
         found(item)
@@ -36,7 +36,7 @@ def _set(into: Object, **values: Any) -> None:
 
 
 def pod_spec(spec: Object) -> None:
-    """Of pods and of templates of pods."""
+    """Defaults of pods and pod templates."""
     _set(spec, restartPolicy="Always", dnsPolicy="ClusterFirst", terminationGracePeriodSeconds=30)
     _set(spec, schedulerName="default-scheduler")
     spec.setdefault("securityContext", {})

@@ -1,4 +1,4 @@
-"""What the deletion of an object does to it at first: finalizers, and the grace that pods get."""
+"""The first step of a deletion: finalizers, and the grace period of pods."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _ORPHAN, _FOREGROUND = "orphan", "foregroundDeletion"
 
 
 def begun(kind: Kind, item: Object, options: Object, now: datetime) -> Object | None:
-    """The object as it is once its deletion was asked for; None when it is gone then.
+    """The object after its deletion was requested; None when it is deleted at once.
 
     Args:
         kind: its kind.
-        item: as it is.
+        item: the object.
         options: DeleteOptions.
         now: the time.
     """
@@ -56,7 +56,7 @@ def begun(kind: Kind, item: Object, options: Object, now: datetime) -> Object | 
 
 
 def over(kind: Kind, item: Object) -> bool:
-    """Whether an object that is being deleted and has no finalizers goes with its next write."""
+    """Whether an object that is being deleted and has no finalizers is deleted with its next write."""
     if kind.kind == "Namespace":
         return not item["spec"].get("finalizers")
     return not item["metadata"].get("deletionGracePeriodSeconds")

@@ -1,4 +1,4 @@
-"""Errors as the API server says them: a `Status` with Kubernetes' words."""
+"""Errors in the form of the API server: a `Status` with Kubernetes' messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Cause = tuple[str, str, str]
 
 
 class ApiFailure(Exception):
-    """The answer is an error."""
+    """The response is an error."""
 
     def __init__(self, code: int, reason: str, message: str, details: Object | None = None) -> None:
         super().__init__(message)
@@ -84,7 +84,7 @@ def expired(message: str) -> ApiFailure:
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> ApiFailure:
-    """Several fields break rules."""
+    """Several fields are invalid."""
     sentences = [f"{field}: {message}" for _, field, message in causes]
     told = sentences[0] if len(sentences) == 1 else "[" + ", ".join(sentences) + "]"
     shown = f"{kind.kind}.{kind.group}" if kind.group else kind.kind

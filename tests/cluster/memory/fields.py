@@ -1,7 +1,8 @@
-"""Sets of fields, in the very form in which `managedFields` shows them.
+"""Sets of fields, in the form of `managedFields`.
 
-A node is a dictionary of the elements below it. It is a member of the set itself when it is empty or has the key `.`; the
-root never is. Nodes are never changed once they are made.
+A node is a dictionary of the elements below it. It is a member of the set itself when it is empty or has the key `.`;
+the
+root never is. Nodes are immutable.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ def _member(node: Node) -> bool:
 
 
 def _made(children: Node, member: bool) -> Node | None:
-    """A node that is no root; None when nothing is in it."""
+    """A node that is not the root; None when it is empty."""
     if not children:
         return {} if member else None
     return {".": {}, **children} if member else children
 
 
 def union(one: Node, other: Node) -> Node:
-    """What is in either; both are roots."""
+    """The union of two roots."""
     made = dict(one)
     for key, node in other.items():
         there = made.get(key)
@@ -51,7 +52,7 @@ def _union(one: Node, other: Node) -> Node:
 
 
 def difference(one: Node, other: Node) -> Node:
-    """What is in one and not in the other; both are roots."""
+    """The difference of two roots."""
     if not other or not one:
         return one
     made: Node = {}
@@ -75,7 +76,7 @@ def _difference(one: Node, other: Node) -> Node | None:
 
 
 def intersection(one: Node, other: Node) -> Node:
-    """What is in both; both are roots."""
+    """The intersection of two roots."""
     made: Node = {}
     for key, node in one.items():
         there = other.get(key)
@@ -98,7 +99,7 @@ def _intersection(one: Node, other: Node) -> Node | None:
 
 
 def without(one: Node, other: Node) -> Node:
-    """What is in one and neither in the other nor below something in it; both are roots."""
+    """The fields of one root that are neither in the other nor below one of its members."""
     if not other:
         return one
     made: Node = {}
@@ -124,7 +125,7 @@ def _without(one: Node, other: Node) -> Node | None:
 
 
 def named(schema: Schema, node: Node) -> Node:
-    """The set with all fields of structs in it that something is known below of; a root."""
+    """The set with all struct fields that contain a member; a root."""
     return {key: _named(_below(schema, key), child, _is_field(schema, key)) for key, child in node.items()}
 
 
@@ -148,7 +149,7 @@ def _below(schema: Schema, key: str) -> Schema:
 
 
 def item_key(schema: Schema, item: Any) -> str:
-    """The element that an item of a list is told apart by.
+    """The key of an item of a list.
 
     Raises:
         ValueError: it has none.

@@ -97,7 +97,7 @@ def _reduced(schema: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
 
 
 class _GoTypes:
-    """What Go's JSON makes of empty fields."""
+    """How Go's JSON treats empty fields."""
 
     def __init__(self, modules: Path) -> None:
         self._version = KUBERNETES.removeprefix("v1.")
@@ -105,7 +105,7 @@ class _GoTypes:
         self._read: dict[str, dict[str, list[tuple[str, str, list[str]]]]] = {}
 
     def fields(self, name: str) -> dict[str, dict[str, Any]]:
-        """Flags of the fields of a struct: `pointer`, `always` (it is written when it is empty, too)."""
+        """Flags of the fields of a struct: `pointer`, `always` (written even when empty)."""
         package, _, struct = name.rpartition(".")
         made: dict[str, dict[str, Any]] = {}
         for type, field, options in self._struct(package, struct):

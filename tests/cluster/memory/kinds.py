@@ -1,4 +1,4 @@
-"""The kinds that the API server knows, and its discovery documents."""
+"""The kinds that the API server serves, and its discovery documents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CORE = "io.k8s.api.core.v1"
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind of objects in the one version of its group that is served."""
+    """A kind of objects in the served version of its group."""
 
     group: str
     version: str
@@ -38,12 +38,12 @@ class Kind:
 
     @property
     def api_version(self) -> str:
-        """As objects name it."""
+        """The `apiVersion` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def resource(self) -> str:
-        """As messages name it: `statefulsets.apps`."""
+        """Its name in messages: `statefulsets.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -128,7 +128,7 @@ BUILT_IN: tuple[Kind, ...] = (
 
 
 class Kinds:
-    """What is served now: the built-in kinds, and those of the custom resource definitions there are."""
+    """The served kinds: built-in ones, and those of the custom resource definitions."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str], dict[str, Kind]] = {}
@@ -138,16 +138,16 @@ class Kinds:
             self.add(kind)
 
     def add(self, kind: Kind) -> None:
-        """Serve it from now on."""
+        """Start to serve a kind."""
         self._groups.setdefault((kind.group, kind.version), {})[kind.plural] = kind
         self._by_kind[kind.api_version, kind.kind] = kind
 
     def listen(self, removed: Callable[[Kind], None]) -> None:
-        """Have somebody told of kinds that are not served any more."""
+        """Register a callback for removed kinds."""
         self._listeners.append(removed)
 
     def remove(self, kind: Kind) -> None:
-        """Serve it no more."""
+        """Stop serving a kind."""
         self._groups.get((kind.group, kind.version), {}).pop(kind.plural, None)
         self._by_kind.pop((kind.api_version, kind.kind), None)
         if not self._groups.get((kind.group, kind.version), True):
@@ -156,15 +156,15 @@ class Kinds:
             removed(kind)
 
     def at(self, group: str, version: str, plural: str) -> Kind | None:
-        """The kind behind a path."""
+        """The kind at a path."""
         return self._groups.get((group, version), {}).get(plural)
 
     def named(self, api_version: str, kind: str) -> Kind | None:
-        """The kind that an object says it is of."""
+        """The kind of an object, by its fields."""
         return self._by_kind.get((api_version, kind))
 
     def all(self) -> list[Kind]:
-        """All that are served."""
+        """All served kinds."""
         return list(self._by_kind.values())
 
     # Discovery.

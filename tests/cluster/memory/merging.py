@@ -1,4 +1,4 @@
-"""Merging, comparing and cutting objects by their types, as sigs.k8s.io/structured-merge-diff does it."""
+"""Merging and comparing objects by their types, like sigs.k8s.io/structured-merge-diff."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MISSING: Any = object()
 
 
 class Untyped(Exception):
-    """An object does not fit its type."""
+    """An object does not match its type."""
 
 
 def validate(schema: Schema, value: Any, path: str = "") -> None:
-    """See that a configuration is typed.
+    """Check that a configuration matches its type.
 
     Raises:
-        Untyped: it is not.
+        Untyped: it does not.
     """
     kind = schema.kind
     if value is None or kind == "any":
@@ -81,7 +81,7 @@ def _leaf(schema: Schema, value: Any) -> bool:
 
 
 def merged(schema: Schema, left: Any, right: Any) -> Any:
-    """What applying `right` to `left` gives."""
+    """The result of applying `right` to `left`."""
     if right is None and isinstance(left, (dict, list)) and left and not _leaf(schema, left):
         return left
     if left is None or left == right or _leaf(schema, right):
@@ -151,7 +151,7 @@ def set_of(schema: Schema, value: dict[str, Any]) -> Node:
 
 
 def _set_of(schema: Schema, value: Any) -> Node:
-    """What is below a value that is no leaf."""
+    """The fields below a value that is no leaf."""
     made: Node = {}
     if isinstance(value, dict):
         struct = schema.kind == "struct"
@@ -179,7 +179,7 @@ def _set_of(schema: Schema, value: Any) -> Node:
 
 
 def changes(schema: Schema, old: dict[str, Any], new: dict[str, Any]) -> tuple[Node, Node, Node]:
-    """What was added, changed and removed from one object to the next."""
+    """The added, changed and removed fields between two objects."""
     added, changed, removed = _below(schema, old, new)
     return added or {}, changed or {}, removed or {}
 
@@ -244,7 +244,7 @@ def _by_key(schema: Schema, items: list[Any]) -> dict[str, list[Any]]:
 
 
 def _all(schema: Schema, value: Any) -> Node:
-    """A value and all that is in it."""
+    """A value and everything in it."""
     if not value or _leaf(schema, value):
         return {}
     made: Node = {".": {}}
@@ -259,7 +259,7 @@ def _all(schema: Schema, value: Any) -> Node:
 
 
 def removed(schema: Schema, value: Any, fields: Node) -> Any:
-    """A value without fields; None when nothing is left of it."""
+    """A value without fields; None when nothing remains."""
     if not isinstance(value, (dict, list)):
         return value
     if not value or schema.atomic or (schema.kind == "any" and isinstance(value, list)):

@@ -105,7 +105,7 @@ def _taken(value: Any, path: list[str]) -> tuple[Any, Any]:
 
 
 def strategically_patched(schema: Schema, value: Any, patch: Any) -> Any:
-    """Kubernetes' own patch, which merges lists by the keys that the kind's type names."""
+    """Kubernetes' own patch, which merges lists by the keys in the type."""
     if not isinstance(patch, dict):
         return patch
     if patch.get("$patch") == "replace":

@@ -1,4 +1,4 @@
-"""What may be done to pods beside reading and writing them."""
+"""Subresources of pods: binding and eviction."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Object = dict[str, Any]
 
 
 def bind(resources: Resources, kind: Kind, namespace: str, name: str, binding: Object) -> None:
-    """Say on which node a pod is.
+    """Set the node of a pod.
 
     Raises:
-        ApiFailure: there is no such pod, or it is on a node already.
+        ApiFailure: there is no such pod, or it has a node.
     """
     live = resources.get(kind, namespace, name)
     pod = live.object
@@ -51,7 +51,7 @@ def evict(resources: Resources, kind: Kind, namespace: str, name: str, eviction:
     """Delete a pod, if disruption budgets allow it.
 
     Raises:
-        ApiFailure: one does not, or there is no such pod.
+        ApiFailure: a budget does not, or there is no such pod.
     """
     pod = resources.get(kind, namespace, name).object
     budgets = resources.kinds.at("policy", "v1", "poddisruptionbudgets")

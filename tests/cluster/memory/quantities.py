@@ -1,4 +1,4 @@
-"""Amounts as the API server writes them: `1024Mi` as `1Gi`, `0.5` as `500m`."""
+"""Quantities as the API server writes them: `1024Mi` as `1Gi`, `0.5` as `500m`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MOST = Decimal(2**63 - 1)
 
 
 def value_of(text: str | float) -> Decimal:
-    """What a quantity amounts to.
+    """The value of a quantity.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a quantity.
     """
     return _parsed(str(text))[0]
 
@@ -29,7 +29,7 @@ def canonical(given: Any) -> str:
     """The quantity as the API server writes it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a quantity.
     """
     if isinstance(given, bool) or not isinstance(given, (str, int, float)):
         raise ValueError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")

@@ -26,13 +26,13 @@ _LONGEST_PREFIX = 58
 
 
 def stamp(moment: datetime) -> str:
-    """As the API server writes it."""
+    """A time as the API server writes it."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a write is to be done."""
+    """Options of a write."""
 
     manager: str = "unknown"
     dry_run: bool = False
@@ -54,17 +54,17 @@ class Resources:
     # Types.
 
     def schema(self, kind: Kind) -> Schema:
-        """Its type."""
+        """The type of a kind."""
         if kind.type:
             return built_in(kind.type)
         assert isinstance(kind.schema, CustomType)
         return kind.schema.typed
 
     def decoded(self, kind: Kind, given: Any, options: Options) -> Object:
-        """An object as the server understands it.
+        """Decode an object.
 
         Raises:
-            ApiFailure: it is none of its kind.
+            ApiFailure: it is not an object of its kind.
         """
         if not isinstance(given, dict):
             raise bad_request("the object provided is unrecognized (must be of type object)")
@@ -93,12 +93,13 @@ class Resources:
         if unknown and options.strict:
             told = ", ".join(f'unknown field "{path}"' for path in unknown)
             raise bad_request(
-                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: strict decoding error: {told}'
+                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                f"strict decoding error: {told}"
             )
         return made
 
     def empty(self, kind: Kind) -> Object:
-        """An object of a kind without anything in it."""
+        """An empty object of a kind."""
         found = self._empty.get(kind)
         if found is None:
             head = {"apiVersion": kind.api_version, "kind": kind.kind}
@@ -194,7 +195,7 @@ class Resources:
             )
 
     def replace(self, kind: Kind, namespace: str, name: str, given: Any, options: Options) -> tuple[Entry, bool]:
-        """Replace an object; the object, and whether it is new."""
+        """Replace an object; return it, and whether it is new."""
         if options.subresource == "scale":
             return self._scaled(kind, namespace, name, given, options), False
         item = self.decoded(kind, given, options)
@@ -208,7 +209,7 @@ class Resources:
     def patch(
         self, kind: Kind, namespace: str, name: str, change: Callable[[Object, Schema], Any], options: Options
     ) -> Entry:
-        """Change an object by a function of what it is."""
+        """Change an object by a function of its state."""
         live = self.get(kind, namespace, name)
         if options.subresource == "scale":
             scale = change(self.scale_of(kind, live.object), built_in("io.k8s.api.autoscaling.v1.Scale"))
@@ -220,7 +221,7 @@ class Resources:
         return self._update(kind, live, item, options)
 
     def apply(self, kind: Kind, namespace: str, name: str, config: Any, options: Options) -> tuple[Entry, bool]:
-        """Apply a configuration; the object, and whether it is new."""
+        """Apply a configuration; return the object, and whether it is new."""
         if not isinstance(config, dict):
             raise bad_request("error decoding YAML: the configuration is no object")
         for field, wanted in (("apiVersion", kind.api_version), ("kind", kind.kind)):
@@ -271,7 +272,7 @@ class Resources:
         return self._create(kind, namespace, made, options, managed), True
 
     def _update(self, kind: Kind, live: Entry, item: Object, options: Options, *, managed: bool = False) -> Entry:
-        """Write a new version of an object, if it is one."""
+        """Write a new version of an object, if it differs."""
         old = live.object
         name = old["metadata"]["name"]
         metadata = item["metadata"]
@@ -355,7 +356,7 @@ class Resources:
     def delete(
         self, kind: Kind, namespace: str, name: str, given: Object, *, dry_run: bool = False
     ) -> tuple[Entry, bool]:
-        """Delete an object, or begin to; as it is now, and whether it is gone."""
+        """Delete an object, or start to; return its state, and whether it is deleted."""
         live = self.get(kind, namespace, name)
         item = live.object
         wanted = given.get("preconditions") or {}

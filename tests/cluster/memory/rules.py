@@ -1,7 +1,8 @@
-"""Validation rules in CEL, as custom resources' schemas have them.
+"""CEL validation rules in custom resources' schemas.
 
-cel-python evaluates them; what Kubernetes adds to the language is added here as far as the project's rules use it. What a
-rule said of a value is remembered, by the fields that it reads: the same ones come again and again.
+cel-python evaluates them; Kubernetes' extensions are added here as far as the project's rules use them. Results are
+cached
+by the fields that a rule reads, since the same values are validated again and again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Fields = dict[str, "Fields"]
 
 
 class _Quantity:
-    """A quantity, as CEL has it."""
+    """A quantity in CEL."""
 
     def __init__(self, text: Any) -> None:
         canonical(str(text))
@@ -64,7 +65,7 @@ _ENVIRONMENT = celpy.Environment()
 
 
 def _given(value: Any, before: Any) -> dict[str, Any]:
-    """What an expression may speak of."""
+    """The variables of an expression."""
     given = {"self": celpy.json_to_cel(value)}
     if before is not None:
         given["oldSelf"] = celpy.json_to_cel(before)
@@ -72,7 +73,7 @@ def _given(value: Any, before: Any) -> dict[str, Any]:
 
 
 def _fields(text: str) -> Fields:
-    """What a rule reads of its value."""
+    """The fields that a rule reads."""
     made: Fields = {}
     for path, called in _READ.findall(text):
         names = path.split(".")[1:]
@@ -84,7 +85,7 @@ def _fields(text: str) -> Fields:
 
 
 def _part(value: Any, fields: Fields) -> Any:
-    """The fields of a value that are read."""
+    """The part of a value that is read."""
     if "" in fields or not isinstance(value, dict):
         return value
     return {name: _part(value[name], below) for name, below in fields.items() if name in value}
@@ -95,7 +96,7 @@ class Rule:
 
     Attributes:
         field: the path below the value that it is about; empty for the value itself.
-        transition: it compares with what was before.
+        transition: whether it compares with the old value.
     """
 
     def __init__(self, given: dict[str, Any]) -> None:
@@ -114,7 +115,7 @@ class Rule:
         return environment.program(environment.compile(self._text), functions=_FUNCTIONS)
 
     def message(self, value: Any, before: Any) -> str:
-        """What is said of a value that breaks it; `before` is None where there was none."""
+        """The message for a value that violates it; `before` is None where there was none."""
         if not self._expression:
             return self._message
         environment = _ENVIRONMENT
@@ -125,7 +126,7 @@ class Rule:
             return self._message
 
     def holds(self, value: Any, before: Any) -> bool:
-        """Whether a value keeps it; `before` is None where there was none."""
+        """Whether a value satisfies it; `before` is None where there was none."""
         value, before = _part(value, self._fields), _part(before, self._fields)
         key = encode([value, before] if self.transition else value)
         found = self._known.get(key)

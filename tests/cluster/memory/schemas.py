@@ -1,4 +1,4 @@
-"""What objects are made of, field by field: of built-in kinds as Go has them, of custom resources as their schema says."""
+"""Types of objects, field by field: built-in kinds as in Go, custom resources as in their schemas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ("ANY", "Mismatch", "Schema", "built_in", "normalised", "structural")
 
 
 class Mismatch(Exception):
-    """A value is not of its field's type."""
+    """A value does not have its field's type."""
 
 
 class Schema:
@@ -24,12 +24,12 @@ class Schema:
         type: of scalars: `string`, `integer`, `number`, `boolean`, `quantity`, `time`, ...
         fields: of structs, by name.
         items: of maps and lists.
-        atomic: it is set as a whole.
-        keys: of lists whose items are told apart by fields.
+        atomic: whether it is set as a whole.
+        keys: of lists whose items are identified by fields.
         default: of the field.
-        pointer: Go tells empty from missing.
-        always: Go writes it when it is empty, too.
-        patch: the key that strategic merge patches merge lists by; empty for values, None for lists that they replace.
+        pointer: whether Go distinguishes empty from missing.
+        always: whether Go writes it even when it is empty.
+        patch: the key by which strategic merge patches merge lists; empty for values, None for lists that they replace.
     """
 
     __slots__ = ("always", "atomic", "default", "fields", "items", "keys", "kind", "patch", "pointer", "type")
@@ -90,7 +90,7 @@ def _built_in_field(given: dict[str, Any]) -> Schema:
 
 
 def structural(given: dict[str, Any], *, root: bool = False) -> Schema:
-    """The type that a custom resource's schema describes, as far as merging goes."""
+    """The type that a custom resource's schema describes, for merging."""
     if given.get("x-kubernetes-int-or-string"):
         return Schema("scalar", default=given.get("default"))
     match given.get("type"):
@@ -123,16 +123,16 @@ _ZERO: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": Fal
 
 
 def normalised(schema: Schema, value: Any, unknown: list[str], path: str = "") -> Any:
-    """A value as Go reads and writes it: without what it does not know, and with what it never leaves out.
+    """A value as Go reads and writes it: without unknown fields, and with those that are always written.
 
     Args:
         schema: its type.
-        value: as the client gave it.
-        unknown: the paths of fields that are not known are put here.
-        path: where it is.
+        value: from the client.
+        unknown: gets the paths of unknown fields.
+        path: of the value.
 
     Raises:
-        Mismatch: it is not of its type.
+        Mismatch: it does not have its type.
     """
     kind = schema.kind
     if kind == "scalar":

@@ -22,10 +22,10 @@ _REQUIREMENT = re.compile(
 
 @functools.lru_cache(maxsize=1024)
 def by_labels(text: str) -> Callable[[Labels], bool]:
-    """Whether labels fit a selector, such as `a=b,c in (d,e),!f`.
+    """Whether labels match a selector, such as `a=b,c in (d,e),!f`.
 
     Raises:
-        ApiFailure: it is none.
+        ApiFailure: it is invalid.
     """
     tests: list[Callable[[Labels], bool]] = []
     at = 0
@@ -57,7 +57,7 @@ def _requirement(match: re.Match[str]) -> Callable[[Labels], bool]:
 
 
 def by_selector(selector: Object | None) -> Callable[[Labels], bool]:
-    """Whether labels fit a LabelSelector; nothing fits None."""
+    """Whether labels match a LabelSelector; None matches nothing."""
     if selector is None:
         return lambda labels: False
     wanted = (selector.get("matchLabels") or {}).items()
@@ -105,10 +105,10 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 
 
 def by_fields(kind: Kind, text: str) -> Callable[[Object], bool]:
-    """Whether an object fits a field selector.
+    """Whether an object matches a field selector.
 
     Raises:
-        ApiFailure: it is none, or asks for a field that cannot be selected by.
+        ApiFailure: it is invalid, or uses a field that is not supported.
     """
     tests: list[tuple[tuple[str, ...], bool, str]] = []
     for term in filter(None, text.split(",")):

@@ -1,4 +1,4 @@
-"""The server as a whole."""
+"""The API server in memory."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class _Background(Protocol):
 
 
 class SharedMemoryApiServer:
-    """The server as tests use it; the same as `tests.cluster.apiserver.SharedApiServer`.
+    """The server for tests; the same interface as `tests.cluster.apiserver.SharedApiServer`.
 
     Attributes:
         url: of the API server.
-        directory: where certificates are.
-        authority: of certificates that tests make; the server itself speaks plain HTTP.
+        directory: of certificates.
+        authority: of certificates that tests make; the server itself uses plain HTTP.
         admin: access with all rights.
     """
 
@@ -62,11 +62,11 @@ class SharedMemoryApiServer:
         self.admin = self.user("admin", "system:masters")
 
     def user(self, name: str, group: str | None = None) -> ClusterAccess:
-        """Access of a user, who may do what RBAC lets them."""
+        """Access of a user with the permissions that RBAC gives."""
         return ClusterAccess(self.url, self.authority.ca_file, token=self._tokens.of_user(name, group))
 
     def service_account(self, token: str) -> ClusterAccess:
-        """Access with a token that TokenRequest gave."""
+        """Access with a token from TokenRequest."""
         return ClusterAccess(self.url, self.authority.ca_file, token=token)
 
 
@@ -74,9 +74,9 @@ class MemoryApiServer:
     """The server, as long as the `with` block.
 
     Args:
-        background: whose event loop it is served from.
-        controllers: whether there are controllers.
-        now: the time of time stamps.
+        background: its event loop.
+        controllers: whether to run controllers.
+        now: the clock of time stamps.
     """
 
     def __init__(
@@ -106,17 +106,17 @@ class MemoryApiServer:
         self.close()
 
     def start(self) -> SharedMemoryApiServer:
-        """Serve."""
+        """Listen."""
         url = self._background.call(self._start())
         return SharedMemoryApiServer(url, self._directory, self._authority, self.tokens)
 
     def close(self) -> None:
-        """End, and forget everything."""
+        """Stop, and delete everything."""
         self._background.call(self._stop())
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def compact(self) -> None:
-        """Forget all versions but those of now: who asks for older ones is told that they are gone."""
+        """Delete all versions but the present ones: requests for older ones get 410 Gone."""
         self._background.call(self._compact())
 
     async def _compact(self) -> None:

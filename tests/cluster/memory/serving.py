@@ -1,4 +1,4 @@
-"""The API server's HTTP side: paths, queries, bodies and answers."""
+"""The API server's HTTP side: paths, queries, bodies and responses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 
 
 class _Target:
-    """What a path is about."""
+    """The target of a path."""
 
     __slots__ = ("kind", "name", "namespace", "subresource")
 
@@ -58,7 +58,7 @@ class _Target:
 
 
 class Front:
-    """Answers requests."""
+    """Handles requests."""
 
     def __init__(
         self, store: Store, kinds: Kinds, resources: Resources, watches: Watches, tokens: Tokens, access: Access

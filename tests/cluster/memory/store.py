@@ -1,4 +1,4 @@
-"""All objects there are, each version of them, and who is told of it."""
+"""All versions of all objects, and the listeners."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MOST_REMEMBERED = 100_000
 
 
 class Entry:
-    """One version of an object. Neither it nor what is in it ever changes.
+    """One version of an object, immutable.
 
     Attributes:
-        object: as JSON has it.
+        object: as JSON.
         version: its resource version.
     """
 
@@ -36,7 +36,7 @@ class Entry:
 
     @property
     def raw(self) -> bytes:
-        """As the server sends it."""
+        """The bytes that the server sends."""
         if self._raw is None:
             self._raw = encode(self.object)
         return self._raw
@@ -70,15 +70,15 @@ class Store:
         self._listeners: list[Callable[[Change], None]] = []
 
     def listen(self, heard: Callable[[Change], None]) -> None:
-        """Be told of every write from now on, before the writer is answered."""
+        """Register a callback for every write, which is called before the writer gets its response."""
         self._listeners.append(heard)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Entry | None:
-        """An object as it is now."""
+        """The present state of an object."""
         return self._objects[kind][namespace].get(name)
 
     def entries(self, kind: Kind, namespace: str | None = None) -> Iterable[Entry]:
-        """All objects of a kind in the order of their names; those of all namespaces without `namespace`."""
+        """All objects of a kind by name; of all namespaces without `namespace`."""
         names = self._objects[kind]
         if namespace is not None:
             found = names.get(namespace, {})
@@ -86,10 +86,10 @@ class Store:
         return [each[name] for space in sorted(names) for each in (names[space],) for name in sorted(each)]
 
     def entries_at(self, version: int, kind: Kind, namespace: str | None = None) -> Iterable[Entry]:
-        """All objects of a kind as they were.
+        """All objects of a kind as of a version.
 
         Raises:
-            ApiFailure: that is forgotten.
+            ApiFailure: the version was compacted.
         """
         if version < self.floor:
             raise expired("The resourceVersion for the provided list is too old.")
@@ -109,10 +109,10 @@ class Store:
         return [found[key] for key in sorted(found) if namespace is None or key[0] == namespace]
 
     def since(self, kind: Kind, version: int) -> Iterator[Change]:
-        """What happened after a version.
+        """The writes after a version.
 
         Raises:
-            ApiFailure: that is forgotten.
+            ApiFailure: the version was compacted.
         """
         if version < self.floor:
             raise expired(f"too old resource version: {version} ({self.floor})")
@@ -145,8 +145,8 @@ class Store:
 
         Args:
             kind: its kind.
-            entry: as it is.
-            last: as watches are to see it last.
+            entry: its present version.
+            last: the last state that watches deliver.
         """
         object = last if last is not None else entry.object
         metadata = object["metadata"]
@@ -158,7 +158,7 @@ class Store:
         return gone
 
     def compact(self) -> None:
-        """Forget all versions but those of now."""
+        """Delete all versions but the present ones."""
         self.floor = self.version
         self._history.clear()
         self._remembered = 0

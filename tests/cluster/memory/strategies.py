@@ -1,4 +1,4 @@
-"""What each kind has of its own: what a write may touch, what counts as a new generation, what is refused."""
+"""What is specific to each kind: fields that a write may change, generations, and validation."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ _NO_SPEC = frozenset({"EndpointSlice", "PriorityClass"})
 
 
 def with_string_data(secret: Object) -> Object:
-    """A Secret whose `stringData` went where it belongs."""
+    """A Secret with its `stringData` merged into `data`."""
     encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in secret["stringData"].items()}
     made = {key: value for key, value in secret.items() if key != "stringData"}
     return {**made, "data": {**(secret.get("data") or {}), **encoded}}
 
 
 def unconditional(kind: Kind) -> bool:
-    """Whether an object may be replaced by one that says no version."""
+    """Whether an object may be replaced without a version."""
     return bool(kind.type) and kind.kind not in _CONDITIONAL
 
 
 def ignored(kind: Kind, subresource: str) -> Node:
-    """Fields that a write leaves alone, whatever it says."""
+    """Fields that a write cannot change."""
     if subresource == "status":
         if kind.kind == "Pod":
             return {"f:spec": {}, "f:metadata": {"f:deletionTimestamp": {}, "f:ownerReferences": {}}}
@@ -68,7 +68,7 @@ def ignored(kind: Kind, subresource: str) -> Node:
 
 
 def prepare_create(kind: Kind, item: Object) -> None:
-    """A new object: nobody knows yet how it fares."""
+    """A new object without a status."""
     metadata = item["metadata"]
     if "status" in kind.subresources:
         _reset_status(kind, item)
@@ -136,7 +136,7 @@ def _quality(spec: Object) -> str:
 
 
 def _label_job(item: Object) -> None:
-    """A Job whose pods are told apart from all others."""
+    """A Job with labels that identify its pods."""
     spec = item["spec"]
     if spec.get("manualSelector"):
         return
@@ -166,7 +166,7 @@ _address.given = 0  # type: ignore[attr-defined]
 
 
 def prepare_update(kind: Kind, old: Object, item: Object, subresource: str) -> Object:
-    """The object that a write makes: with what it may not touch as it was, and with its generation."""
+    """The object after a write: with its immutable parts and its generation."""
     made = dict(item)
     if subresource == "status":
         _keep(made, old, "spec")
@@ -230,7 +230,7 @@ def _kept_address(spec: Object, before: Object) -> Object:
 
 
 def scale(kind: Kind, item: Object) -> tuple[int, Object]:
-    """Replicas that are wanted, and the status of the scale."""
+    """Wanted replicas, and the status of the scale."""
     if kind.type:
         selector = item["spec"].get("selector") or {}
         labels = ",".join(f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items()))
@@ -244,7 +244,7 @@ def scale(kind: Kind, item: Object) -> tuple[int, Object]:
 
 
 def set_scale(kind: Kind, item: Object, replicas: int) -> None:
-    """Want so many replicas."""
+    """Set the wanted replicas."""
     path = kind.schema.scale["specReplicasPath"] if not kind.type else ".spec.replicas"
     *parents, last = path.strip(".").split(".")
     for part in parents:
@@ -262,7 +262,7 @@ def _at(item: Any, path: str) -> Any:
 
 
 def validate(kind: Kind, item: Object, old: Object | None, subresource: str = "") -> list[Cause]:
-    """What is wrong with an object."""
+    """The violations in an object."""
     found: list[Cause] = []
     if not kind.type:
         return kind.schema.validator.causes(item, old)  # type: ignore[no-any-return]
@@ -273,7 +273,7 @@ def validate(kind: Kind, item: Object, old: Object | None, subresource: str = ""
 
 
 def admit_create(store: Store, kinds: Kinds, kind: Kind, item: Object) -> None:
-    """What else a new object needs, or is refused for."""
+    """Admission of a new object."""
     if kind.kind == "PersistentVolumeClaim" and "storageClassName" not in item["spec"]:
         classes = kinds.at("storage.k8s.io", "v1", "storageclasses")
         assert classes is not None
@@ -306,7 +306,7 @@ def admit_create(store: Store, kinds: Kinds, kind: Kind, item: Object) -> None:
 
 
 def admit_update(store: Store, kinds: Kinds, kind: Kind, item: Object, old: Object, subresource: str) -> None:
-    """What the state of other objects forbids."""
+    """Admission of a change, by the state of other objects."""
     if kind.kind != "PersistentVolumeClaim" or subresource:
         return
     wanted, had = (each["spec"].get("resources", {}).get("requests", {}).get("storage", "0") for each in (item, old))
@@ -318,5 +318,6 @@ def admit_update(store: Store, kinds: Kinds, kind: Kind, item: Object, old: Obje
             raise forbidden(
                 kind,
                 item["metadata"]["name"],
-                "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize",
+                "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
+                "support resize",
             )

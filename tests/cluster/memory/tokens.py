@@ -1,4 +1,4 @@
-"""Who asks: tokens of users and of service accounts."""
+"""Authentication: tokens of users and of service accounts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHORTEST_S, _LONGEST_S = 600, 2**32
 
 
 class User(NamedTuple):
-    """Somebody."""
+    """An authenticated user."""
 
     name: str
     groups: tuple[str, ...]
@@ -30,7 +30,7 @@ class User(NamedTuple):
 
 
 class Tokens:
-    """The tokens that were given out."""
+    """The issued tokens."""
 
     def __init__(self, store: Store, kinds: Kinds, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -72,7 +72,8 @@ class Tokens:
             raise ApiFailure(
                 422,
                 "Invalid",
-                f'TokenRequest.authentication.k8s.io "{name}" is invalid: spec.expirationSeconds: Invalid value: {seconds}: '
+                f'TokenRequest.authentication.k8s.io "{name}" is invalid: spec.expirationSeconds: '
+                f"Invalid value: {seconds}: "
                 "may not specify a duration less than 10 minutes",
             )
         audiences = spec.get("audiences") or [AUDIENCE]
@@ -95,7 +96,8 @@ class Tokens:
                     409,
                     "Conflict",
                     f'Operation cannot be fulfilled on pods "{bound["name"]}": the UID in the bound object reference '
-                    f"({bound['uid']}) does not match the UID in record. The object might have been deleted and then recreated",
+                    f"({bound['uid']}) does not match the UID in record. The object might have been deleted and then "
+                    "recreated",
                     {"name": bound["name"], "kind": "pods", "uid": bound["uid"]},
                 )
             if pod.object["spec"].get("serviceAccountName") != name:

@@ -1,4 +1,4 @@
-"""What is wrong with a custom resource, by its schema."""
+"""Validation of custom resources by their schemas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Validator:
         self._keys: list[str] = list(given.get("x-kubernetes-list-map-keys") or ())
 
     def causes(self, item: Object, before: Object | None) -> list[Cause]:
-        """What is wrong with an object; what was wrong before and is the same may stay so."""
+        """The violations in an object; old violations may stay."""
         found: list[Cause] = []
         self._check(item, "", found, before if before is not None else _NONE)
         if not found:
@@ -48,7 +48,7 @@ class Validator:
         return found
 
     def _check(self, value: Any, path: str, found: list[Cause], before: Any) -> None:
-        """Types and bounds."""
+        """Check types and bounds."""
         if value == before and type(value) is type(before):
             return
         given = self._given
@@ -149,14 +149,14 @@ class Validator:
         return None
 
     def _old_items(self, before: Any) -> Any:
-        """Finds what an item was before; items of lists that are set as a whole were nothing."""
+        """Finds the old value of an item; items of atomic lists have none."""
         if not isinstance(before, list) or self._given.get("x-kubernetes-list-type") != "map":
             return lambda key, number: _NONE
         keyed = {self._key(each): each for each in before}
         return lambda key, number: keyed.get(key, _NONE)
 
     def _rule(self, value: Any, path: str, found: list[Cause], before: Any) -> None:
-        """Rules, here and below."""
+        """Check rules, here and below."""
         if value is None:
             return
         same = before is not _NONE and value == before
@@ -183,14 +183,14 @@ class Validator:
 
 
 def _broken(rule: Rule, value: Any, message: str) -> str:
-    """What is said of a value that breaks a rule: the word for its type stands in its place."""
+    """The message for a value that violates a rule: it has the name of its type."""
     if rule.reason == "FieldValueForbidden":
         return f"Forbidden: {message}"
     return f'Invalid value: "{_named(value)}": {message}'
 
 
 def _head(item: Object) -> Object:
-    """What rules of a whole object may see of its metadata."""
+    """The metadata that rules of a whole object may read."""
     metadata = item.get("metadata", {})
     return {**item, "metadata": {key: metadata[key] for key in ("name", "generateName") if key in metadata}}
 
@@ -212,7 +212,7 @@ def _shown(value: Any) -> str:
 
 
 def _named(value: Any) -> str:
-    """The word for the type of a value."""
+    """The name of the type of a value."""
     names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
     return names.get(value.__class__, "null")
 

@@ -1,4 +1,4 @@
-"""Lists, and watches that go on from them."""
+"""Lists, and watches that continue from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHORTEST_S = 1800.0
 
 
 def _filter(kind: Kind, query: Query, name: str = "") -> Callable[[Entry], bool] | None:
-    """Whether an object is asked for; None when all are."""
+    """Whether an object matches; None when all do."""
     labels, fields = query.get("labelSelector"), query.get("fieldSelector")
     if name:
         fields = f"metadata.name={name}"
@@ -46,7 +46,7 @@ def listed(store: Store, kind: Kind, namespace: str | None, query: Query) -> byt
     """A list, or a page of it.
 
     Raises:
-        ApiFailure: the query makes no sense, or asks for what is forgotten.
+        ApiFailure: the query is invalid, or its version was compacted.
     """
     fits = _filter(kind, query)
     limit = int(query.get("limit") or 0)
@@ -99,7 +99,7 @@ def listed(store: Store, kind: Kind, namespace: str | None, query: Query) -> byt
 
 
 def _bare(kind: Kind, entry: Entry) -> bytes:
-    """An object as it is in lists: those of built-in kinds do not say their kind."""
+    """An object as in lists: built-in kinds have no kind there."""
     if not kind.type:
         return entry.raw
     return b"{" + entry.raw[len(encode({"apiVersion": kind.api_version, "kind": kind.kind})) :]
@@ -167,7 +167,7 @@ def _line(type: str, raw: bytes) -> bytes:
 
 
 class Watches:
-    """All watches that go on."""
+    """All open watches."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -176,7 +176,7 @@ class Watches:
         store.listen(self._changed)
 
     def end(self) -> None:
-        """End all of them, as a server does that stops."""
+        """End all of them, like a server that stops."""
         over, self._over = self._over, asyncio.Event()
         over.set()
         for watches in self._watches.values():
@@ -184,7 +184,7 @@ class Watches:
                 watch.news.set()
 
     def end_of(self, kind: Kind) -> None:
-        """End those of a kind that is not served any more, once they have told what there was."""
+        """End those of a removed kind, after they have delivered everything."""
         for watch in self._watches.get(kind, ()):
             watch.over = True
             watch.news.set()
@@ -197,10 +197,10 @@ class Watches:
                 watch.see(change, lines)
 
     async def watch(self, kind: Kind, namespace: str | None, query: Query, name: str = "") -> AsyncIterator[bytes]:
-        """What happens to objects, in lines, until the time is over.
+        """Yield changes as lines, until the time is over.
 
         Raises:
-            ApiFailure: before anything: the query makes no sense.
+            ApiFailure: first, if the query is invalid.
         """
         over = self._over
         fits = _filter(kind, query, name)

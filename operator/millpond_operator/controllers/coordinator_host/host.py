@@ -81,7 +81,7 @@ class CoordinatorHost:
                 self._application_of,
                 self._is_worker,
                 issuer=issuer,
-                refused=lambda why: self.coordinator.metrics.refuse(why),
+                refused=lambda why: self.coordinator.metrics.count_rejection(why),
             ),
             on_superseded=self._superseded,
             on_change=self._changed,
@@ -163,13 +163,13 @@ class CoordinatorHost:
                 else each.message,
                 each.revision,
             )
-            for worker, each in found.engine.refused.items()
+            for worker, each in found.engine.rejected.items()
         }
 
     def reached(self, app: StreamApp) -> Mapping[str, str]:
         """The id of the Kafka cluster of each worker that is not let in because of it."""
         found = self._application(app)
-        return {} if found is None else dict(found.engine.reached)
+        return {} if found is None else dict(found.engine.reached_clusters)
 
     def admit(self, app: StreamApp, pinned: str, claim: KafkaClaim) -> None:
         """Say which workers are let in.

@@ -41,12 +41,12 @@ from millpond_operator.resources import (
     digest,
     finish,
     fixed_differences,
+    foreign_managers,
     made_for,
     owned_by,
     revision_name,
     same,
     stateful_set,
-    strangers,
     template_of,
     was_applied,
 )
@@ -280,7 +280,7 @@ class Applier:
             name, uid = job["metadata"]["name"], job["metadata"]["uid"]
             if await self._client.delete(kinds.JOB, app.namespace, name, uid=uid, propagation="Background") is not None:
                 raise NameTaken(kinds.JOB.kind, name, leaving=True)
-            self._cache.gone(kinds.JOB, job)
+            self._cache.remove(kinds.JOB, job)
         await self.apply(app, cleanup_job(app, self._at_hand(app, known_good)))
 
     async def forget_revisions(self, app: StreamApp, keep: frozenset[str]) -> None:
@@ -406,7 +406,7 @@ class Applier:
         elif self._cache.version(kind, metadata["namespace"], metadata["name"]) <= int(version or 0):
             known = self._cache.get(kind, metadata["namespace"], metadata["name"])
             if known is not None:
-                self._cache.gone(kind, known, version)
+                self._cache.remove(kind, known, version)
         return items[0] if items else None
 
     def _to_be_made_anew(self, app: StreamApp, manifest: Object, there: Object) -> bool:
@@ -463,7 +463,7 @@ class Applier:
 
     def _is_clean(self, app: StreamApp, there: Object) -> bool:
         """Whether the template of a StatefulSet is the operator's own, as far as can be known."""
-        return not strangers(there) or self._clean.get((app.namespace, app.name)) == digest(_template_in(there))
+        return not foreign_managers(there) or self._clean.get((app.namespace, app.name)) == digest(_template_in(there))
 
 
 def _template_in(stateful_set: Object) -> Object:

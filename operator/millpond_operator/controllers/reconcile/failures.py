@@ -12,7 +12,7 @@ from millpond_operator.controllers.rollout.pod_problems import Problem
 from millpond_operator.controllers.rollout.status import AppStatus
 from millpond_operator.coordinator import StoreError
 from millpond_operator.kubernetes import ApiError, Cache, Forbidden, Invalid, LeadershipLost, kinds
-from millpond_operator.resources import InvalidStreamApp, unread
+from millpond_operator.resources import InvalidStreamApp, without_spec
 
 from .status_writer import Reporter
 
@@ -58,7 +58,7 @@ class Failures:
             return
         if memory.rejected is None or not isinstance(error, (Invalid, Forbidden)):  # else it is told already
             memory.rejected = _problem(error)
-        work = ReconcilePass(unread(raw), AppStatus.of(raw.get("status")), now, memory)
+        work = ReconcilePass(without_spec(raw), AppStatus.of(raw.get("status")), now, memory)
         try:
             await self._reporter.refuse(work, memory.rejected)
         except LeadershipLost:

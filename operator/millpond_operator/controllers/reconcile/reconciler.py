@@ -506,7 +506,7 @@ class Reconciler:
             raise
         if app.deleting and not wanted and not left:
             # That was its end, and the answer is the object as it was before.
-            self._cache.gone(kinds.STREAM_APP, changed)
+            self._cache.remove(kinds.STREAM_APP, changed)
         else:
             self._cache.put(kinds.STREAM_APP, changed)
         return parse(changed)

@@ -13,7 +13,7 @@ from millpond_operator.controllers.pass_context import ReconcilePass
 from millpond_operator.controllers.rollout.pod_problems import Problem
 from millpond_operator.controllers.rollout.status import Bootstrapped, instant, timestamp
 from millpond_operator.kubernetes import AlreadyExists, Cache, Client, Forbidden, Invalid, kinds
-from millpond_operator.resources import Bootstrap, StreamApp, asked_for, bootstrap_name, owned_by
+from millpond_operator.resources import Bootstrap, StreamApp, bootstrap_name, owned_by, scheduled_bootstrap
 
 from .cron import CronSchedule, ScheduleInvalid
 from .status import BootstrapPhase, BootstrapStatus
@@ -92,7 +92,7 @@ class SnapshotSchedules:
     ) -> Bootstrapped:
         app, name = work.app, bootstrap_name(work.app, due)
         try:
-            made = await self._client.create(kinds.STATE_BOOTSTRAP, asked_for(app, due))
+            made = await self._client.create(kinds.STATE_BOOTSTRAP, scheduled_bootstrap(app, due))
         except AlreadyExists:
             pass  # by an operator that ended before it could write that down
         except (Forbidden, Invalid) as error:

@@ -1,4 +1,4 @@
-"""What controllers share: the objects, by the names of their kinds, and a queue of what they look at next."""
+"""What controllers share: objects by the names of their kinds, and a queue of objects to process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = {kind.kind: kind for kind in BUILT_IN}
 
 
 class Cluster:
-    """The objects, as controllers use them."""
+    """The objects, for controllers."""
 
     def __init__(self, resources: Resources, loop: asyncio.AbstractEventLoop) -> None:
         self.resources = resources
@@ -77,7 +77,7 @@ class Cluster:
                 raise
 
     def rewrite(self, kind: Kind, item: Object, **metadata: Any) -> Object:
-        """Change an object's metadata; None takes a field away."""
+        """Change an object's metadata; None removes a field."""
         made = {**item, "metadata": {**item["metadata"], **metadata}}
         made["metadata"] = {key: value for key, value in made["metadata"].items() if value is not None}
         namespace, name = item["metadata"].get("namespace", ""), item["metadata"]["name"]
@@ -85,7 +85,7 @@ class Cluster:
         return found.object
 
     def event(self, about: Object, reason: str, message: str, *, type: str = "Normal", component: str) -> None:
-        """Say something about an object."""
+        """Create an event about an object."""
         metadata, now = about["metadata"], self.stamp()
         involved = {"kind": about["kind"], "apiVersion": about["apiVersion"]}
         involved |= {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}
@@ -108,7 +108,7 @@ class Cluster:
 
 
 class Controller:
-    """Looks at objects one by one, and again when it did not work."""
+    """Processes objects one by one, with retries."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -119,28 +119,28 @@ class Controller:
         cluster.store.listen(self.heard)
 
     def heard(self, change: Change) -> None:
-        """Something was written: `add` what has to be looked at."""
+        """Process a write: `add` the objects that are affected."""
         raise NotImplementedError
 
     def look(self, namespace: str, name: str) -> None:
-        """Do what there is to be done about an object."""
+        """Reconcile an object."""
         raise NotImplementedError
 
     def add(self, namespace: str, name: str) -> None:
-        """Look at an object soon."""
+        """Queue an object."""
         self._queue[namespace, name] = None
         if not self._due:
             self._due = True
             self.cluster.loop.call_soon(self._next)
 
     def add_later(self, seconds: float, namespace: str, name: str) -> None:
-        """Look at an object after some time."""
+        """Queue an object after some time."""
         handle = self.cluster.loop.call_later(seconds, self.add, namespace, name)
         self._later = {each for each in self._later if not each.cancelled() and each.when() > self.cluster.loop.time()}
         self._later.add(handle)
 
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop."""
         self._queue.clear()
         for handle in self._later:
             handle.cancel()
@@ -185,5 +185,5 @@ def owner_reference(item: Object, *, block: bool = True) -> Object:
 
 
 def changed(item: Object) -> Object:
-    """A copy that may be changed."""
+    """A mutable copy."""
     return whole(item)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""The volume claims of StatefulSets' pods: they are created, and belong to the set, to the pod or to nobody."""
+"""The volume claims of StatefulSets' pods: their creation, and their owners."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _name(item: Object, template: Object, number: int) -> str:
 
 
 def volumes(item: Object, number: int) -> list[Object]:
-    """The volumes of a pod that are on claims."""
+    """The volumes of a pod with claims."""
     return [
         {"name": each["metadata"]["name"], "persistentVolumeClaim": {"claimName": _name(item, each, number)}}
         for each in _templates(item)
@@ -43,14 +43,15 @@ def create(cluster: Cluster, item: Object, number: int) -> None:
             made["metadata"]["labels"] = {**(made["metadata"].get("labels") or {}), **selected}
             made.pop("status", None)
             cluster.create(_KIND, made)
-            told = f"create Claim {name} Pod {item['metadata']['name']}-{number} in StatefulSet {item['metadata']['name']} success"
+            owner = item["metadata"]["name"]
+            told = f"create Claim {name} Pod {owner}-{number} in StatefulSet {owner} success"
             cluster.event(item, "SuccessfulCreate", told, component="statefulset-controller")
         elif "deletionTimestamp" in there["metadata"]:
             raise ApiFailure(500, "InternalError", f"pvc {name} is being deleted")
 
 
 def stale(cluster: Cluster, item: Object, number: int) -> bool:
-    """Whether a claim still belongs to a former pod of that name, with which it goes."""
+    """Whether a claim still belongs to a former pod with that name, with which it is deleted."""
     if _policy(item)[1] == "Retain":
         return False
     pod = f"{item['metadata']['name']}-{number}"
@@ -69,7 +70,7 @@ def _policy(item: Object) -> tuple[str, str]:
 
 
 def fix(cluster: Cluster, item: Object, pod: Object, *, scaled_down: bool) -> None:
-    """See that the claims of a pod belong to whom the retention policy says."""
+    """Set the owners of the claims of a pod by the retention policy."""
     number = int(pod["metadata"]["name"].rpartition("-")[2])
     for template in _templates(item):
         claim = cluster.find(_KIND, item["metadata"]["namespace"], _name(item, template, number))

@@ -1,4 +1,4 @@
-"""Serves the custom resources that are defined."""
+"""Serves custom resources by their definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collects what has no owner any more, and deletes dependents before or after their owners as was asked."""
+"""Deletes objects without owners, and dependents before or after their owners as requested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ORPHAN, _FOREGROUND = "orphan", "foregroundDeletion"
 
 
 class GarbageCollector(Controller):
-    """Looks at objects by their uids."""
+    """Processes objects by their uids."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._there: dict[str, tuple[Kind, str, str]] = {}

@@ -1,4 +1,4 @@
-"""Short hashes in names, in the letters that Kubernetes uses."""
+"""Short hashes in names, with the letters that Kubernetes uses."""
 
 from __future__ import annotations
 

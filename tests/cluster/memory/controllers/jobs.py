@@ -204,7 +204,7 @@ class Jobs(Controller):
         return float(began + seconds - self.cluster.now().timestamp())
 
     def _forget_later(self, job: Object) -> None:
-        """Nothing: the controller that deletes Jobs after their time is not among those that the tests' clusters have."""
+        """Nothing: the TTL controller is not among the controllers of the tests' clusters."""
 
 
 def _set(status: Object, field: str, value: int) -> None:

@@ -1,4 +1,4 @@
-"""What each namespace has, and what becomes of it when it is deleted."""
+"""The default objects of a namespace, and its deletion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ("NamespaceContents", "Namespaces")
 
 
 class NamespaceContents(Controller):
-    """The service account `default`, and the certificates to trust the API server by."""
+    """Creates the service account `default`, and the ConfigMap with the certificate authority."""
 
     def __init__(self, cluster: Cluster, authority: Path) -> None:
         self._authority = authority
@@ -38,8 +38,9 @@ class NamespaceContents(Controller):
             cluster.create("ServiceAccount", {"metadata": {"name": "default", "namespace": name}})
         if cluster.find("ConfigMap", name, "kube-root-ca.crt") is None:
             told = (
-                "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as "
-                "the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of "
+                "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such "
+                "as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across "
+                "distributions of "
                 "Kubernetes clusters."
             )
             metadata = {
@@ -51,7 +52,7 @@ class NamespaceContents(Controller):
 
 
 class Namespaces(Controller):
-    """Deletes all that is in a namespace before it goes."""
+    """Deletes everything in a namespace before the namespace."""
 
     def heard(self, change: Change) -> None:
         metadata = change.entry.object["metadata"]

@@ -1,4 +1,4 @@
-"""Claims that a pod uses stay until it is gone."""
+"""Claims that a pod uses are not deleted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FINALIZER = "kubernetes.io/pvc-protection"
 
 
 class ClaimProtection(Controller):
-    """Gives claims its finalizer, and takes it away when they are being deleted and nobody uses them."""
+    """Adds the finalizer to claims, and removes it when they are being deleted and no pod uses them."""
 
     def heard(self, change: Change) -> None:
         metadata = change.entry.object["metadata"]

@@ -67,7 +67,7 @@ class StatefulSets(Controller):
     # What belongs to it.
 
     def _pods(self, item: Object) -> list[Object]:
-        """Its pods; adopts those that nobody owns, releases those that do not fit any more."""
+        """Its pods; adopts those without an owner, releases those that do not match any more."""
         cluster, uid = self.cluster, item["metadata"]["uid"]
         fits = by_selector(item["spec"].get("selector"))
         leaving = "deletionTimestamp" in item["metadata"]
@@ -91,7 +91,7 @@ class StatefulSets(Controller):
         return found
 
     def _revisions(self, item: Object) -> list[Object]:
-        """Its revisions, oldest first; adopts those that nobody owns."""
+        """Its revisions, oldest first; adopts those without an owner."""
         cluster, uid = self.cluster, item["metadata"]["uid"]
         fits = by_selector(item["spec"].get("selector"))
         found: list[Object] = []
@@ -154,7 +154,7 @@ class StatefulSets(Controller):
     def _update(
         self, item: Object, current: Object, update: Object, pods: list[Object], status: _Status
     ) -> list[Object]:
-        """Create and delete pods; those that there are afterwards."""
+        """Create and delete pods; return the remaining ones."""
         start = (item["spec"].get("ordinals") or {}).get("start", 0)
         count = item["spec"]["replicas"]
         there = {_ordinal(item, pod): pod for pod in pods}
@@ -195,7 +195,7 @@ class StatefulSets(Controller):
         *,
         monotonic: bool,
     ) -> bool:
-        """One pod; whether there is nothing more to be done now."""
+        """Reconcile one pod; return whether it is done for now."""
         pod = there.get(number)
         if pod is None:
             strategy = item["spec"]["updateStrategy"]
@@ -328,7 +328,7 @@ class StatefulSets(Controller):
 
 
 class _Status:
-    """What the status is about."""
+    """The inputs of the status."""
 
     def __init__(self, item: Object, current: Object, update: Object) -> None:
         self.uid = item["metadata"]["uid"]
@@ -365,7 +365,7 @@ def _revision(pod: Object) -> str:
 
 
 def _ordinal(item: Object, pod: Object) -> int:
-    """Its number, or -1 if by its name it is no pod of this one."""
+    """Its ordinal, or -1 if its name is not of this set."""
     stem, _, number = pod["metadata"]["name"].rpartition("-")
     return int(number) if stem == item["metadata"]["name"] and number.isdecimal() else -1
 

@@ -1,0 +1,184 @@
+"""The workers of one application and what they own: updated from heartbeats, deaths and topologies."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from millpond.protocol import Heartbeat, TopologySummary
+from millpond_operator.assignment import Instructions, Situation
+
+from .committed_marks import CommittedMarks
+from .members import HeartbeatChanges, Membership, Orders, usable_members, without_brokers
+from .ownership import KnownOwners
+from .plan_lifecycle import PlanLifecycle
+from .startup_barrier import StartupBarrier
+from .tasks import KnownTasks
+from .topologies import change, united
+
+__all__ = ("WorkerGroup",)
+
+
+class WorkerGroup:
+    """The members of one application.
+
+    Args:
+        plans: told which plans become due.
+        barrier: told which workers join and end.
+        events: gets sentences for the log.
+
+    Attributes:
+        members: all known workers by id, dead ones included.
+        topology: the application's topology; None until a worker sent it.
+        tasks: the tasks of the topology.
+        ownership: who owns them.
+        marks: how far they were committed.
+        changes: a number that grows with each visible change.
+        regrant_requested: whether tasks changed owners since orders were derived last.
+    """
+
+    def __init__(self, plans: PlanLifecycle, barrier: StartupBarrier, events: deque[str]) -> None:
+        self.members: dict[str, Membership] = {}
+        self.topology: TopologySummary | None = None
+        self.tasks = KnownTasks()
+        self.ownership = KnownOwners(self.members)
+        self.marks = CommittedMarks()
+        self.changes = 0
+        self.regrant_requested = False
+        self._plans = plans
+        self._barrier = barrier
+        self._events = events
+
+    def take_in(self, heartbeat: Heartbeat, member: Membership | None, now_ms: int, wall_ms: int) -> None:
+        """Update the membership from the heartbeat of an admitted worker."""
+        heartbeat, event = self.tasks.without_unknown(heartbeat)
+        if event is not None:
+            self._events.append(event)
+        if member is None:
+            member = self.members[heartbeat.worker] = Membership(heartbeat.worker, heartbeat.incarnation, now_ms)
+            self._events.append(f"Worker {member.id} joined.")
+        elif heartbeat.incarnation != member.incarnation:
+            self._events.append(f"Worker {member.id} restarted.")
+        elif not member.alive:
+            self._events.append(f"Worker {member.id} is alive again.")
+        first = not member.confirmed or member.incarnation != heartbeat.incarnation
+        returned = not first and not member.alive
+        changes = member.apply(heartbeat, now_ms, wall_ms, self._plans.options.acceptable_lag)
+        self._learn(member, changes, first=first, returned=returned)
+        if changes.placement:
+            self.membership_changed()
+            self._barrier.joined(member.id, now_ms)
+        if changes.copies:
+            self._plans.request_plan()
+        self.changes += changes.copies or changes.details
+        self._exclude_cut_off()
+
+    def leave(self, member: Membership, heartbeat: Heartbeat, now_ms: int, wall_ms: int) -> None:
+        """End a session by the worker's last heartbeat."""
+        # Its last hand-overs first, or its tasks would count as left behind.
+        changes = member.apply(heartbeat, now_ms, wall_ms, self._plans.options.acceptable_lag)
+        self._learn(member, changes, first=False, returned=not member.alive)
+        self.end(member, "left")
+        if not any(each.alive for each in self.members.values()):
+            self.marks.clear()
+
+    def adopt_topology(self, topology: TopologySummary | None) -> None:
+        """Use the topology of an admitted worker if it differs."""
+        ours = self.topology
+        if topology is None or topology == ours:
+            return
+        if ours is not None:
+            self._events.append(change(ours, topology))
+        self.use(topology)
+
+    def use(self, topology: TopologySummary) -> None:
+        """Replace the application's topology and its tasks."""
+        ours, self.topology = self.topology, topology
+        self.tasks.use(topology)
+        self.ownership.tasks = self.tasks.ids
+        if ours is None:  # workers reported before the topology was known
+            for member in self.members.values():
+                self._learn(member, member.all_changes(), first=True, returned=False)
+        elif united(ours, topology) == topology:  # only tasks were added
+            for member in self.members.values():
+                member.invalidate_copies()
+        else:
+            self.forget_tasks()
+        self.membership_changed()
+
+    def forget_tasks(self) -> None:
+        """Forget owners and placements: task ids of another topology or Kafka cluster mean nothing."""
+        self.ownership.owners.clear()
+        self.marks.clear()
+        self._plans.clear()
+        self.tasks.forget_unknown()
+        for member in self.members.values():
+            member.forget_tasks()
+
+    def _learn(self, member: Membership, changes: HeartbeatChanges, *, first: bool, returned: bool) -> None:
+        """Update owners and committed marks from a heartbeat."""
+        ids = self.tasks.ids
+        self.marks.keep({task: mark for task, mark in changes.dropped_marks.items() if task in ids})
+        for task in (*changes.found_owners, *changes.claimed):
+            # The previous owner may be cut off from Kafka, and reports what it last committed.
+            former = self.members.get(self.ownership.owners.get(ids[task], "")) if task in ids else None
+            if former is not None and former is not member and task in former.committed:
+                self.marks.keep({task: former.committed[task]})
+        if self.ownership.learn(member, changes, first=first, returned=returned):
+            self.regrant_requested = True
+            self._plans.request_plan()
+            self.changes += 1
+
+    def end(self, member: Membership, how: str) -> None:
+        """Count a worker as dead.
+
+        Args:
+            member: the worker.
+            how: completes the sentence for the log.
+        """
+        self._barrier.ended(member.id)
+        if not member.alive:
+            return
+        member.alive = False
+        member.instructions = None
+        member.orders = Orders()
+        member.may_leave = False
+        member.revision += 1
+        self.marks.keep(member.committed)
+        member.committed = {}
+        self._events.append(f"Worker {member.id} {how}.")
+        self.membership_changed()
+        self._exclude_cut_off()
+
+    def membership_changed(self) -> None:
+        """Invalidate plans: workers joined or left, or may have other tasks than before."""
+        self._plans.membership_changed()
+        self.changes += 1
+
+    def _exclude_cut_off(self) -> None:
+        """Exclude workers that lost their brokers while others reach them, and include those that reach them again."""
+        lost = without_brokers(self.members)
+        for member in self.members.values():
+            if member.excluded == (member.id in lost):
+                continue
+            member.excluded = not member.excluded
+            if member.excluded:
+                self._events.append(
+                    f"Worker {member.id} lost its brokers, which other workers reach: they take over its tasks."
+                )
+                member.instructions, member.orders = Instructions(), Orders()
+                member.revision += 1
+            elif member.alive:
+                self._events.append(f"Worker {member.id} reaches its brokers again: it can get tasks.")
+            self.membership_changed()
+
+    def situation(self) -> Situation:
+        """Return what the assignment is computed from."""
+        usable = usable_members(self.members)
+        ids = self.tasks.ids
+        return Situation(
+            tasks=self.tasks.all,
+            workers={id: each.assignable() for id, each in usable.items()},
+            copies={id: each.copies(ids) for id, each in usable.items() if each.confirmed},
+            on_disk={id: each.disk(ids) for id, each in usable.items() if each.confirmed},
+            owners=dict(self.ownership.owners),
+        )
