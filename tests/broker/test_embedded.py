@@ -1,4 +1,4 @@
-"""The embedded broker: what it promises when it is stopped, killed, orphaned, or cannot start at all."""
+"""The embedded broker: stops, kills, the end of its owner, and starts that fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support import kafka
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_committed_records_and_the_port_outlive_the_process(own_broker, end):
-    """After SIGTERM or SIGKILL the same address answers, and a read_committed reader finds what was committed."""
+    """After SIGTERM or SIGKILL the same address answers, and a read_committed consumer finds the committed records."""
     topic = f"outlives-{end}"
     kafka.create_topic(own_broker.bootstrap_servers, topic, partitions=2)
     producer = Producer({"bootstrap.servers": own_broker.bootstrap_servers, "transactional.id": end, "log_level": 0})
@@ -44,14 +44,14 @@ def test_committed_records_and_the_port_outlive_the_process(own_broker, end):
 
 
 def test_topics_are_not_created_automatically(own_broker):
-    """Asking for the metadata of a topic that does not exist does not bring it into being."""
+    """A metadata request for a missing topic does not create it."""
     client = kafka.admin(own_broker.bootstrap_servers)
     client.list_topics("misspelled", timeout=10)
     assert kafka.topic_names(own_broker.bootstrap_servers, "misspelled") == set()
 
 
 def test_records_of_any_age_are_kept_unless_a_topic_says_otherwise(own_broker):
-    """A replay of years ago is read for longer than the retention would be; a topic's own retention counts all the same."""
+    """A replay of old records takes longer than the default retention; a topic's own retention still applies."""
     servers = own_broker.bootstrap_servers
     kafka.create_topic(servers, "of-any-age")
     kafka.create_topic(servers, "of-a-day", config={"retention.ms": "86400000"})
@@ -63,7 +63,7 @@ def test_records_of_any_age_are_kept_unless_a_topic_says_otherwise(own_broker):
 
 
 def test_new_broker_reuses_a_given_data_directory(tmp_path, own_brokers):
-    """A data directory belongs to the caller: topics in it are there for the next broker, whatever its ports."""
+    """A given data directory is kept: the next broker has its topics, whatever its ports."""
     with own_brokers(tmp_path / "kafka", properties={"message.max.bytes": "2000000"}) as first:
         kafka.create_topic(first.bootstrap_servers, "kept")
         kafka.produce(first.bootstrap_servers, "kept", [("k", "v")])
@@ -73,7 +73,7 @@ def test_new_broker_reuses_a_given_data_directory(tmp_path, own_brokers):
 
 
 def test_broker_that_ends_at_once_names_cause_and_log(own_brokers):
-    """A setting the broker refuses becomes an error that names it and the log, which is still there to be read."""
+    """A setting that the broker rejects becomes an error that names it and the log, which is kept."""
     broker = own_brokers(properties={"num.partitions": "-5"})
     with pytest.raises(BrokerError, match=r"num\.partitions") as failure, broker:
         pass
@@ -85,7 +85,7 @@ def test_broker_that_ends_at_once_names_cause_and_log(own_brokers):
 
 
 def test_taken_port_is_an_error_when_requested(tmp_path, own_brokers):
-    """An explicit port is never exchanged for another one."""
+    """An explicit port is never replaced by another one."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -97,7 +97,7 @@ def test_taken_port_is_an_error_when_requested(tmp_path, own_brokers):
 
 
 def test_free_port_taken_meanwhile_is_replaced(monkeypatch, own_brokers):
-    """Another program may bind a free port first: the broker then looks for other ones instead of failing."""
+    """Another program may bind a free port first: the broker then uses other ports."""
     tried = []
 
     def launch(broker, _command):
@@ -112,7 +112,7 @@ def test_free_port_taken_meanwhile_is_replaced(monkeypatch, own_brokers):
 
 
 def test_temporary_directory_is_deleted_on_close(own_brokers):
-    """Before the first start there is nothing to connect to; after close nothing is left."""
+    """Before the first start there is no address; after close no file remains."""
     broker = own_brokers()
     with pytest.raises(BrokerError, match="before it is started"):
         _ = broker.bootstrap_servers
@@ -127,7 +127,7 @@ def test_temporary_directory_is_deleted_on_close(own_brokers):
 
 
 def test_nothing_is_left_when_the_owner_is_killed(own_brokers):
-    """SIGKILL to the process that started a broker ends the broker too, and removes its temporary directory."""
+    """SIGKILL to the owner process ends the broker, too, and removes its temporary directory."""
     code = """
         import sys
         from millpond.broker import EmbeddedBroker

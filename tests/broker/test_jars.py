@@ -1,4 +1,4 @@
-"""Jars: pinned one by one, verified before they are used, downloaded once."""
+"""Jars are pinned, verified before use, and downloaded once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millpond.broker.jars import Jar, JarError
 
 
 class Repository:
-    """A remote repository that serves made-up jars, and counts; it stands in for jgo's context."""
+    """A remote repository with made-up jars that counts downloads; it replaces jgo's context."""
 
     def __init__(self, content: dict[str, bytes]) -> None:
         self.content = content
@@ -59,7 +59,7 @@ class _Remote:
 
 @pytest.fixture
 def repository(monkeypatch, tmp_path):
-    """A lock file of three jars, a repository that has them, an empty cache."""
+    """Create a lock file with three jars, a repository that has them, and an empty cache."""
     content = {f"org.example:part-{number}:1.0": f"jar {number}".encode() * 100 for number in range(3)}
     lock = {
         "sets": {"example": {"jars": list(content)}},
@@ -75,7 +75,7 @@ def repository(monkeypatch, tmp_path):
 
 
 def test_cached_jar_is_not_downloaded_again(repository):
-    """The first use downloads every jar, the second none; the class path names them in the lock file's order."""
+    """The first use downloads all jars, the second none; the class path has the order of the lock file."""
     first = jars.classpath("example")
     assert jars.classpath("example") == first
     assert sorted(repository.served) == sorted(repository.content)
@@ -83,7 +83,7 @@ def test_cached_jar_is_not_downloaded_again(repository):
 
 
 def test_concurrent_requests_cause_one_download(repository):
-    """The cache's lock makes all but the first wait, and then find what they wanted."""
+    """The lock of the cache makes all but the first wait, and then use the cache."""
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: jars.classpath("example"), range(4)))
     assert len(set(answers)) == 1
@@ -91,7 +91,7 @@ def test_concurrent_requests_cause_one_download(repository):
 
 
 def test_jar_with_a_wrong_checksum_never_enters_the_cache(repository):
-    """What is not byte for byte what was pinned is one clear error, and the next try downloads it again."""
+    """A jar that differs from the pinned one is a clear error; the next attempt downloads it again."""
     good = repository.content["org.example:part-1:1.0"]
     repository.content["org.example:part-1:1.0"] = b"evil" + good[4:]
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_jar_with_a_wrong_checksum_never_enters_the_cache(repository):
 
 
 def test_dropped_connection_is_retried(repository):
-    """Two failures do not matter, and the half file they left is not taken for a jar."""
+    """Two failures do not matter, and their partial files are not used as jars."""
     repository.failures = 2
     assert all(path.exists() for path in jars.paths("example"))
 
@@ -116,20 +116,20 @@ def test_unreachable_repository_is_reported_in_one_sentence(repository):
 
 
 def test_a_truncated_file_in_the_cache_is_fetched_again(repository):
-    """A cache that lost bytes is repaired, not believed."""
+    """A damaged cache is repaired."""
     path = jars.paths("example")[0]
     path.write_bytes(path.read_bytes()[:-1])
     assert hashlib.sha256(jars.paths("example")[0].read_bytes()).hexdigest() == jars.locked("example")[0].sha256
 
 
 def test_an_unknown_set_is_named_together_with_the_known_ones(repository):
-    """A misspelled set says what there is."""
+    """The error for a misspelled set lists the sets."""
     with pytest.raises(JarError, match=r"'exmaple'.*example"):
         jars.locked("exmaple")
 
 
-def test_without_jgo_the_error_tells_what_to_install(monkeypatch, tmp_path):
-    """Jgo comes with an extra; whoever lacks it reads its name."""
+def test_without_jgo_the_error_names_the_extra(monkeypatch, tmp_path):
+    """Jgo is in an extra, which the error names."""
     monkeypatch.setitem(sys.modules, "jgo.config", None)
     with pytest.raises(JarError, match=r"millpond\[broker\]"):
         jars.maven(tmp_path)
@@ -149,7 +149,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch):
 
 @pytest.mark.parametrize("jar_set", ["kafka", "kafka-streams", "spark", "iceberg", "iceberg-s3"])
 def test_the_lock_file_pins_every_jar_and_names_no_host(jar_set):
-    """Each jar has coordinates, a size and a SHA-256; where it comes from is jgo's to know."""
+    """Each jar has coordinates, a size and a SHA-256; jgo knows the repository."""
     pinned = jars.locked(jar_set)
     assert len(pinned) == len({jar.path for jar in pinned})
     for jar in pinned:
@@ -161,7 +161,7 @@ def test_the_lock_file_pins_every_jar_and_names_no_host(jar_set):
 
 
 def test_the_two_sets_share_kafka_of_one_version():
-    """Broker and Kafka Streams peers speak the same release."""
+    """The broker and the Kafka Streams peers have the same version."""
     versions = {
         jar.coordinate.split(":")[2]
         for jar_set in ("kafka", "kafka-streams")
@@ -172,6 +172,6 @@ def test_the_two_sets_share_kafka_of_one_version():
 
 
 def test_cache_has_the_layout_of_a_maven_repository():
-    """The cache's layout is one that other tools know."""
+    """Other tools know that layout."""
     jar = Jar("org.apache.kafka:kafka_2.13:4.1.0", "0" * 64, 1)
     assert jar.path == Path("jars/org/apache/kafka/kafka_2.13/4.1.0/kafka_2.13-4.1.0.jar")

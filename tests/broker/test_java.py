@@ -1,4 +1,4 @@
-"""Which Java is found: the environment's when it is new enough, else the wheel's, else a sentence that helps."""
+"""The choice of Java: the environment's if it is new enough, else the wheel's, else a helpful error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSIONS = {
 
 
 def launcher(home, tool: str, text: str):
-    """A program that answers -version like a Java does."""
+    """Create a program that answers -version like a Java."""
     path = home / "bin" / tool
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
@@ -36,7 +36,7 @@ def bare(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("release", VERSIONS)
 def test_java_home_is_taken_from_17_on(bare, tmp_path, release):
-    """Kafka 4 needs Java 17: older ones are passed over, whatever their version text looks like."""
+    """Kafka 4 needs Java 17: older versions are skipped, whatever the format of their version."""
     path = launcher(tmp_path / "home", "java", VERSIONS[release])
     bare.setenv("JAVA_HOME", str(tmp_path / "home"))
     if release >= java.MINIMUM_VERSION:
@@ -56,14 +56,14 @@ def test_newer_java_on_path_beats_old_java_home(bare, tmp_path):
 
 
 def test_bundled_java_is_used_without_a_system_java(bare, tmp_path):
-    """A machine without Java needs nothing but Python packages."""
+    """A machine without Java needs only Python packages."""
     path = launcher(tmp_path / "wheel", "java", VERSIONS[25])
     bare.setattr(java, "_bundled", lambda: [path])
     assert java.find_java() == path
 
 
 def test_launcher_that_fails_is_not_used(bare, tmp_path):
-    """A broken link or a script that fails is passed over like an old Java."""
+    """A broken link or a failing script is skipped like an old Java."""
     path = launcher(tmp_path / "home", "java", VERSIONS[17])
     path.write_text("#!/bin/sh\nexit 3\n")
     bare.setenv("JAVA_HOME", str(tmp_path / "home"))
@@ -72,7 +72,7 @@ def test_launcher_that_fails_is_not_used(bare, tmp_path):
 
 
 def test_missing_compiler_names_the_jdk_package(bare, tmp_path):
-    """Only a JDK compiles; one sentence tells which Debian package that is."""
+    """Only a JDK can compile; the error names the Debian package."""
     launcher(tmp_path / "jre", "java", VERSIONS[17])
     bare.setenv("JAVA_HOME", str(tmp_path / "jre"))
     with pytest.raises(JavaNotFound, match="openjdk-17-jdk-headless"):
@@ -83,7 +83,7 @@ def test_missing_compiler_names_the_jdk_package(bare, tmp_path):
 
 @pytest.mark.parametrize("release", VERSIONS)
 def test_spark_gets_a_java_that_it_runs_on(bare, tmp_path, release):
-    """From 17 on, and none that is too new; the wheel's is no full runtime, and is not looked at."""
+    """From 17 on, but not too new; the wheel has no full runtime and is not used."""
     path = launcher(tmp_path / "home", "java", VERSIONS[release])
     bare.setenv("JAVA_HOME", str(tmp_path / "home"))
     bare.setattr(java, "_bundled", lambda: pytest.fail("the wheel's Java lacks modules"))
@@ -95,6 +95,6 @@ def test_spark_gets_a_java_that_it_runs_on(bare, tmp_path, release):
 
 
 def test_spark_without_any_java_names_the_package(bare):
-    """One sentence."""
+    """In one sentence."""
     with pytest.raises(JavaNotFound, match=r"lead to no Java; install Debian's openjdk-17-jre-headless"):
         java.find_jre()

@@ -1,4 +1,4 @@
-"""The fixtures every other test stands on."""
+"""The broker fixture of all other tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.support import kafka
 
 
 def test_records_come_back_with_key_value_timestamp_and_partition(broker, create_topic):
-    """What a test produces is what it reads, and the partition is Java's choice for the key."""
+    """A test reads what it produces, and the partition is the one of Java's partitioner."""
     topic = create_topic("echo", partitions=3)
     kafka.produce(broker.bootstrap_servers, topic, [("a", "1", 1_000), ("b", None, 2_000, 2), (None, "3", 3_000, 0)])
     rows = {(row.key, row.value, row.timestamp) for row in kafka.read(broker.bootstrap_servers, topic)}

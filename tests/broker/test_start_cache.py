@@ -1,4 +1,4 @@
-"""What starts of brokers repeat is kept: the metadata of an empty data directory, and the classes that are loaded."""
+"""The cache for faster starts: the metadata of an empty data directory, and the class archive."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FILES = ("meta.properties", "bootstrap.checkpoint")
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """A cache of the test's own."""
+    """A cache for one test."""
     monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "broker"
 
 
 def formatted(directory):
-    """A data directory as the storage tool leaves it."""
+    """Create a data directory as the storage tool formats it."""
     directory.mkdir(parents=True)
     for name in FILES:
         (directory / name).write_text(f"{name} of {directory.name}")
@@ -27,7 +27,7 @@ def formatted(directory):
 
 
 def test_a_formatted_directory_is_copied_for_the_same_jars(tmp_path):
-    """Both files come back, and nothing is found before there was a first one."""
+    """Both files are copied; before the first directory there is nothing to copy."""
     assert not start_cache.restore_formatted(tmp_path / "none", "a.jar")
     start_cache.keep_formatted(formatted(tmp_path / "first"), "a.jar")
     assert start_cache.restore_formatted(tmp_path / "second", "a.jar")
@@ -38,7 +38,7 @@ def test_a_formatted_directory_is_copied_for_the_same_jars(tmp_path):
 
 
 def test_the_first_formatted_directory_stays(tmp_path, cache):
-    """Brokers that start at the same time do not disturb each other, and leave no other file."""
+    """Brokers that start at the same time do not interfere, and leave no other file."""
     for name in ("first", "second"):
         start_cache.keep_formatted(formatted(tmp_path / name), "a.jar")
     [kept] = cache.iterdir()
@@ -46,7 +46,7 @@ def test_the_first_formatted_directory_stays(tmp_path, cache):
 
 
 def test_a_directory_with_more_than_metadata_is_not_kept(tmp_path, cache):
-    """Only what every empty data directory has may be copied to another one."""
+    """Only the files of an empty data directory may be copied to another one."""
     used = formatted(tmp_path / "used")
     (used / "orders-0").mkdir()
     start_cache.keep_formatted(used, "a.jar")
@@ -54,7 +54,7 @@ def test_a_directory_with_more_than_metadata_is_not_kept(tmp_path, cache):
 
 
 def test_a_class_archive_belongs_to_a_java_and_its_jars(tmp_path, cache):
-    """It is written once for each, and only when Java wrote one at all."""
+    """It is written once for each, and only if Java can write one."""
     java = tmp_path / "java"
     java.write_text("java")
     with start_cache.new_class_archive(java, "a.jar"):

@@ -214,7 +214,7 @@ class Worker:
                 await asyncio.gather(heartbeats, return_exceptions=True)
         if self._client is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._client.goodbye(), 1)
+                await asyncio.wait_for(self._client.leave(), 1)
         return Exit(0, reason="Completed")
 
     async def _admitted(self) -> bool:
@@ -402,7 +402,7 @@ class Worker:
         reports = {task: self._described(held) for task, held in self._held.items()}
         on_disk = {task: int(offset) for task, offset in self._disk.items() if task not in self._held}
         epoch = self.answer.epoch if self.answer is not None else Epoch()
-        self._client.report(reports, on_disk, self._found, epoch, self._leaving, urgent=urgent)
+        self._client.report(reports, on_disk, self._found, epoch, leaving=self._leaving, urgent=urgent)
         self._found = {}
 
     @staticmethod

@@ -313,7 +313,7 @@ def test_an_older_epoch_is_refused(caplog: pytest.LogCaptureFixture) -> None:
 
     with caplog.at_level(logging.WARNING, "millpond.protocol.client"):
         run(scenario())
-    assert sum("does not lead any more" in record.getMessage() for record in caplog.records) == 1
+    assert sum("no longer leads" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_later_start_wins_between_coordinators_of_one_term() -> None:
@@ -418,10 +418,10 @@ def test_leaving_sends_a_final_heartbeat() -> None:
             worker = client(server.url)
             async with connected(worker):
                 await eventually(lambda: worker.connected_at, "an answer")
-            await worker.goodbye()
+            await worker.leave()
             assert server.heartbeats[-1].ended
             assert not any(each.ended for each in server.heartbeats[:-1])
-        await worker.goodbye()
+        await worker.leave()
 
     run(scenario())
 
@@ -429,7 +429,7 @@ def test_leaving_sends_a_final_heartbeat() -> None:
 @pytest.mark.parametrize("url", ["", "coordinator:7070", "ftp://coordinator", "http://"])
 def test_invalid_url_is_refused_at_once(url: str) -> None:
     """The error names it and shows how one looks."""
-    with pytest.raises(ConfigError, match=r"no URL of a coordinator.*http://"):
+    with pytest.raises(ConfigError, match=r"not the URL of a coordinator.*http://"):
         client(url)
 
 

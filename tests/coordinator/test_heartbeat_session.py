@@ -14,14 +14,14 @@ from millpond.protocol.heartbeats import (
     HeartbeatEvent,
     HeartbeatInstruction,
     HeartbeatSession,
+    LogRecovery,
+    LogTrouble,
     Post,
     Publish,
     Rejected,
     Rest,
     RestOver,
     Started,
-    TellRecovery,
-    TellTrouble,
     UrgentReport,
 )
 
@@ -68,7 +68,7 @@ class _Played:
                         self.published[-1].coordinator,
                     ), "an answer of a coordinator that does not lead any more"
                     self.published.append(answer)
-                case TellTrouble() | TellRecovery():
+                case LogTrouble() | LogRecovery():
                     self.said.append(each)
         self.session.validate()
         assert sorted(self.session.in_flight) == sorted(self.posted)
@@ -200,7 +200,7 @@ def test_trouble_is_told_once_until_all_is_well() -> None:
             scene.rest()
     scene.answer(scene.posted[0])
     scene.answer(scene.posted[0])
-    assert [type(each) for each in scene.said] == [TellTrouble, TellRecovery]
+    assert [type(each) for each in scene.said] == [LogTrouble, LogRecovery]
 
 
 def test_topology_is_sent_until_it_was_answered_and_when_it_is_asked_for() -> None:

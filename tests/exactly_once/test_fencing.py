@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from millpond.runtime.kafka.clients import QUICK_RETRIES, transactional_id
-from millpond.runtime.ownership.takeover import initialised
+from millpond.runtime.ownership.takeover import init_producer
 from tests.exactly_once.application import REFUSED
 from tests.exactly_once.processes import Application, Run
 from tests.exactly_once.truth import Generator, Truth, drain, verify_exactly_once
@@ -84,7 +84,7 @@ def test_fenced_worker_that_still_owns_its_tasks_resumes(application: Applicatio
     for _ in range(3):
         run.await_commits(2)
         runs = run.states().count("running")
-        initialised(lambda: _producer_of(application, "w0"), lambda: False, 30)
+        init_producer(lambda: _producer_of(application, "w0"), lambda: False, 30)
         run.await_running(runs + 1)
         run.await_commits(2)
     _end_and_verify(application, generator, run, "state")

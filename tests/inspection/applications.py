@@ -1,4 +1,4 @@
-"""An application with a store of every kind, and snapshots of it that need no Spark."""
+"""An application with a store of every kind, and snapshots of it that do not need Spark."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SOURCE = "MILLPOND_TEST_SOURCE"
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What is kept of a key."""
+    """The value of a key."""
 
     times: int
     last: str | None = None
 
 
 def topology(source: str) -> mp.Topology:
-    """Counts per key, Structs per key, counts per key and hour, and a suppress buffer."""
+    """Return counts per key, Structs per key, counts per key and hour, and a suppress buffer."""
     builder = mp.StreamsBuilder()
     stream = builder.stream(source, key=mp.String, value=mp.String)
     grouped = stream.group_by_key()
@@ -52,21 +52,21 @@ def topology(source: str) -> mp.Topology:
 
 
 def application() -> mp.Topology:
-    """As `MODULE:ATTRIBUTE` for the command line."""
+    """The application as `MODULE:ATTRIBUTE` for the command line."""
     import os
 
     return topology(os.environ[SOURCE])
 
 
 def records(count: int, first: int = 0, step_ms: int = 20_000) -> list[tuple[str, str, int]]:
-    """Records of forty keys, in the order of time."""
+    """Return records of forty keys, in the order of time."""
     return [(f"k{each % 40}", f"v{each}", BEGIN_MS + each * step_ms) for each in range(first, first + count)]
 
 
 def make_snapshot(
     topology: mp.Topology, config: Config, servers: str, location: Path, version: str, as_of_ms: int
 ) -> Manifest:
-    """Write a snapshot of what is committed now."""
+    """Write a snapshot of the committed state."""
     client = kafka.admin(servers)
     existing = {name: len(each.partitions) for name, each in client.list_topics(timeout=30).topics.items()}
     stores: dict[str, Any] = {}

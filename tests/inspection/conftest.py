@@ -34,12 +34,12 @@ class Stage:
         self.produced = 0
 
     def produce(self, count: int) -> None:
-        """Send some more records."""
+        """Send more records."""
         kafka.produce(self.servers, self.source, records(count, self.produced))
         self.produced += count
 
     def running(self, **settings: Any) -> Running:
-        """A worker, to be started."""
+        """Return a worker to start."""
         return Running(
             self.topology,
             self.servers,
@@ -60,14 +60,14 @@ class Stage:
         running.wait(committed, "all records are committed")
 
     def snapshot(self, version: str = VERSION, as_of_ms: int | None = None) -> None:
-        """Make a snapshot of what is committed."""
+        """Take a snapshot of the committed state."""
         settings = config(self.servers, self.app_id, self.state)
         when = int(time.time() * 1000) if as_of_ms is None else as_of_ms
         applications.make_snapshot(self.topology, settings, self.servers, self.location, version, when)
 
     @property
     def options(self) -> tuple[object, ...]:
-        """What every command is told."""
+        """Options of every command."""
         return ("--location", self.location, "--application-id", self.app_id, "--bootstrap-servers", self.servers)
 
 
@@ -75,7 +75,7 @@ class Stage:
 def stage(
     broker: Broker, create_topic: CreateTopic, app_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Stage:
-    """An application that has not run yet."""
+    """Return an application that has not run yet."""
     source = create_topic("in", PARTITIONS)
     kafka.create_topic(broker.bootstrap_servers, f"{source}-out", PARTITIONS)
     monkeypatch.setenv(applications.SOURCE, source)

@@ -1,4 +1,4 @@
-"""Rows at two offsets of a changelog are the same, or the keys that differ are named."""
+"""Rows at two offsets of a changelog are equal, or the keys that differ are named."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _changes = st.lists(st.tuples(_keys, st.one_of(st.none(), st.sampled_from([b"", 
 
 
 def replay(changes: list[Change], end: int) -> dict[bytes, bytes]:
-    """The rows that a plain loop makes of the changes before an offset."""
+    """Return the rows after the changes before an offset, by a plain loop."""
     rows: dict[bytes, bytes] = {}
     for offset, key, value in changes:
         if offset < end:
@@ -24,7 +24,7 @@ def replay(changes: list[Change], end: int) -> dict[bytes, bytes]:
 
 
 def compacted(changes: list[Change], gone: list[bool]) -> list[Change]:
-    """What compaction may leave: a change goes only when a later one of its key is there."""
+    """Return changes that compaction may leave: a change is removed only if a later one of its key exists."""
     return [
         each
         for number, each in enumerate(changes)
@@ -35,7 +35,7 @@ def compacted(changes: list[Change], gone: list[bool]) -> list[Change]:
 @settings(max_examples=generated.examples(300))
 @given(data=st.data(), made=_changes)
 def test_right_rows_never_differ_and_a_wrong_one_is_named(data: st.DataObject, made: list) -> None:
-    """Whatever the two offsets, and whatever compaction removed meanwhile."""
+    """For any two offsets, and whatever compaction removed meanwhile."""
     changes = [Change(2 * number, *each) for number, each in enumerate(made)]
     gone = data.draw(st.lists(st.booleans(), min_size=len(made), max_size=len(made)))
     offsets = st.integers(0, 2 * len(made))
@@ -64,13 +64,13 @@ def test_right_rows_never_differ_and_a_wrong_one_is_named(data: st.DataObject, m
 
 
 def test_expired_rows_count_and_are_not_compared() -> None:
-    """One side may have deleted them already."""
+    """One side may already have deleted them."""
     result = compare([], [(b"x", b"1")], undecided=(), expired=lambda key: key == b"x", examples=9)
     assert (result.rows, result.compared, result.wrong) == (1, 0, 0)
 
 
-def test_no_more_examples_are_kept_than_asked_for() -> None:
-    """The counts are of all."""
+def test_number_of_examples_is_limited() -> None:
+    """The counts are of all differences."""
     rows = [(bytes([number]), b"") for number in range(50)]
     result = compare([], rows, undecided=(), expired=lambda _key: False, examples=3)
     assert (result.extra, [each.key for each in result.examples]) == (50, [b"\0", b"\1", b"\2"])

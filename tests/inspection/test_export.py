@@ -1,4 +1,4 @@
-"""`millpond state export` and `show`: what a store has becomes columns, and bad input one sentence."""
+"""`millpond state export` and `show`: columns of a store's rows, and one sentence for bad input."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def app(application: Application) -> str:
 
 @pytest.fixture
 def options(tmp_path: Path) -> tuple[object, ...]:
-    """Of a snapshot with a row that cannot be decoded."""
+    """Options for a snapshot that has a row that cannot be decoded."""
     counts = {
         number: (
             [(b"k%d" % each, serdes.Long.serialize(each), 1_000 * each, None) for each in range(number, 50, 2)],
@@ -86,7 +86,7 @@ def options(tmp_path: Path) -> tuple[object, ...]:
 
 
 def test_a_snapshot_becomes_nested_columns(millpond: Millpond, app: str, options: tuple[object, ...]) -> None:
-    """Of all partitions; what cannot be decoded is kept as bytes, and told."""
+    """Of all partitions; values that cannot be decoded are kept as bytes and reported."""
     pq = pytest.importorskip("pyarrow.parquet")
     ended = millpond("state", "export", "delays", "--app", app, *options, "--to", "delays.parquet")
     assert ended.status == 0, ended.err
@@ -95,7 +95,8 @@ def test_a_snapshot_becomes_nested_columns(millpond: Millpond, app: str, options
     first, second = pq.read_table("delays.parquet").to_pylist()
     assert first == {
         "key": "LGA", "window_start": datetime.fromtimestamp(0, UTC), "window_end": datetime.fromtimestamp(3_600, UTC),
-        "value": None, "timestamp": datetime.fromtimestamp(6, UTC), "partition": 0, "key_raw": None, "value_raw": b"no JSON",
+        "value": None, "timestamp": datetime.fromtimestamp(6, UTC), "partition": 0, "key_raw": None,
+        "value_raw": b"no JSON",
     }  # fmt: skip
     assert (second["key"], second["value"]) == ("JFK", {"minutes": 7, "worst": {"_1": 9, "_2": "UA"}})
 
@@ -108,7 +109,7 @@ def test_a_snapshot_becomes_nested_columns(millpond: Millpond, app: str, options
 
 
 def test_without_the_application_there_are_bytes(millpond: Millpond, options: tuple[object, ...]) -> None:
-    """The window's end is nobody's to tell then."""
+    """Then the end of a window is unknown, too."""
     pq = pytest.importorskip("pyarrow.parquet")
     assert millpond("state", "export", "delays", *options, "--to", "delays.parquet").status == 0
     rows = pq.read_table("delays.parquet").to_pylist()
@@ -118,7 +119,7 @@ def test_without_the_application_there_are_bytes(millpond: Millpond, options: tu
 
 
 def test_show_prints_the_same_rows(millpond: Millpond, app: str, options: tuple[object, ...], tmp_path: Path) -> None:
-    """As a table, and as lines of JSON; from a stopped worker's directory, too."""
+    """As a table and as lines of JSON; also from a stopped worker's directory."""
     ended = millpond("state", "show", "delays", "--app", app, *options)
     assert "01:00:00  1970-01-01 02:00:00" in ended.out.splitlines()[-1]
     assert '{"minutes":7,"worst":[9,"UA"]}' in ended.out.splitlines()[-1]
@@ -135,16 +136,20 @@ def test_show_prints_the_same_rows(millpond: Millpond, app: str, options: tuple[
 
 
 BAD = [
-    (("show", "nope"), 1, "there is no store 'nope' in '20260101T000000Z-00000a'; there is 'counts', 'delays'."),
-    (("export", "nope", "--to", "x.parquet"), 1, "there is no store 'nope'"),
-    (("show", "nope", "--app", "APP"), 1, "the application has no store 'nope' with a changelog; it has 'counts', 'delays'."),
-    (("show", "counts", "--snapshot", "20200101T000000Z-00000a"), 1, "there is no snapshot 20200101T000000Z-00000a of 'app'"),
+    (("show", "nope"), 1, "'20260101T000000Z-00000a' has no store 'nope'; it has 'counts', 'delays'."),
+    (("export", "nope", "--to", "x.parquet"), 1, "has no store 'nope'"),
+    (("show", "nope", "--app", "APP"), 1,
+     "the application has no store 'nope' with a changelog; it has 'counts', 'delays'."),
+    (("show", "counts", "--snapshot", "20200101T000000Z-00000a"), 1,
+     "there is no snapshot 20200101T000000Z-00000a of 'app'"),
     (("show", "counts", "--app", "nowhere:build"), 2, "there is no module 'nowhere'"),
     (("show", "counts", "--app", "APP", "--url", "http://127.0.0.1:9"), 1, "no worker answers at 127.0.0.1:9"),
     (("show", "counts", "--url", "http://127.0.0.1:9"), 2, "name the application with --app"),
-    (("show", "counts", "--url", "http://127.0.0.1:9", "--state-dir", "x"), 2, "--url for running workers, or --state-dir"),
+    (("show", "counts", "--url", "http://127.0.0.1:9", "--state-dir", "x"), 2,
+     "--url for running workers, or --state-dir"),
     (("show", "counts", "--app", "APP", "--state-dir", "missing"), 1, "'missing' has no state of 'app'"),
-    (("export", "counts", "--to", "missing/x.parquet"), 1, "'missing/x.parquet' cannot be written (No such file or directory)"),
+    (("export", "counts", "--to", "missing/x.parquet"), 1,
+     "cannot write 'missing/x.parquet' (No such file or directory)"),
     (("verify", "--bootstrap-servers", "127.0.0.1:9"), 2, "say what to read: --url URL"),
     (("verify", "--bootstrap-servers", "127.0.0.1:9", "--store", "nope", "--url", "x"), 1, "has no store 'nope'"),
     (("verify", "--bootstrap-servers", "127.0.0.1:9", "--state-dir", "missing"), 1, "'missing' has no state of 'app'"),
@@ -155,7 +160,7 @@ BAD = [
 def test_bad_input_is_one_sentence(
     millpond: Millpond, app: str, options: tuple[object, ...], monkeypatch: pytest.MonkeyPatch, arguments, status, said
 ) -> None:
-    """With the cause and the cure; nothing is left behind."""
+    """With cause and cure; no file remains."""
     if "export" in arguments:
         pytest.importorskip("pyarrow")
     monkeypatch.setattr("millpond.inspection.workers._TIMEOUT_S", 0.2)
@@ -168,7 +173,7 @@ def test_bad_input_is_one_sentence(
 
 
 def test_a_location_without_a_snapshot_says_so(millpond: Millpond, tmp_path: Path) -> None:
-    """Nothing is made there."""
+    """No file is created there."""
     ended = millpond("state", "show", "counts", "--location", tmp_path / "empty", "--application-id", "app")
     assert (ended.status, ended.out) == (1, "")
     assert "there is no snapshot of 'app'" in ended.err
@@ -176,7 +181,7 @@ def test_a_location_without_a_snapshot_says_so(millpond: Millpond, tmp_path: Pat
 
 
 def test_a_damaged_snapshot_leaves_no_file(millpond: Millpond, options: tuple[object, ...], tmp_path: Path) -> None:
-    """Not even a part of it."""
+    """Not even a partial one."""
     pytest.importorskip("pyarrow")
     damaged = max((tmp_path / "snapshots").rglob("counts/1-*.sst"))
     data = bytearray(damaged.read_bytes())
@@ -184,13 +189,13 @@ def test_a_damaged_snapshot_leaves_no_file(millpond: Millpond, options: tuple[ob
     damaged.write_bytes(data)
     ended = millpond("state", "export", "counts", *options, "--to", "counts.parquet")
     assert ended.status == 1
-    assert "is damaged: its SHA-256 is not the manifest's; make a new snapshot" in ended.err
+    assert "is damaged: its SHA-256 is not that of the manifest; take a new snapshot" in ended.err
     assert list(tmp_path.glob("*counts*")) == []
     assert list(tmp_path.glob(".*partial")) == []
 
 
 def test_a_directory_that_cannot_be_read_says_why(millpond: Millpond, app: str, tmp_path: Path) -> None:
-    """Its worker runs, it is of another format, or its database is damaged."""
+    """Its worker is running, its format is another one, or its database is damaged."""
     directory = tmp_path / "state" / "app" / "w0"
     given = ("state", "show", "counts", "--app", app, "--application-id", "app", "--state-dir", directory)
     with StateFile(directory) as file:
@@ -198,16 +203,16 @@ def test_a_directory_that_cannot_be_read_says_why(millpond: Millpond, app: str, 
         assert "is running: stop it, or read from it with --url" in millpond(*given).err
     assert millpond(*given).status == 0
     (directory / "db" / "CURRENT").write_bytes(b"nonsense\n")
-    assert f"'{directory}' cannot be read (" in millpond(*given).err
+    assert f"cannot read the state directory '{directory}' (" in millpond(*given).err
     (directory / "format").write_text(f"millpond state {uuid.uuid4().hex}")
-    assert "and this version of millpond reads 'millpond state 1'" in millpond(*given).err
+    assert "but this version of millpond reads 'millpond state 1'" in millpond(*given).err
 
 
-def test_brokers_that_do_not_answer_are_told(
+def test_silent_brokers_are_reported(
     millpond: Millpond, options: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without them nobody knows what was committed since the snapshot."""
-    monkeypatch.setattr("millpond.inspection.tails._PATIENCE_S", 0.3)
+    """Without them, changes since the snapshot are unknown."""
+    monkeypatch.setattr("millpond.inspection.tails._TIMEOUT_S", 0.3)
     with StateFile(tmp_path / "state" / "app" / "w0") as file:
         file.write([("counts", 0, [(b"\0\0\0\0a", b"\0" * 16)])], {("counts", 0): (1, b"")})
     ended = millpond("state", "verify", *options, "--state-dir", "state", "--bootstrap-servers", "127.0.0.1:9")

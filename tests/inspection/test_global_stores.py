@@ -1,4 +1,4 @@
-"""Global tables and stores in memory in `millpond state`: shown from a snapshot, and never taken for wrong rows."""
+"""Global tables and stores in memory in `millpond state`: shown from a snapshot, and never reported as wrong."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ APP = """
 
 @pytest.fixture
 def location(tmp_path: Path) -> Location:
-    """Of the snapshot."""
+    """The location of the snapshot."""
     return open_location(str(tmp_path / "snapshots"))
 
 
 @pytest.fixture
 def manifest(location: Location) -> Manifest:
-    """A snapshot with two rows of a global table, of two partitions of its topic, and one of a store in memory."""
+    """Write a snapshot with rows of two partitions of a global table, and of a store in memory."""
     one, two = ([(key, serdes.Long.serialize(7), 1_000, None)] for key in (b"JFK", b"LGA"))
     stores: dict[str, Any] = {
         "airports": (
@@ -59,7 +59,7 @@ def manifest(location: Location) -> Manifest:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[StateDirectory]:
-    """Of a stopped worker that has the global table."""
+    """The directory of a stopped worker with the global table."""
     with StateFile(tmp_path / "state/app/w0") as file:
         rows: Any = [(bytes(4) + key, bytes(16)) for key in (b"JFK", b"LGA")]
         ends: Any = {("airports", each): (1, b"") for each in range(2)}
@@ -83,20 +83,22 @@ def test_their_rows_are_shown_with_the_applications_serdes(
 
 
 class _NoChangelogs:
-    """Nothing is read of Kafka for what is not compared."""
+    """Changelogs that must not be read."""
 
     def logs(self, topics: object, partitions: object) -> dict[Any, Any]:
         return {}
 
 
-def test_what_is_not_compared_says_why(location: Location, manifest: Manifest, directory: StateDirectory) -> None:
-    """All rows of a global store are one partition's, so two of them would seem to differ."""
+def test_partitions_that_are_not_compared_have_a_reason(
+    location: Location, manifest: Manifest, directory: StateDirectory
+) -> None:
+    """All rows of a global store are in one partition, so rows of two topic partitions would seem to differ."""
     changelogs: Any = _NoChangelogs()
     source = SnapshotSource(location, manifest)
     found = list(verify(source, [directory], changelogs, now_ms=lambda: 2_000_000_000_000))
     assert all(each.comparison is None for each in found)
     assert [(each.source, each.held.store, each.held.partition, each.reason) for each in found] == [
-        ("w0", "airports", 0, "it is a global store, whose rows are not compared"),
-        ("w0", "airports", 1, "it is a global store, whose rows are not compared"),
-        ("", "recent", 0, "no worker that was asked has it on disk"),
+        ("w0", "airports", 0, "global stores are not compared"),
+        ("w0", "airports", 1, "global stores are not compared"),
+        ("", "recent", 0, "no source has this partition on disk"),
     ]

@@ -1,7 +1,8 @@
-"""Raw rows over HTTP: of every worker, of active tasks and copies, to those who may ask."""
+"""Raw rows over HTTP: of all workers, active tasks and copies, with the access rules of queries."""
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ Find = Callable[..., list[RunningWorker]]
 
 @pytest.fixture
 def find() -> Iterator[Find]:
-    """Find workers; their connections are closed with the test."""
+    """Return a function that finds workers; their connections are closed with the test."""
     found: list[RunningWorker] = []
 
     def of(application: Application, **options: Any) -> list[RunningWorker]:
@@ -38,20 +39,20 @@ def find() -> Iterator[Find]:
 
 
 def filled(application: Application, count: int = 2_500) -> Application:
-    """More rows than one piece, in one commit per partition."""
+    """Put more rows than one piece has, in one commit per partition."""
     info = application.catalog["counts"]
     for number in range(count):
         key = f"k{number:05}"
         owner = application.owners[info.partition_of(key.encode())]
-        owner.do(lambda key=key, number=number, owner=owner: owner.put("counts", info.partition_of(key.encode()), key,
-                                                                       mp.ValueAndTimestamp(number, number)))  # fmt: skip
+        partition, value = info.partition_of(key.encode()), mp.ValueAndTimestamp(number, number)
+        owner.do(functools.partial(owner.put, "counts", partition, key, value))
     for partition, owner in application.owners.items():
         owner.do(lambda partition=partition, owner=owner: owner.commit(partition))
     return application
 
 
 def test_all_workers_are_found_through_one_and_give_their_rows(start: Any, find: Find) -> None:  # noqa: F811
-    """In the order of keys, with the partition in front, and with the offset that they stand at."""
+    """In the order of keys, with the partition and the changelog offset."""
     workers = find(filled(start(2, 2)))
     assert [each.name for each in workers] == ["w0", "w1"]
     assert {(held.store, held.partition) for each in workers for held in each.held()} == {
@@ -67,7 +68,7 @@ def test_all_workers_are_found_through_one_and_give_their_rows(start: Any, find:
 
 
 def test_rows_do_not_change_while_they_are_read(start: Any, find: Find) -> None:  # noqa: F811
-    """A commit in between is not seen, and rows that are dropped in between are."""
+    """A commit during the read is not visible; rows that are dropped meanwhile are."""
     application = filled(start(1, 1), 3_000)
     (worker,) = find(application)
     with worker.open("counts", 0) as found:
@@ -82,8 +83,8 @@ def test_rows_do_not_change_while_they_are_read(start: Any, find: Find) -> None:
         pass
 
 
-def test_a_database_that_closes_meanwhile_is_told(start: Any, find: Find) -> None:  # noqa: F811
-    """Never taken for the end of the rows."""
+def test_database_closed_during_a_read_is_an_error(start: Any, find: Find) -> None:  # noqa: F811
+    """It is not taken for the end of the rows."""
     application = start(1, 1)
     (owner,) = application.workers
 
@@ -97,12 +98,12 @@ def test_a_database_that_closes_meanwhile_is_told(start: Any, find: Find) -> Non
     with worker.open("uuids", 0) as found:
         next(found.rows)
         owner.file.rebuild("points")
-        with pytest.raises(NotReadable, match="closed, while it was read"):
+        with pytest.raises(NotReadable, match="closed partition 0 of store 'uuids' during the read"):
             list(found.rows)
 
 
 def test_copies_are_read_where_there_is_no_active_task(start: Any, find: Find) -> None:  # noqa: F811
-    """The active one comes first."""
+    """An active task is preferred."""
     application = filled(start(2, 1), 10)
     application.workers[1].take(0, Role.STANDBY)
     workers = find(application)
@@ -115,7 +116,7 @@ def test_copies_are_read_where_there_is_no_active_task(start: Any, find: Find) -
 
 
 def test_the_rules_of_access_are_those_of_queries(start: Any, find: Find, tmp_path: Path) -> None:  # noqa: F811
-    """A token, where one is wanted; and the application is the one that is meant."""
+    """A token if one is configured; and the application must be the requested one."""
     tokens = tmp_path / "tokens"
     tokens.write_text("a-long-secret")
     application = filled(start(1, 1, access=Access(token_file=tokens)), 10)
@@ -124,9 +125,9 @@ def test_the_rules_of_access_are_those_of_queries(start: Any, find: Find, tmp_pa
     assert failed.value.reason is FailureReason.UNAUTHORIZED
     (worker,) = find(application, token_file=tokens)
     assert len(list(all_rows(places([worker], "counts"), "counts"))) == 10
-    with pytest.raises(MillpondError, match="is of application 'app', not of 'other'"):
+    with pytest.raises(MillpondError, match="belongs to application 'app', not to 'other'"):
         find_workers((application.urls()[0],), "other", token_file=tokens)
     with pytest.raises(NotReadable, match="has no store 'nope' on disk"), worker.open("nope", 0):
         pass
-    with pytest.raises(NotReadable, match="has 1 partitions, and no partition '7'"), worker.open("counts", 7):
+    with pytest.raises(NotReadable, match="has no partition '7'; its partitions are 0 to 0"), worker.open("counts", 7):
         pass

@@ -1,4 +1,4 @@
-"""`millpond state verify`: rows that are not as snapshot and changelogs say are found, and no others."""
+"""`millpond state verify` finds rows that differ from snapshot and changelogs, and no others."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ STORES = ("counts", "hourly", "seen")
 
 
 def damage(stage: Stage, store: str, value: bytes) -> bytes:
-    """Change the first row of partition 1 in the stopped worker's database; return its full key."""
+    """Change the first row of partition 1 in the stopped worker's database; return its key."""
     with StateFile(stage.state / stage.app_id / "w0") as file:
         key, _ = next(file.range(store, partition_prefix(1), partition_prefix(2)))
         file.write([(store, 1, [(key, value)])])
         return key
 
 
-def test_a_running_worker_is_as_the_snapshot_and_the_changelogs_say(millpond: Millpond, stage: Stage) -> None:
-    """Every kind of store, at once after the snapshot, and when much was committed, windows expired and keys changed since."""
+def test_a_running_worker_equals_snapshot_and_changelogs(millpond: Millpond, stage: Stage) -> None:
+    """Every kind of store, right after the snapshot, and after many commits, expired windows and changed keys."""
     stage.produce(400)
     with stage.running() as running:
         stage.await_committed(running)
@@ -38,7 +38,7 @@ def test_a_running_worker_is_as_the_snapshot_and_the_changelogs_say(millpond: Mi
 
 
 def test_one_damaged_row_is_found_and_named(millpond: Millpond, stopped) -> None:
-    """Exactly it: in the directory of the stopped worker, and when that worker runs again and goes on."""
+    """Only that row: in the directory of the stopped worker, and when that worker runs again."""
     stage = stopped(400)
     stage.snapshot()
     key = damage(stage, "counts", b"\0" * 15 + b"\x63")
@@ -60,7 +60,7 @@ def test_one_damaged_row_is_found_and_named(millpond: Millpond, stopped) -> None
 
 
 def test_a_directory_that_is_behind_is_compared_unless_deletions_may_be_missing(millpond: Millpond, stopped) -> None:
-    """What it lacks is read from the changelogs, and reading it changes nothing in it. An old snapshot is not built upon."""
+    """Missing changes are read from the changelogs, without changing the directory. An old snapshot is not used."""
     stage = stopped(300)
     directory = stage.state / stage.app_id / "w0"
     stage.snapshot(VERSION, as_of_ms=1)
@@ -75,5 +75,5 @@ def test_a_directory_that_is_behind_is_compared_unless_deletions_may_be_missing(
 
     ended = millpond("state", "verify", VERSION, *stage.options, "--state-dir", stage.state)
     assert ended.status == 1
-    assert "deletions may have left the topic since" in " ".join(ended.out.split())
+    assert "the topic may have lost deletions since" in " ".join(ended.out.split())
     assert "nothing was compared: the table says why." in ended.err

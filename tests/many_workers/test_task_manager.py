@@ -210,7 +210,7 @@ def test_loop_continues_while_a_look_up_waits(broker, create_topic, app_id, tmp_
             [TopicPartition(source, task.partition, 0)], group.consumer_group_metadata(), 30
         )
         group.close()
-        monkeypatch.setattr(claims_module, "_ANSWER_S", ASKED_S)
+        monkeypatch.setattr(claims_module, "_REQUEST_TIMEOUT_S", ASKED_S)
         fleet.coordinator.post("w1", "drain")
         worker = fleet.workers["w0"].worker
         taken_up = lambda: worker._parts.executor.held[task].role is Role.ACTIVE

@@ -1,9 +1,4 @@
-"""An application of several workers in one process, with all of it real but Kafka.
-
-Each worker has a state file, stores, a loop thread that alone writes them, and an HTTP server with the query service.
-What the stores flush goes into a changelog kept here, from which a partition that moves is restored at its new worker.
-A coordinator tells over HTTP who has what.
-"""
+"""An application with several workers in one process. Everything is real except Kafka."""
 
 from __future__ import annotations
 
@@ -27,7 +22,7 @@ import millpond as mp
 from millpond.protocol import Epoch, Member, Role, TaskState, View
 from millpond.queries import Client
 from millpond.queries.access import Access, server_context
-from millpond.queries.directory import fetching
+from millpond.queries.directory import open_assignment
 from millpond.queries.service import QueryService
 from millpond.runtime.http.query_catalog import store_catalog
 from millpond.runtime.http.server import HttpServer
@@ -76,7 +71,7 @@ STORES = (
 
 
 def topology() -> mp.Topology:
-    """One sub-topology with every kind of store."""
+    """Return one sub-topology with a store of every kind."""
     made = mp.Topology()
     made.add_source("source", TOPIC, key=mp.String, value=mp.String)
     made.add_processor("reader", _reader(), "source")
@@ -87,7 +82,7 @@ def topology() -> mp.Topology:
 
 @dataclass
 class Held:
-    """A task in a worker's hands: what queries see of it."""
+    """A held task, as queries see it."""
 
     role: Role
     state: TaskState
@@ -98,7 +93,7 @@ class Held:
 
 
 class Worker:
-    """One worker; what changes state runs in its loop thread."""
+    """One worker. Its state is changed only in its loop thread."""
 
     def __init__(self, application: Application, name: str) -> None:
         self.name = name
@@ -111,7 +106,7 @@ class Worker:
         self.registry = CollectorRegistry()
         self.http = HttpServer("127.0.0.1", 0)
         url = application.coordinator.url
-        opened = None if url is None else lambda: fetching(url, APPLICATION)
+        opened = None if url is None else lambda: open_assignment(url, APPLICATION)
         tls = server_context(application.access)
         self.service = QueryService(APPLICATION, name, self.registry, opened, application.access, tls)
         self.site = self.http.main if tls is None else self.http.site("127.0.0.1", 0, tls, "query.port")
@@ -159,7 +154,7 @@ class Worker:
     # What tests do with it.
 
     def do(self, function: Callable[[], Any]) -> Any:
-        """Run something in the loop and wait for it."""
+        """Run a function in the loop and wait for it."""
         return self.call(function).result(30)
 
     def take(self, partition: int, role: Role = Role.ACTIVE) -> None:
@@ -187,7 +182,7 @@ class Worker:
         self.take(partition, Role.STANDBY)
 
     def drop(self, partition: int) -> None:
-        """Let go of a partition and of its rows."""
+        """Close a partition and delete its rows."""
         self.do(lambda: self._drop(partition))
 
     def _drop(self, partition: int) -> None:
@@ -200,17 +195,17 @@ class Worker:
                 self.backend_of_store(name).drop(name, partition)
 
     def alter(self, partition: int, **changes: Any) -> None:
-        """Change what the worker says of a partition."""
+        """Change the reported state of a partition."""
         task = mp.TaskId(0, partition)
         self.do(lambda: setattr(self, "_held", {**self._held, task: replace(self._held[task], **changes)}))
 
     def put(self, store: str, partition: int, *arguments: Any) -> None:
-        """Put into a store, as the task would for one record."""
+        """Put a row into a store, as the task would for one record."""
         self._held[mp.TaskId(0, partition)].stores[store].put(*arguments)
         self._next[partition] += 1
 
     def commit(self, partition: int) -> None:
-        """Commit what was put: the changelog gets it, then the backend, and then the positions move."""
+        """Commit the puts: write to the changelog, then to the backend, then move the positions."""
         task = mp.TaskId(0, partition)
         held = self._held[task]
         for name, store in held.stores.items():
@@ -224,7 +219,7 @@ class Worker:
         self._held = {**self._held, task: replace(held, positions={f"{TOPIC}-{partition}": self._next[partition]})}
 
     def close(self) -> None:
-        """End it, as a worker ends."""
+        """Close the worker, as at a normal end."""
         self.http.stop()
         self._commands.put(None)
         self._loop.join(20)
@@ -233,7 +228,7 @@ class Worker:
 
 
 class Coordinator:
-    """Says over HTTP who has which task; tests decide what it says."""
+    """A coordinator that serves the assignment over HTTP; tests set the assignment."""
 
     def __init__(self, alone: bool) -> None:
         self.view = View(APPLICATION, Epoch(1, 1))
@@ -255,7 +250,7 @@ class Coordinator:
 
 
 class Application:
-    """Workers, their partitions, and the changelog between them."""
+    """Workers, their partitions, and the changelog that they share."""
 
     def __init__(
         self, workers: int = 3, partitions: int = 6, *, alone: bool = False, access: Access | None = None
@@ -285,7 +280,7 @@ class Application:
         log += [(record[2], record[1], record[6], None) for record in out]
 
     def publish(self) -> None:
-        """Let the coordinator know what holds."""
+        """Send the current assignment to the coordinator."""
         members = tuple(Member(each.name, each.site.url, alive=each.site.port != 0) for each in self.workers)
         active = {f"0_{partition}": worker.name for partition, worker in self.owners.items()}
         standby = {f"0_{partition}": tuple(each.name for each in found) for partition, found in self.standbys.items()}
@@ -295,7 +290,7 @@ class Application:
         )  # fmt: skip
 
     def move(self, partition: int, worker: Worker, *, tell: bool = True) -> None:
-        """Move a partition: for a moment nobody has it."""
+        """Move a partition; for a moment no worker has it."""
         self.owners[partition].drop(partition)
         worker.take(partition)
         self.owners[partition] = worker
@@ -320,7 +315,7 @@ class Application:
         return [url for each in self.workers if (url := each.site.url)]
 
     def client(self, *workers: Worker, **options: Any) -> Client:
-        """A client that asks these workers, or all; closed with the application."""
+        """Return a client for these workers, or for all; it is closed with the application."""
         urls = [url for each in workers or self.workers if (url := each.site.url)]
         self._clients.append(Client(*urls, **options))
         return self._clients[-1]

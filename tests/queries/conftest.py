@@ -13,7 +13,7 @@ from tests.queries.application import Application
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Application]]:
-    """Start applications; they end with the test."""
+    """Return a function that starts applications; they end with the test."""
     started: list[Application] = []
 
     def make(*arguments: Any, **named: Any) -> Application:
@@ -27,7 +27,7 @@ def start() -> Iterator[Callable[..., Application]]:
 
 @pytest.fixture
 def chance() -> random.Random:
-    """Random numbers whose seed a failing test shows."""
+    """Return random numbers whose seed is shown when a test fails."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     return random.Random(seed)

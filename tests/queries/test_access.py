@@ -1,4 +1,4 @@
-"""Who may query a worker, how much at once, and over what."""
+"""Access to queries: tokens, TLS and limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def token_file(tmp_path):
 
 @pytest.fixture
 def authority(tmp_path):
-    """A certificate of this machine, with its key, and who signed it."""
+    """Create a certificate authority, and a certificate with its key for this machine."""
     ca = trustme.CA()
     leaf = ca.issue_cert("127.0.0.1", "localhost")
     ca.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
@@ -58,8 +58,8 @@ def asked(worker, path, method="GET", **headers):
         connection.close()
 
 
-def test_token_is_wanted_of_clients_and_of_workers(start, token_file, tmp_path):
-    """Workers show it to each other: any of them answers for all."""
+def test_clients_and_workers_need_a_token(start, token_file, tmp_path):
+    """Workers send their token to each other, so each worker answers for all."""
     application = fill(start(3, 6, access=Access(token_file=token_file)))
     for worker in application.workers:
         with_token = application.client(worker, token_file=token_file)
@@ -84,7 +84,7 @@ def test_token_is_wanted_of_clients_and_of_workers(start, token_file, tmp_path):
 
 
 def test_token_changes_without_a_restart(start, token_file, tmp_path):
-    """The new one is added below, moves up, and the old one goes: queries are answered all the time."""
+    """The new token is added at the end, moved to the top, and the old one removed; no query fails."""
     application = fill(start(2, 4, access=Access(token_file=token_file)))
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text(_SECRET)
@@ -105,8 +105,8 @@ def test_token_changes_without_a_restart(start, token_file, tmp_path):
                 client.store("counts").get("k01")
 
 
-def test_token_file_that_goes_away_leaves_tokens_valid(token_file):
-    """It is being replaced."""
+def test_missing_token_file_leaves_tokens_valid(token_file):
+    """The file is being replaced."""
     tokens = Tokens(token_file)
     token_file.unlink()
     assert tokens.accept(_SECRET)
@@ -118,8 +118,8 @@ def test_token_file_that_goes_away_leaves_tokens_valid(token_file):
 
 
 @pytest.mark.parametrize("content", [None, "", "\n\n"])
-def test_token_file_without_a_token_is_refused(tmp_path, content):
-    """Nobody could ask, or everybody."""
+def test_empty_token_file_is_rejected(tmp_path, content):
+    """Else no query would be accepted, or every query."""
     path = tmp_path / "tokens"
     if content is not None:
         path.write_text(content)
@@ -127,8 +127,8 @@ def test_token_file_without_a_token_is_refused(tmp_path, content):
         Tokens(path)
 
 
-def test_workers_and_clients_speak_tls(start, authority):
-    """Whoever does not know the authority gets no answer."""
+def test_workers_and_clients_use_tls(start, authority):
+    """A client without the authority gets no answer."""
     access = Access(
         certificate_file=authority / "tls.crt", key_file=authority / "tls.key", ca_file=authority / "ca.crt"
     )
@@ -141,9 +141,9 @@ def test_workers_and_clients_speak_tls(start, authority):
         stranger.store("counts").get("k01")
 
 
-def test_query_beyond_the_limit_is_told_to_come_back(start):
-    """Those that are under way are answered; then others are."""
-    application = fill(start(1, 2, access=Access(most=2)))
+def test_query_beyond_the_limit_is_rejected(start):
+    """Running queries are answered; afterwards new ones are accepted."""
+    application = fill(start(1, 2, access=Access(max_concurrent=2)))
     (worker,) = application.workers
     blocked = threading.Event()
     path = "/v1/stores/counts/keys/k01?isolation=read_uncommitted"  # the worker's loop answers it
@@ -162,9 +162,9 @@ def test_query_beyond_the_limit_is_told_to_come_back(start):
     assert asked(worker, "/v1/stores")[0] == 200
 
 
-def test_answer_that_takes_too_long_is_given_up(start):
-    """Its place is free again."""
-    application = fill(start(1, 2, access=Access(most=1, longest_s=0.2)))
+def test_answer_that_takes_too_long_is_aborted(start):
+    """Its slot is free again."""
+    application = fill(start(1, 2, access=Access(max_concurrent=1, max_duration_s=0.2)))
     (worker,) = application.workers
     blocked = threading.Event()
     worker.call(lambda: blocked.wait(30))
@@ -175,9 +175,9 @@ def test_answer_that_takes_too_long_is_given_up(start):
     assert asked(worker, "/v1/stores")[0] == 200
 
 
-def test_reader_that_takes_nothing_is_given_up(start):
-    """It would hold its place for ever."""
-    application = start(1, 1, access=Access(most=1, longest_s=0.5))
+def test_client_that_reads_nothing_is_disconnected(start):
+    """It would occupy its slot for ever."""
+    application = start(1, 1, access=Access(max_concurrent=1, max_duration_s=0.5))
     for each in range(400):
         application.put("points", {"y": each, "x": 0}, mp.ValueAndTimestamp("x" * 20_000, 0))
     (worker,) = application.workers
@@ -193,7 +193,7 @@ def config(**changes):
 
 
 def test_queries_have_a_port_of_their_own(token_file, registry):
-    """Metrics and health do not want a token, and are not served beside queries."""
+    """Metrics and probes need no token, and are not served on the port of queries."""
     settings = config(**{"query.port": 0, "query.token.file": str(token_file)})
     server = HttpServer("127.0.0.1", 0)
 
@@ -235,13 +235,13 @@ def registry():
         ({"query.ssl.certificate.location": "c"}, "needs 'query.port'"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(settings, words):
-    """With the cure."""
+def test_contradicting_settings_are_rejected(settings, words):
+    """The message says how to correct them."""
     with pytest.raises(ConfigError, match=words):
         query_access(config(**settings))
 
 
-def test_certificate_that_cannot_be_read_stops_the_start(registry):
+def test_unreadable_certificate_stops_the_start(registry):
     """The message names the settings."""
     settings = config(**{"query.port": 0, "query.ssl.certificate.location": "nowhere.pem"})
     with pytest.raises(ConfigError, match=r"nowhere\.pem.*query\.ssl\.certificate\.location"):

@@ -1,4 +1,4 @@
-"""What cannot be understood is refused in one sentence, and harms nobody."""
+"""Invalid requests are rejected with one sentence, and affect no other request."""
 
 from __future__ import annotations
 
@@ -43,39 +43,39 @@ REFUSED = [
     ("/v1/stores/nope/keys/a", 404, "DOES_NOT_EXIST", "has no store 'nope'"),
     ("/v1/stores/nope", 404, "DOES_NOT_EXIST", "has no store 'nope'"),
     ("/v1/metadata/nope/a", 404, "DOES_NOT_EXIST", "has no store 'nope'"),
-    ("/v1/stores/counts/keys/a?partition=2", 404, "DOES_NOT_EXIST", "has no partition 2: it has 2"),
+    ("/v1/stores/counts/keys/a?partition=2", 404, "DOES_NOT_EXIST", "has no partition 2; its partitions are 0 to 1"),
     ("/v1/stores/windows/keys/a", 400, "UNKNOWN_QUERY_TYPE", "is a window store"),
     ("/v1/stores/windows/range", 400, "UNKNOWN_QUERY_TYPE", "is a window store"),
     ("/v1/stores/windows/prefix?prefix=a", 400, "UNKNOWN_QUERY_TYPE", "is a window store"),
     ("/v1/stores/counts/windows/a", 400, "UNKNOWN_QUERY_TYPE", "is a key-value store"),
     ("/v1/stores/counts/windows", 400, "UNKNOWN_QUERY_TYPE", "is a key-value store"),
-    ("/v1/stores/counts/all?limti=3", 400, "BAD_REQUEST", "no parameter 'limti'"),
+    ("/v1/stores/counts/all?limti=3", 400, "BAD_REQUEST", "unknown parameter 'limti'"),
     ("/v1/stores/counts/all?limit=0", 400, "BAD_REQUEST", "limit"),
     ("/v1/stores/counts/all?limit=-1", 400, "BAD_REQUEST", "limit"),
     ("/v1/stores/counts/all?limit=%C2%B2", 400, "BAD_REQUEST", "limit"),
     ("/v1/stores/counts/all?reverse=yes", 400, "BAD_REQUEST", "reverse: 'yes' is not one of false, true"),
-    ("/v1/stores/counts/all?timeout=soon", 400, "BAD_REQUEST", "timeout: 'soon' is no duration"),
+    ("/v1/stores/counts/all?timeout=soon", 400, "BAD_REQUEST", "timeout: 'soon' is not a duration"),
     ("/v1/stores/counts/all?max_staleness=-5", 400, "BAD_REQUEST", "max_staleness"),
-    ("/v1/stores/counts/all?max_lag=few", 400, "BAD_REQUEST", "max_lag: 'few' is no count"),
+    ("/v1/stores/counts/all?max_lag=few", 400, "BAD_REQUEST", "max_lag: 'few' is not a whole number from 0"),
     ("/v1/stores/counts/all?isolation=none", 400, "BAD_REQUEST", "isolation"),
     ("/v1/stores/counts/all?format=xml", 400, "BAD_REQUEST", "format: 'xml'"),
     ("/v1/stores/counts/keys/a?key_format=hex", 400, "BAD_REQUEST", "key_format"),
-    ("/v1/stores/counts/keys/a?key_format=json", 400, "BAD_REQUEST", "not JSON"),
+    ("/v1/stores/counts/keys/a?key_format=json", 400, "BAD_REQUEST", "not valid JSON"),
     ("/v1/stores/counts/keys/5?key_format=json", 400, "BAD_REQUEST", "whose keys are String"),
     ("/v1/stores/counts/keys/%21?key_format=base64", 400, "BAD_REQUEST", "not base64"),
     ("/v1/stores/counts/keys/a?position=in", 400, "BAD_REQUEST", "position: 'in'"),
     ("/v1/stores/counts/keys/a?position=in-0:x", 400, "BAD_REQUEST", "position"),
-    ("/v1/stores/counts/keys/a?position=out-0:1", 400, "BAD_REQUEST", "'out' is no topic"),
+    ("/v1/stores/counts/keys/a?position=out-0:1", 400, "BAD_REQUEST", "do not read topic 'out'"),
     ("/v1/stores/counts/prefix", 400, "BAD_REQUEST", "prefix"),
-    ("/v1/stores/windows/windows/a?from=yesterday", 400, "BAD_REQUEST", "from: 'yesterday' is no time"),
+    ("/v1/stores/windows/windows/a?from=yesterday", 400, "BAD_REQUEST", "from: 'yesterday' is not a time"),
     ("/v1/stores/memory/keys/word", 400, "BAD_REQUEST", "whose keys are Long"),
     ("/v1/stores/memory/keys/99999999999999999999", 400, "BAD_REQUEST", "whose keys are Long"),
 ]
 
 
 @pytest.mark.parametrize(("path", "status", "reason", "words"), REFUSED)
-def test_requests_that_cannot_be_answered_are_refused(application, path, status, reason, words):
-    """With a status, a reason for programs, and a sentence for people."""
+def test_invalid_requests_are_rejected(application, path, status, reason, words):
+    """The answer has a status, a reason for programs and a message for people."""
     found, body = ask(application, path)
     error = json.loads(body)["error"]
     assert (found, error["reason"]) == (status, reason)
@@ -84,14 +84,14 @@ def test_requests_that_cannot_be_answered_are_refused(application, path, status,
 
 
 def test_keys_may_be_long(application):
-    """Tens of kilobytes fit into a request."""
+    """A key of tens of kilobytes fits into a request."""
     key = "k" * 50_000
     application.put("counts", key, mp.ValueAndTimestamp(9, 1))
     assert application.client().store("counts").get(key) == 9
 
 
 def test_unusual_valid_requests_are_answered(application):
-    """Keys with every character, times in words, unknown times far away, and keys that are JSON."""
+    """Keys with every character, ISO 8601 times, very distant times, and keys that are JSON."""
     assert json.loads(ask(application, "/v1/stores/counts/keys/a%2Fb%3Fc")[1])["value"] == 8
     assert json.loads(ask(application, "/v1/stores/counts/keys/a/b%3Fc")[1])["value"] == 8
     assert json.loads(ask(application, "/v1/stores/counts/keys/")[1])["found"] is False
@@ -113,8 +113,8 @@ def test_unusual_valid_requests_are_answered(application):
 
 
 @pytest.mark.parametrize("digits", [19, 40, 5_000])
-def test_numbers_of_any_length_are_taken_for_very_large_ones(start, digits):
-    """They fit what workers say to each other, and harm nobody."""
+def test_numbers_of_any_length_are_capped(start, digits):
+    """They fit into the messages between workers."""
     application = start(2, 2)
     for key in ("a", "b", "c"):
         application.put("counts", key, mp.ValueAndTimestamp(1, 1))
@@ -128,8 +128,8 @@ def test_numbers_of_any_length_are_taken_for_very_large_ones(start, digits):
         assert ask(worker, f"/v1/stores/windows/windows?from=-{many}&to={many}")[0] == 200
 
 
-def test_undecodable_peer_answers_are_refused(application):
-    """Whatever is posted to the workers' own interface, the worker answers and goes on."""
+def test_undecodable_peer_requests_are_rejected(application):
+    """Whatever is posted to the interface between workers, the worker answers and keeps running."""
     good = Read(application=APPLICATION, store="counts", partitions=(0,))
     for body in (b"", b"\xc1", b"{}", msgspec.msgpack.encode({"application": APPLICATION}), b"\x93\x01\x02\x03"):
         assert ask(application, PATH, "POST", body)[0] == 400
@@ -159,7 +159,7 @@ def test_undecodable_peer_answers_are_refused(application):
 
 
 def test_undecodable_values_can_be_read_as_bytes(start):
-    """A value some other program left: JSON fails with the store and the serde, base64 does not."""
+    """A value of another program: the JSON error names the store and the serde; base64 works."""
     application = start(1, 1, alone=True)
     worker = application.workers[0]
     application.put("points", Point(1, 1), mp.ValueAndTimestamp("good", 1))
@@ -179,7 +179,7 @@ def test_undecodable_values_can_be_read_as_bytes(start):
 
 
 def test_metrics_count_queries_by_outcome(start):
-    """By kind and outcome."""
+    """The labels are kind and outcome."""
     application = start(1, 1, alone=True)
     worker = application.workers[0]
     application.put("counts", "key", mp.ValueAndTimestamp(7, 1))
@@ -202,7 +202,7 @@ def test_metrics_count_queries_by_outcome(start):
 
 
 def test_internal_error_fails_only_its_request(start, caplog, monkeypatch):
-    """An error nobody foresaw ends one request with status 500."""
+    """An unexpected error ends one request with status 500."""
     application = start(1, 1, alone=True)
     application.put("counts", "key", mp.ValueAndTimestamp(7, 1))
     monkeypatch.setattr("millpond.queries.service.Router.scan", lambda *_: 1 / 0)

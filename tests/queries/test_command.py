@@ -1,4 +1,4 @@
-"""`millpond query`, from a user's side."""
+"""The command `millpond query`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def words(text):
 
 
 def test_the_stores_are_listed(query):
-    """Without a store: what there is, of which kind, with its serdes."""
+    """Without a store, the command lists all stores with kind and serdes."""
     status, out, _ = query()
     lines = words(out)
     assert status == 0
@@ -53,7 +53,7 @@ def test_the_stores_are_listed(query):
 
 
 def test_a_key_is_shown_with_its_position(query, application):
-    """The value, and where it is from; a key without one is said."""
+    """It shows the value, worker and position; a missing key is reported."""
     status, out, _ = query("counts", "k07")
     assert status == 0
     partition = application.catalog["counts"].partition_of(b"k07")
@@ -65,7 +65,7 @@ def test_a_key_is_shown_with_its_position(query, application):
 
 
 def test_objects_are_shown_field_by_field(query):
-    """Values that are alike become columns; a table that does not show all says so."""
+    """Fields of similar values become columns; a table that omits rows says so."""
     _, out, _ = query("points", "-n", 3)
     lines = words(out)
     assert lines[0] == ["key", "count", "name", "timestamp"]
@@ -89,7 +89,7 @@ def test_ranges_prefixes_and_windows_are_shown(query):
 
 
 def test_json_is_one_object_per_line_and_has_all_rows(query):
-    """For programs: no limit unless asked for, and the answer of a key is whole."""
+    """For programs: no limit unless requested, and the complete answer for a key."""
     rows = [json.loads(line) for line in query("counts", "-o", "json")[1].splitlines()]
     assert [(row["key"], row["value"]) for row in rows] == [(f"k{each:02}", each) for each in range(40)]
     assert len(query("counts", "-o", "json", "-n", 5)[1].splitlines()) == 5
@@ -98,7 +98,7 @@ def test_json_is_one_object_per_line_and_has_all_rows(query):
 
 
 def test_workers_are_found_through_the_coordinator(query, application):
-    """Instead of a worker's URL: the coordinator's, and the application."""
+    """With the URL of the coordinator and the application id instead of a worker's URL."""
     where = ["--coordinator-url", application.coordinator.url]
     status, out, _ = query(*where, "--application-id", "app", "counts", "k01", "-o", "json", url=False)
     assert (status, json.loads(out)["value"]) == (0, 1)
@@ -111,7 +111,7 @@ def test_workers_are_found_through_the_coordinator(query, application):
 
 
 def test_where_command_shows_the_workers(query, application):
-    """Of a key, and of all partitions."""
+    """For one key, and for all partitions."""
     lines = words(query("counts", "--where")[1])
     assert lines[0] == ["partition", "task", "active", "standbys"]
     assert [line[:3] for line in lines[1:]] == [
@@ -121,15 +121,15 @@ def test_where_command_shows_the_workers(query, application):
 
 
 def test_failures_end_with_one_sentence_and_a_status(query):
-    """1 when the application cannot answer, 2 when the command line is wrong."""
+    """The status is 1 for failed queries and 2 for wrong command lines."""
     for arguments, status, said in (
         (["count"], 1, "has no store 'count'"),
         (["counts", "k01", "--low", "k00"], 2, "--low does not go with a key"),
         (["counts", "--from", "1"], 2, "--from does not go with a key-value store"),
         (["windows", "--prefix", "J"], 2, "--prefix does not go with a window store"),
         (["counts", "--prefix", "k", "--high", "k"], 2, "--high does not go with --prefix"),
-        (["counts", "--timeout", "soon"], 2, "--timeout: 'soon' is no duration"),
-        (["counts", "--max-staleness", "old"], 2, "max_staleness: 'old' is no duration"),
+        (["counts", "--timeout", "soon"], 2, "--timeout: 'soon' is not a duration"),
+        (["counts", "--max-staleness", "old"], 2, "max_staleness: 'old' is not a duration"),
         (["counts", "k01", "--partition", "9"], 1, "has no partition 9"),
     ):
         found, out, err = query(*arguments)

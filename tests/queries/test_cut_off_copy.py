@@ -1,4 +1,4 @@
-"""A copy whose worker is cut off from the brokers, and from nothing else."""
+"""A copy whose worker has lost only its brokers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _counting() -> mp.Topology:
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_brokers")
 def test_cut_off_copy_keeps_to_the_staleness_bound(app_id: str, tmp_path: Path) -> None:
-    """It does not know of the newer value, and knows that it does not: the active task answers, or nobody does."""
+    """It lacks the newer value, but knows how stale it is: beyond the bound the active task answers, or no worker."""
     port = free_port()
     settings = {"http.port": 0, "commit.interval.ms": 50, "processing.guarantee": "exactly_once"}
     with Proxies() as proxies:

@@ -1,4 +1,4 @@
-"""Where workers ask for the assignment: over TLS, with whatever authority the file names by now."""
+"""The connection of workers to the coordinator's assignment, over TLS with the current authority."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from millpond.protocol import Epoch, View, encode
-from millpond.queries.directory import fetching
+from millpond.queries.directory import open_assignment
 from millpond_operator.controllers.coordinator_host.tls.certificates import Certificates, issued
 
 
@@ -25,7 +25,7 @@ def _context(directory: Path, certificates: Certificates) -> ssl.SSLContext:
 
 
 def test_replaced_authority_is_trusted_without_a_restart(tmp_path: Path) -> None:
-    """The file is read again when it changes; one that is broken for a moment changes nothing."""
+    """The file is reread when it changes; if it is broken for a moment, the last one stays in use."""
 
     async def scenario() -> None:
         view = encode(View("delays", Epoch()))
@@ -47,8 +47,8 @@ def test_replaced_authority_is_trusted_without_a_restart(tmp_path: Path) -> None
                 await site.start()
                 urls.append(f"https://localhost:{runner.addresses[-1][1]}")
             async with (
-                fetching(urls[0], "delays", ca_file=trusted) as before,
-                fetching(urls[1], "delays", ca_file=trusted) as after,
+                open_assignment(urls[0], "delays", ca_file=trusted) as before,
+                open_assignment(urls[1], "delays", ca_file=trusted) as after,
             ):
                 assert (await before()).application == "delays"
                 with pytest.raises(OSError, match="certificate"):

@@ -1,4 +1,4 @@
-"""The worker's HTTP thread: what is served, what runs beside it, how it ends."""
+"""The worker's HTTP thread: its routes, coroutines and end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def hello(request):
 
 
 def test_routes_are_served_and_unknown_paths_list_them():
-    """Port 0 takes a free port; an unknown path says which ones there are."""
+    """Port 0 uses a free port; the answer to an unknown path lists the paths."""
     server = HttpServer("127.0.0.1", 0)
     server.route("GET", "/hello/{name}", hello)
     with server:
@@ -42,7 +42,7 @@ def test_routes_are_served_and_unknown_paths_list_them():
 
 
 def test_nothing_is_served_on_a_negative_port_but_coroutines_run():
-    """A worker without HTTP still talks to its coordinator."""
+    """A worker without HTTP still sends heartbeats."""
     with HttpServer("127.0.0.1", -1) as server:
         assert server.port == 0
 
@@ -52,8 +52,8 @@ def test_nothing_is_served_on_a_negative_port_but_coroutines_run():
         assert server.spawn(where()).result(10) == "millpond-http"
 
 
-def test_a_port_that_is_taken_is_said_in_one_sentence():
-    """The error names the address and the settings, and leaves no thread behind."""
+def test_a_port_in_use_is_reported_in_one_sentence():
+    """The error names the address and the settings, and no thread remains."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -68,8 +68,8 @@ def test_a_port_that_is_taken_is_said_in_one_sentence():
         assert server.port == port
 
 
-def test_close_cancels_coroutines_and_leaves_contexts():
-    """Coroutines see their cancellation, contexts are left after the last request, and the thread is gone."""
+def test_close_cancels_coroutines_and_exits_contexts():
+    """Coroutines are cancelled, contexts are exited after the last request, and the thread ends."""
     told = []
 
     @contextlib.asynccontextmanager
@@ -96,7 +96,7 @@ def test_close_cancels_coroutines_and_leaves_contexts():
     assert told == ["opened", "cancelled", "cancelled", "closed"]
     assert not [each for each in threading.enumerate() if each.name == "millpond-http"]
     unused = asyncio.sleep(0)
-    with pytest.raises(RuntimeError, match="does not run"):
+    with pytest.raises(RuntimeError, match="is not running"):
         server.spawn(unused)
 
 
@@ -107,7 +107,7 @@ def test_routes_cannot_be_added_while_it_runs():
 
 
 def test_a_resource_that_cannot_be_opened_stops_the_start():
-    """The error comes out of start()."""
+    """start() raises the error."""
 
     @contextlib.asynccontextmanager
     async def broken():
@@ -121,7 +121,7 @@ def test_a_resource_that_cannot_be_opened_stops_the_start():
 
 
 def test_an_answer_under_way_ends_with_the_server(monkeypatch):
-    """A stream nobody reads does not hold up the end."""
+    """A stream that no client reads does not delay the end."""
     monkeypatch.setattr("millpond.runtime.http.server._GRACE_S", 0.2)
     begun = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Queries while partitions have no owner, another one, or one that does not answer."""
+"""Queries while partitions have no owner, move, or have an owner that does not answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def figure(worker, name):
 
 
 def place_elsewhere(application, partition, address):
-    """Let the coordinator say that a worker `other` at an address owns the partition."""
+    """Set in the coordinator's view that another worker at an address owns the partition."""
     view = application.coordinator.view
     owners = {**view.owners, f"0_{partition}": "other"}
     members = (*view.members, Member("other", address))
@@ -44,7 +44,7 @@ def place_elsewhere(application, partition, address):
 
 
 def test_a_query_waits_for_the_next_owner(start, background):
-    """While nobody has the partition the query goes on asking, and the next owner's answer is its answer."""
+    """While no worker has the partition, the query retries; the next owner answers it."""
     application = start(3, 3)
     partition = application.put("counts", "key", count(7))
     old = application.owners[partition]
@@ -64,7 +64,7 @@ def test_a_query_waits_for_the_next_owner(start, background):
 
 
 def test_a_query_fails_at_its_deadline_and_says_why(start):
-    """The reason is for programs; the sentence names partition, store and the last thing that was tried."""
+    """The reason is for programs; the message names partition, store and the last failure."""
     application = start(2, 2)
     partition = application.put("counts", "key", count(7))
     owner = application.owners[partition]
@@ -90,7 +90,7 @@ def test_a_query_fails_at_its_deadline_and_says_why(start):
 
 
 def test_owner_answers_until_the_hand_over(start):
-    """A releasing task still answers: its last commit is the newest there is."""
+    """A task that is being handed over still answers: its last commit is the newest."""
     application = start(2, 2)
     partition = application.put("counts", "key", count(7))
     application.owners[partition].alter(partition, state=TaskState.RELEASING)
@@ -99,7 +99,7 @@ def test_owner_answers_until_the_hand_over(start):
 
 
 def test_hanging_owner_is_abandoned_when_the_task_moved(start, background):
-    """A paused process accepts connections and answers nothing: the query does not wait for it to the deadline."""
+    """A paused process accepts connections but answers nothing; the query does not wait for it until the deadline."""
     application = start(2, 2)
     partition = application.put("counts", "key", count(7))
     owner = application.owners[partition]
@@ -120,7 +120,7 @@ def test_hanging_owner_is_abandoned_when_the_task_moved(start, background):
 
 
 def test_wrong_metadata_causes_no_forwarding_loop(start):
-    """Workers that are told of each other ask once each; who is asked by a worker asks nobody."""
+    """Workers that see each other as the owner send one request each: a worker's request is never forwarded."""
     application = start(2, 2)
     partition = application.put("counts", "key", count(7))
     first, second = application.workers
@@ -139,7 +139,7 @@ def test_wrong_metadata_causes_no_forwarding_loop(start):
 
 
 def test_cached_metadata_serves_while_the_coordinator_is_away(start):
-    """A coordinator that fails costs nothing as long as nothing moves."""
+    """A failed coordinator does not matter as long as no task moves."""
     application = start(3, 3)
     application.put("counts", "key", count(7))
     stores = [application.client(each).store("counts") for each in application.workers]
@@ -149,7 +149,7 @@ def test_cached_metadata_serves_while_the_coordinator_is_away(start):
 
 
 def test_without_a_coordinator_only_local_tasks_are_found(start):
-    """A worker that never heard from its coordinator still answers for what it has."""
+    """A worker that has never reached its coordinator still answers for its own tasks."""
     application = start(2, 2)
     application.coordinator.broken = True
     partition = application.put("counts", "key", count(7))
@@ -161,12 +161,12 @@ def test_without_a_coordinator_only_local_tasks_are_found(start):
     assert raised.value.reason is FailureReason.NOT_PRESENT
 
 
-def test_a_worker_of_another_application_is_not_believed(start):
-    """An address may have a new user: it refuses, and what it says is not taken for an answer."""
+def test_answers_of_another_application_are_not_used(start):
+    """An address may be reused by another application: its worker rejects the request."""
     application, other = start(2, 2), start(1, 2, alone=True)
     partition = application.put("counts", "key", count(7))
     other.put("counts", "key", count(13))
-    other.workers[0].service._given[1].application = "other"
+    other.workers[0].service._local[1].application = "other"
     asked = next(each for each in application.workers if each is not application.owners[partition])
     place_elsewhere(application, partition, other.urls()[0])
     with pytest.raises(QueryFailed, match="status 404") as raised:
@@ -174,15 +174,15 @@ def test_a_worker_of_another_application_is_not_believed(start):
     assert raised.value.reason is FailureReason.NOT_PRESENT
 
 
-def test_starting_worker_refuses_and_the_client_asks_another(start, monkeypatch):
-    """Routes are there before the worker knows its stores: until then it refuses."""
+def test_starting_worker_rejects_and_the_client_tries_another(start, monkeypatch):
+    """The routes exist before the worker knows its stores; until then it rejects queries."""
     monkeypatch.setattr(Worker, "start_answering", lambda worker: None)
     application = start(2, 2)
     partition = application.put("counts", "key", count(7))
     starting, ready = application.workers
     monkeypatch.undo()
     ready.start_answering()
-    with pytest.raises(QueryFailed, match=f"'{starting.name}' starts") as raised:
+    with pytest.raises(QueryFailed, match=f"'{starting.name}' is starting") as raised:
         application.client(starting, timeout=SHORT).store("counts").get("key")
     assert raised.value.reason is FailureReason.NOT_ACTIVE
     if application.owners[partition] is starting:
@@ -191,7 +191,7 @@ def test_starting_worker_refuses_and_the_client_asks_another(start, monkeypatch)
 
 
 def test_dead_workers_are_named(start):
-    """No URL answers: the error names them and what to look at."""
+    """No URL answers: the error names the URLs and what to check."""
     application = start(1, 1, alone=True)
     client = application.client(timeout=SHORT)
     application.workers[0].http.stop()
@@ -201,7 +201,7 @@ def test_dead_workers_are_named(start):
 
 
 def test_foreign_service_at_the_address_is_named(start, background):
-    """A web server that is no worker."""
+    """A web server that is not a worker."""
     with HttpServer("127.0.0.1", 0) as server:
         application = start(1, 1, alone=True)
         application.workers[0].site, real = server.main, application.workers[0].site
@@ -212,7 +212,7 @@ def test_foreign_service_at_the_address_is_named(start, background):
 
 
 def test_metadata_follows_the_assignment(start):
-    """Partition, task, active worker and standbys of a key, from whoever is asked, with their addresses."""
+    """Every worker returns partition, task, active worker and standbys of a key, with their addresses."""
     threads = set(threading.enumerate())
     application = start(3, 3)
     partition = application.put("counts", "key", count(7))

@@ -1,4 +1,4 @@
-"""Every kind of query gives what a dictionary would, whoever is asked, and wherever the partitions are meanwhile."""
+"""Every kind of query returns what a dictionary would, from every worker, also while partitions move."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def value_for(store, chance):
 
 
 class Model:
-    """What the stores must hold: by store and row key, committed or not."""
+    """The expected content of the stores, committed and uncommitted, by store and row key."""
 
     def __init__(self, application, chance):
         self.application = application
@@ -51,7 +51,7 @@ class Model:
         self.partition = {}
 
     def put(self):
-        """One random put, committed or left staged."""
+        """Put one random row, committed or only staged."""
         chance, application = self.chance, self.application
         store = chance.choice(list(KEYS))
         key = chance.choice(KEYS[store])
@@ -89,7 +89,7 @@ class Model:
                 self.observed[True][store, partition] = self.observed[False][store, partition]
 
     def rows(self, store, committed=True):
-        """Rows to be seen, in the order of the stores' bytes: key or (key, start), value, timestamp."""
+        """Return the expected rows in the order of the stores' bytes: key or (key, start), value, timestamp."""
         source = self.committed if committed else self.staged
         serialize = SERDES[store][0].serialize
         found = []
@@ -116,7 +116,7 @@ def seen(rows):
 
 
 def check(model, clients, chance, committed=True):
-    """One random query against the model."""
+    """Run one random query and compare it with the model."""
     store_name = chance.choice(list(KEYS))
     key_serde, value_serde = SERDES[store_name]
     client = chance.choice(clients)
@@ -179,7 +179,7 @@ def check(model, clients, chance, committed=True):
 
 @pytest.mark.parametrize("alone", [True, False], ids=["one worker without a coordinator", "three workers"])
 def test_all_queries_agree_with_a_dictionary(start, chance, alone):
-    """Random puts of all kinds of stores, committed or not, between random queries to random workers."""
+    """Random puts into all kinds of stores, committed or not, between random queries to random workers."""
     application = start(1, 3, alone=True) if alone else start(3, 6)
     model = Model(application, chance)
     clients = [application.client(worker) for worker in application.workers]
@@ -198,7 +198,7 @@ def test_all_queries_agree_with_a_dictionary(start, chance, alone):
 
 
 def test_rows_dropped_and_restored_during_a_read_are_read_again(start, monkeypatch):
-    """The partition leaves, comes back, and may be read before and after: what was read in between is not given out."""
+    """The partition is closed and reopened during a read: rows read in between are not returned."""
     application = start(2, 1)
     keys = [f"k{number}" for number in range(5)]
     for number, key in enumerate(keys):
@@ -226,7 +226,7 @@ def test_rows_dropped_and_restored_during_a_read_are_read_again(start, monkeypat
 
 
 def test_queries_stay_right_while_partitions_move(start, chance, monkeypatch):
-    """Partitions go from worker to worker without pause, the coordinator hears of it late: no query fails or lies."""
+    """Partitions move all the time and the coordinator learns of it late: no query fails or is wrong."""
     monkeypatch.setattr("millpond.queries.local.PIECE_ROWS", 7)  # so that moves hit the middle of answers
     application = start(3, 6)
     model = Model(application, chance)

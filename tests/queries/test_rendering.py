@@ -1,4 +1,4 @@
-"""Keys in requests become the very bytes the store has, whatever the serde."""
+"""Keys in requests become the bytes in the store, for every serde."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def info(key, value=mp.Long):
 @settings(max_examples=generated.examples(60))
 @given(st.sampled_from(list(SERDES)).flatmap(lambda serde: st.tuples(st.just(serde), SERDES[serde])))
 def test_rendered_key_finds_its_row(case):
-    """A key as it is rendered, given back as JSON, as text or in base64, is the same key."""
+    """A rendered key, sent back as JSON, text or base64, is the same key."""
     serde, key = case
     raw = serde.serialize(key)
     store = info(serde)
@@ -79,8 +79,8 @@ def _is_json(text):
     return True
 
 
-def test_value_without_json_form_is_refused_with_a_cure():
-    """It says which type, and how to get the bytes."""
+def test_value_without_json_form_is_an_error():
+    """The message names the type, and how to get the bytes."""
     odd = mp.Serde("Odd", lambda value: b"", lambda data: complex(1, 2))
     with pytest.raises(QueryFailed, match=r"complex.*format=base64") as raised:
         encode(renderer(info(mp.String, odd), Format.JSON)((b"key", 0, b"")))
@@ -88,7 +88,7 @@ def test_value_without_json_form_is_refused_with_a_cure():
 
 
 def test_windowed_keys_go_to_the_partition_of_the_inner_key():
-    """As the producer sends them."""
+    """As the producer partitions them."""
     serde = mp.TimeWindowedSerde(mp.String, timedelta(seconds=1))
     inner = info(mp.String).partition_of(b"key")
     for start in range(0, 100_000, 10_000):
@@ -97,7 +97,7 @@ def test_windowed_keys_go_to_the_partition_of_the_inner_key():
 
 
 def test_ambiguous_keys_are_read_as_json():
-    """Where keys are any JSON, `5` is the number, and what is no JSON is text."""
+    """If keys are arbitrary JSON, `5` is the number, and invalid JSON is text."""
     store = info(mp.Json())
     assert raw_key(store, "5", KeyFormat.TEXT) == b"5"
     assert raw_key(store, '"5"', KeyFormat.TEXT) == b'"5"'

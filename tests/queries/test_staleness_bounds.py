@@ -1,4 +1,4 @@
-"""How old an answer may be, how new it must be, and what is not committed yet."""
+"""Bounds of staleness and position, and uncommitted reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def count(value):
 
 @pytest.fixture
 def copied(start):
-    """An application where `key` is 1 on a standby and 2 on its active task; with the standby and another worker."""
+    """Start an application where `key` is 1 on a standby and 2 on its active task; return it and two workers.
+
+    The first worker has the standby, the other one neither.
+    """
     application = start(3, 3)
     partition = application.put("counts", "key", count(1))
     owner = application.owners[partition]
@@ -42,7 +45,7 @@ def reason_of(query):
 
 
 def test_copy_answers_only_stale_queries(copied):
-    """Without an allowance the active task answers, even where a copy is at hand; with one the copy at hand does."""
+    """Without a staleness bound only the active task answers, even if the asked worker has a copy."""
     application, _, standby, other = copied
     for worker in application.workers:
         assert application.client(worker).store("counts").get("key") == 2
@@ -55,7 +58,7 @@ def test_copy_answers_only_stale_queries(copied):
 
 
 def test_copy_answers_for_a_dead_owner(copied):
-    """Availability for staleness: reads go on while the active task is nowhere."""
+    """With stale reads allowed, queries are answered while there is no active task."""
     application, partition, standby, other = copied
     application.owners[partition].drop(partition)
     store = application.client(other).store("counts")
@@ -68,7 +71,7 @@ def test_copy_answers_for_a_dead_owner(copied):
 
 
 def test_a_copy_that_is_too_old_does_not_answer(copied):
-    """Bounds of time and of records, and both at once; what was never up to date is never within one."""
+    """Bounds of time, of lag, and both; a copy that was never caught up is never within a bound."""
     application, partition, standby, _ = copied
     application.owners[partition].drop(partition)
     store = application.client(standby, timeout=timedelta(milliseconds=50)).store("counts")
@@ -87,7 +90,7 @@ def test_a_copy_that_is_too_old_does_not_answer(copied):
 
 
 def test_an_active_task_that_restores_is_a_copy_like_others(copied):
-    """Before it processes, it may answer as far as the bounds allow."""
+    """Before it processes, it answers within the bounds."""
     application, partition, _, _ = copied
     owner = application.owners[partition]
     owner.alter(partition, state=TaskState.RESTORING, caught_up_at=None, lag=3)
@@ -99,7 +102,7 @@ def test_an_active_task_that_restores_is_a_copy_like_others(copied):
 
 
 def test_a_position_is_waited_for(copied):
-    """Read your writes: the answer comes once the commit that has the write is through."""
+    """Read your writes: the answer arrives after the commit with the write."""
     application, partition, standby, _ = copied
     store = application.client(standby, timeout=LONG).store("counts")
     bound = {f"in-{partition}": application.committed[partition] + 1}
@@ -121,7 +124,7 @@ def test_a_position_is_waited_for(copied):
 
 
 def test_a_position_that_is_not_reached_fails_at_the_deadline(copied):
-    """The reason says it, and the sentence has both offsets."""
+    """The failure has its reason, and both offsets in its message."""
     application, partition, _, other = copied
     store = application.client(other).store("counts")
     wanted = application.committed[partition] + 10
@@ -134,7 +137,7 @@ def test_a_position_that_is_not_reached_fails_at_the_deadline(copied):
 
 
 def test_a_copy_cannot_prove_a_position(copied):
-    """However stale the answer may be, a position is the active task's to prove."""
+    """Whatever the staleness bound, only the active task can prove a position."""
     application, partition, standby, _ = copied
     store = application.client(standby).store("counts")
     bound = {f"in-{partition}": 1}
@@ -145,16 +148,16 @@ def test_a_copy_cannot_prove_a_position(copied):
         store.get("key", position=bound, max_staleness=timedelta(hours=1), timeout=SHORT)
 
 
-def test_position_of_an_unread_topic_is_refused(copied):
-    """It could never be proven, so it is not passed over in silence."""
+def test_position_of_an_unread_topic_is_rejected(copied):
+    """It could never be proven, so it is not ignored."""
     application, _, _, other = copied
-    with pytest.raises(QueryFailed, match="'elsewhere' is no topic that the tasks of store 'counts' read") as raised:
+    with pytest.raises(QueryFailed, match="tasks of store 'counts' do not read topic 'elsewhere'") as raised:
         application.client(other).store("counts").get("key", position={"elsewhere-0": 1})
     assert raised.value.reason is FailureReason.BAD_REQUEST
 
 
 def test_only_committed_rows_are_read_by_default(copied):
-    """Uncommitted reads go to the active task, wherever they are asked for."""
+    """Uncommitted reads go to the active task, from every worker."""
     application, partition, standby, other = copied
     application.put("counts", "key", count(3), commit=False)
     for worker in (standby, other, application.owners[partition]):
@@ -169,7 +172,7 @@ def test_only_committed_rows_are_read_by_default(copied):
 
 
 def test_stuck_loop_is_not_waited_for_beyond_the_deadline(copied):
-    """Committed reads need no turn of the loop; uncommitted ones say what is wrong."""
+    """Committed reads do not need the loop; uncommitted reads fail with the reason."""
     application, partition, _, _ = copied
     owner = application.owners[partition]
     store = application.client(owner, timeout=SHORT).store("counts")
@@ -184,7 +187,7 @@ def test_stuck_loop_is_not_waited_for_beyond_the_deadline(copied):
 
 
 def test_warm_up_answers_like_a_standby(copied):
-    """Its role does not matter, only how far it is."""
+    """Its role does not matter, only its lag."""
     application, partition, standby, _ = copied
     standby.alter(partition, role=Role.WARM_UP)
     assert application.client(standby).store("counts").get("key", max_lag=0) == 1

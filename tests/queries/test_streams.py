@@ -1,4 +1,4 @@
-"""Long answers: bounded memory, one moment's rows, cut connections, owners that vanish halfway."""
+"""Long answers: bounded memory, rows of one moment, cut connections, owners that die during the answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def count(value):
 
 
 def fill(application, number, store="counts", value=count):
-    """Put keys k00000, k00001, … with their numbers, one commit per partition; returns the keys."""
+    """Put keys k00000, k00001, … with their numbers, in one commit per partition; return the keys."""
     keys = [f"k{each:05}" for each in range(number)]
     for each, key in enumerate(keys):
         application.put(store, key, value(each), commit=False)
@@ -40,7 +40,7 @@ def fill(application, number, store="counts", value=count):
 
 @pytest.fixture
 def pieces(monkeypatch):
-    """Small pieces; counts those that were read."""
+    """Use small pieces and count those that were read."""
     monkeypatch.setattr("millpond.queries.local.PIECE_ROWS", 50)
     read = []
     real = LocalScan.piece
@@ -54,8 +54,8 @@ def pieces(monkeypatch):
     return read
 
 
-def test_a_reader_that_stops_stops_the_reading(start, pieces):
-    """An answer of 40 MB is not gathered anywhere while nobody takes it; all of it comes when somebody does."""
+def test_slow_client_pauses_the_read(start, pieces):
+    """An answer of 40 MB is not buffered while the client does not read; all of it arrives when it does."""
     application = start(2, 2)
     text = "x" * 20_000
     number = 2_000
@@ -79,8 +79,8 @@ def test_a_reader_that_stops_stops_the_reading(start, pieces):
     assert rows.complete
 
 
-def test_leaving_early_ends_the_reading(start, pieces):
-    """A client that has enough closes the connection; the worker notices, and is as well as before."""
+def test_leaving_early_ends_the_read(start, pieces):
+    """A client that has enough closes the connection; the worker notices and answers others."""
     application = start(2, 2)
     fill(application, 3_000)
     store = application.client(application.workers[0]).store("counts")
@@ -92,7 +92,7 @@ def test_leaving_early_ends_the_reading(start, pieces):
 
 
 def test_rows_of_a_partition_are_those_of_one_moment(start, pieces):
-    """Amounts move between keys, a transaction each; every whole look at a partition finds the same sum."""
+    """Amounts move between keys, one transaction each; every complete read of a partition has the same sum."""
     application = start(1, 1, alone=True)
     keys = fill(application, 600, value=lambda _: count(10))
     owner = application.owners[0]
@@ -135,8 +135,8 @@ def test_rows_of_a_partition_are_those_of_one_moment(start, pieces):
 
 
 def test_long_scan_is_restarted_and_reported(start, pieces, monkeypatch):
-    """RocksDB is not kept from forgetting old values for ever: then the rows are of several moments."""
-    monkeypatch.setattr("millpond.queries.local.LONGEST_LOOK_S", 0.0)
+    """RocksDB must not keep old values for ever: the rows are then of several moments."""
+    monkeypatch.setattr("millpond.queries.local.MAX_ITERATOR_AGE_S", 0.0)
     application = start(2, 3)
     keys = fill(application, 700)
     store = application.client(application.workers[0]).store("counts")
@@ -148,7 +148,7 @@ def test_long_scan_is_restarted_and_reported(start, pieces, monkeypatch):
 
 @pytest.mark.parametrize("back", ["before the reader goes on", "after it was refused"])
 def test_a_rebuilt_store_is_read_from_where_it_was(start, pieces, monkeypatch, back):
-    """The state file is closed and opened under a reader: it waits for the task and goes on, or fails; it never ends early."""
+    """The state file is reopened during a read: the read waits for the task and continues, or fails."""
     application = start(1, 1, alone=True)
     keys = fill(application, 1_000)
     owner = application.owners[0]
@@ -187,7 +187,7 @@ def test_a_rebuilt_store_is_read_from_where_it_was(start, pieces, monkeypatch, b
 
 
 def test_rows_of_a_moving_task_are_not_missed(start, monkeypatch):
-    """The task moves after it was seen to be here and before its rows were read: the empty rest is no answer."""
+    """The task moves after the location check and before its rows are read: the empty remainder is not an answer."""
     application = start(2, 1)
     keys = fill(application, 100)
     owner = application.owners[0]
@@ -211,7 +211,7 @@ def test_rows_of_a_moving_task_are_not_missed(start, monkeypatch):
 
 
 def serving_once(number, then):
-    """A peer that gives the first rows of partition 0 and then does something to the connection."""
+    """Serve the first rows of partition 0, then do something to the connection."""
 
     async def answer(request):
         await request.read()
@@ -256,7 +256,7 @@ async def refuses(request, response):
 
 @pytest.mark.parametrize("then", [hang_up, half_a_frame, no_end, garbage, giant, refuses])
 def test_stream_continues_when_the_owner_dies(start, then):
-    """The rest comes from the next owner: no row is missing, none comes twice, and the end says it was two moments."""
+    """The remaining rows come from the next owner: none is missing or duplicated, and the end reports two moments."""
     application = start(2, 1)
     keys = fill(application, 500)
     owner = application.owners[0]
@@ -276,7 +276,7 @@ def test_stream_continues_when_the_owner_dies(start, then):
 
 
 def test_incomplete_answer_says_so_in_its_last_line(start, pieces):
-    """Rows came already, so the status is 200: the last line has the reason, and the client raises it."""
+    """Rows were sent already, so the status is 200: the last line has the reason, and the client raises it."""
     application = start(1, 1, alone=True)
     fill(application, 500)
     owner = application.owners[0]
@@ -295,7 +295,7 @@ def test_incomplete_answer_says_so_in_its_last_line(start, pieces):
 
 
 def test_truncated_answer_is_noticed():
-    """Rows without a last line are not all the rows, however neatly the connection was closed."""
+    """Rows without the last line are incomplete, even if the connection was closed normally."""
 
     async def cut(request):
         return web.Response(body=b'{"key":"a","value":1}\n{"key":"b","value":2}\n')
@@ -319,7 +319,7 @@ def test_truncated_answer_is_noticed():
 
 
 def test_restoring_task_is_not_read(start):
-    """Between two looks the task fell back to restoring: nothing of that shows."""
+    """Between two pieces the task returned to restoring: no row of that is returned."""
     application = start(1, 1, alone=True)
     keys = fill(application, 300)
     owner = application.owners[0]

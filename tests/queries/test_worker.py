@@ -23,7 +23,7 @@ SHORT = timedelta(milliseconds=500)
 
 
 def counting(source, airports, target):
-    """Counts per key, per key and hour, and a global table."""
+    """Return counts per key, per key and hour, and a global table."""
     builder = mp.StreamsBuilder()
     builder.global_table(airports, key=mp.String, value=mp.String, store="airports")
     grouped = builder.stream(source, key=mp.String, value=mp.String).group_by_key()
@@ -33,7 +33,7 @@ def counting(source, airports, target):
 
 
 def test_a_worker_answers_for_what_it_committed(broker, create_topic, app_id, tmp_path):
-    """Counts, windows and global tables of a running application; read your writes; uncommitted only when asked."""
+    """Counts, windows and global tables; read your writes; uncommitted rows only on request."""
     servers = broker.bootstrap_servers
     source, airports, target = create_topic("in", 3), create_topic("airports", 2), create_topic("out", 3)
     topology = counting(source, airports, target)
@@ -86,7 +86,7 @@ def test_a_worker_answers_for_what_it_committed(broker, create_topic, app_id, tm
 
 
 def test_uncommitted_rows_are_read_only_on_request(broker, create_topic, app_id, tmp_path):
-    """With a long commit interval the task is far ahead of what is committed."""
+    """With a long commit interval, the task is far ahead of its commits."""
     servers = broker.bootstrap_servers
     source, airports, target = create_topic("in"), create_topic("airports"), create_topic("out")
     settings = {"http.port": 0, "processing.guarantee": "at_least_once", "commit.interval.ms": 3_600_000}
@@ -101,8 +101,8 @@ def test_uncommitted_rows_are_read_only_on_request(broker, create_topic, app_id,
             assert list(counts.all()) == []
 
 
-def test_queries_do_not_hold_up_processing(broker, create_topic, app_id, tmp_path):
-    """Readers in a row, while records come: everything is processed, and each answer is a whole moment's."""
+def test_queries_do_not_block_processing(broker, create_topic, app_id, tmp_path):
+    """Continuous readers while records arrive: everything is processed, and each answer is of one moment."""
     servers = broker.bootstrap_servers
     source, airports, target = create_topic("in"), create_topic("airports"), create_topic("out")
     settings = {"http.port": 0, "processing.guarantee": "exactly_once", "commit.interval.ms": 20}
@@ -126,7 +126,7 @@ def test_queries_do_not_hold_up_processing(broker, create_topic, app_id, tmp_pat
 
 
 def test_queries_continue_while_workers_change(broker, create_topic, app_id, tmp_path):
-    """Two workers, a third joins, the first leaves: each query is answered, by whoever has the key then."""
+    """Two workers, a third one joins, the first one leaves: each query is answered by the current owner."""
     servers = broker.bootstrap_servers
     source, airports, target = create_topic("in", 4), create_topic("airports"), create_topic("out", 4)
     kafka.produce(servers, airports, [("JFK", "Kennedy")])

@@ -174,7 +174,7 @@ def test_starting_worker_heeds_marks_before_its_first_turn(kafka: Kafka, scene: 
     scene.client.tell(tasks={"0_0": Role.ACTIVE}, committed={"0_0": Mark(5, 2)})
     scene.coordination.learn_marks()
     kafka.past = [{IN_A: (1, "")}]
-    where = scene.worker.executor.registrar.looked_up([A]).tasks[A]
+    where = scene.worker.executor.registrar.look_up_now([A]).tasks[A]
     assert where.committed[IN_A].offset == 2
     scene.turns()
     assert scene.running() == [A]

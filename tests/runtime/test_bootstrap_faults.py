@@ -1,4 +1,4 @@
-"""Locations that hang, stall or fail, and manifests that lie: no task waits for ever, and nothing else is harmed."""
+"""Locations that hang, stall or fail, and malicious manifests: no task waits for ever, and nothing else is affected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOW_MS = 1_790_000_000_000
 
 
 class Lame(LocalDirectory):
-    """A location whose calls wait, or fail, as a test says."""
+    """A location whose calls wait or fail, as a test sets."""
 
     def __init__(self, root: Path) -> None:
         super().__init__("lame", root)
@@ -67,7 +67,7 @@ class Place:
         )
 
     def snapshot(self, partitions: int, rows_per_file: int = 100) -> Manifest:
-        """A snapshot of some partitions of the same content."""
+        """Write a snapshot of some partitions with the same content."""
         logs = {each: (RECORDS, len(RECORDS)) for each in range(partitions)}
         return write_snapshot(
             self.location,
@@ -79,13 +79,13 @@ class Place:
         )
 
     def awaits(self, partition: int, partitions: int, end: int = len(RECORDS)) -> bool:
-        """Ask for one task."""
+        """Request a snapshot for one task."""
         log = ChangelogFacts(0, end, TopicIdentity("id", None))
         wanted = [WantedStore("s", LAYOUT, "log", partition, partitions, log, None)]
         return self.bootstrap.awaits(TaskId(0, partition), lambda: wanted)
 
     def turn(self, seconds: float, enough: int) -> list[TaskId]:
-        """Turn for some time, or until so many tasks are decided."""
+        """Run turns for some time, or until a number of tasks is decided."""
         found: list[TaskId] = []
         until = time.monotonic() + seconds
         while time.monotonic() < until and len(found) < enough:
@@ -96,11 +96,11 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """With everything quicker than usual."""
+    """With shorter timeouts."""
     monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", -1.0)
     monkeypatch.setattr(bootstrap_module, "_MANIFEST_TIMEOUT_S", 0.3)
     monkeypatch.setattr(bootstrap_module, "_PAUSE_S", 0.3)
-    monkeypatch.setattr(bootstrap_module, "_FETCH_S", 0.3)
+    monkeypatch.setattr(bootstrap_module, "_FETCH_TIMEOUT_S", 0.3)
     made = Place(tmp_path)
     yield made
     made.released.set()
@@ -108,8 +108,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     made.state_file.close()
 
 
-def test_location_that_hangs_for_ever_holds_up_no_later_task(place: Place) -> None:
-    """All threads are stuck in it, so what is asked for after the pause is never begun with."""
+def test_location_that_hangs_for_ever_blocks_no_later_task(place: Place) -> None:
+    """All threads hang in it, so requests after the pause are not started."""
     place.snapshot(6)
     place.location.on_list = place.released.wait
     assert all(place.awaits(each, 6) for each in range(3))
@@ -120,7 +120,7 @@ def test_location_that_hangs_for_ever_holds_up_no_later_task(place: Place) -> No
     assert not waits or place.turn(30.0, 1) == [TaskId(0, 4)]
 
 
-def test_files_that_hang_for_ever_hold_up_no_later_task(place: Place) -> None:
+def test_files_that_hang_for_ever_block_no_later_task(place: Place) -> None:
     """Each task that is given up leaves a thread that waits for its files."""
     place.snapshot(6)
     place.location.on_fetch = lambda path: place.released.wait()
@@ -130,7 +130,7 @@ def test_files_that_hang_for_ever_hold_up_no_later_task(place: Place) -> None:
 
 
 def test_fetching_that_stalls_in_its_last_quarter_is_given_up(place: Place) -> None:
-    """A task would wait for ever for it."""
+    """Else a task would wait for it for ever."""
     manifest = place.snapshot(1)
     last = manifest.files[-1].path
 
@@ -144,7 +144,7 @@ def test_fetching_that_stalls_in_its_last_quarter_is_given_up(place: Place) -> N
 
 
 def test_location_that_fails_slowly_is_not_asked_for_each_task(place: Place) -> None:
-    """One after the other, the last of many would wait for all of them."""
+    """Else the last of many tasks would wait for all of them."""
     asked = []
 
     def fail() -> None:
@@ -159,7 +159,7 @@ def test_location_that_fails_slowly_is_not_asked_for_each_task(place: Place) -> 
 
 
 def tampered(place: Place, **changed: Any) -> None:
-    """Change the first file, or the first part, in the manifest."""
+    """Change the first file or the first part in the manifest."""
     manifest = place.snapshot(1)
     [store] = manifest.stores
     [part] = store.parts
@@ -174,8 +174,8 @@ def tampered(place: Place, **changed: Any) -> None:
     )
 
 
-def test_sha256_is_no_path(place: Place) -> None:
-    """Files are named by it: others of the machine, the database's among them, could be overwritten and deleted."""
+def test_sha256_is_not_used_as_a_path(place: Place) -> None:
+    """Files are named by it: else other files of the machine could be overwritten and deleted."""
     victim = place.root / "state/db/000999.sst"
     victim.write_bytes(b"x" * 77)
     tampered(place, sha256="../db/000999", bytes=77)
@@ -185,10 +185,18 @@ def test_sha256_is_no_path(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"as_of_ms": 10**20}, {"as_of_ms": -(10**20)}, {"offset": -1}, {"bytes": -1}, {"sha256": "A" * 64}, {"path": "a\0b"}]
-)  # fmt: skip
-def test_numbers_and_names_that_cannot_be_are_refused(place: Place, changed: dict[str, Any]) -> None:
-    """In one sentence, and the loop goes on."""
+    "changed",
+    [
+        {"as_of_ms": 10**20},
+        {"as_of_ms": -(10**20)},
+        {"offset": -1},
+        {"bytes": -1},
+        {"sha256": "A" * 64},
+        {"path": "a\0b"},
+    ],
+)
+def test_impossible_numbers_and_names_are_rejected(place: Place, changed: dict[str, Any]) -> None:
+    """In one sentence, and the loop continues."""
     tampered(place, **changed)
     assert place.awaits(0, 1)
     assert place.turn(30.0, 1) == [TaskId(0, 0)]
@@ -196,7 +204,7 @@ def test_numbers_and_names_that_cannot_be_are_refused(place: Place, changed: dic
         decode(place.location.get(versions.file_path("app", VERSION, versions.MANIFEST)))
 
 
-def test_manifest_that_is_nested_too_deep_is_refused() -> None:
+def test_manifest_that_is_nested_too_deep_is_rejected() -> None:
     """In one sentence."""
     deep = b'{"format": 1, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     with pytest.raises(SnapshotError, match="make a new snapshot"):
@@ -204,7 +212,7 @@ def test_manifest_that_is_nested_too_deep_is_refused() -> None:
 
 
 def test_snapshot_that_does_not_fit_the_disk_is_not_fetched(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that it fills ends the worker, whose other tasks write to it."""
+    """A full disk would stop the worker, whose other tasks write to it."""
     place.snapshot(1)
     usage = shutil.disk_usage(place.root)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))

@@ -1,4 +1,4 @@
-"""A task's store in memory comes from a snapshot at every start, and ends with the rows of a replay."""
+"""A store in memory is restored from a snapshot at every start, and ends with the rows of a replay."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 import millpond as mp
 from millpond.protocol import Role, TaskState
 from millpond.state import memory_ingestion
-from tests.runtime.test_bootstrap import (
+from tests.runtime.snapshot_scene import (
     CHANGELOG,
     KEYS,
     A,
-    Place,
-    _damage_file,
-    _not_an_sst,
+    SnapshotScene,
+    damage_file,
+    not_an_sst,
     replayed_records,
     run,
     tail,
@@ -28,7 +28,7 @@ from tests.runtime.worker_parts import Parts
 
 
 def _topology() -> mp.Topology:
-    """Counts keys, in memory."""
+    """Return a topology that counts keys, in memory."""
     builder = mp.StreamsBuilder()
     counts = builder.stream("in", key=mp.String, value=mp.String).group_by_key().count(store="counts", persistent=False)
     counts.to_stream().to("out", key=mp.String, value=mp.Long)
@@ -37,28 +37,28 @@ def _topology() -> mp.Topology:
 
 @pytest.fixture(autouse=True)
 def small(no_overhead: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small states are worth a snapshot, and take several steps."""
+    """Use snapshots for small states, too, and several steps."""
     monkeypatch.setattr(memory_ingestion, "_ROWS", 30)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    """An application that has counted for a while."""
-    made = Place(tmp_path, _topology)
+def scene(tmp_path: Path) -> Iterator[SnapshotScene]:
+    """An application that has counted 1,000 records."""
+    made = SnapshotScene(tmp_path, _topology)
     made.begin()
     yield made
     made.end()
 
 
-def _fetched(place: Place) -> Parts:
-    """A worker whose task has all files of the snapshot, and has taken in none."""
-    parts = place.start("empty", role=Role.WARM_UP)
+def _fetched(scene: SnapshotScene) -> Parts:
+    """Start a worker whose task has fetched all files of the snapshot, and ingested none."""
+    parts = scene.start("empty", role=Role.WARM_UP)
     parts.executor.drop([A])
     run(parts, 3)
-    place.tasks.deferred = True
+    scene.tasks.deferred = True
     parts.executor.hold([A], Role.WARM_UP)
     parts.settle()
-    place.tasks.work()
+    scene.tasks.work()
     return parts
 
 
@@ -67,15 +67,15 @@ def _rows(parts: Parts) -> list[Any]:
     return [*backend.range("counts", b"", None), backend.offset("counts", 0)]
 
 
-def _check(place: Place, parts: Parts) -> None:
-    """The rows are those of a replay, and processing goes on from them."""
+def _check(scene: SnapshotScene, parts: Parts) -> None:
+    """Check that the rows are those of a replay."""
     found = _rows(parts)
-    place.feed(1, offset=300)
+    scene.feed(1, offset=300)
     parts.process()
     parts.commit()
     counted = parts.executor.held[A].stores["counts"].get("key-300")
-    place.kafka.logs[CHANGELOG].pop()
-    parts = place.start("first", snapshots=False)
+    scene.kafka.logs[CHANGELOG].pop()
+    parts = scene.start("first", snapshots=False)
     run(parts)
     assert _rows(parts) == found
     assert counted.value == parts.executor.held[A].stores["counts"].get("key-300").value + 1
@@ -83,13 +83,13 @@ def _check(place: Place, parts: Parts) -> None:
 
 @pytest.mark.parametrize("role", [Role.ACTIVE, Role.WARM_UP])
 def test_rows_come_from_the_snapshot_and_the_tail_from_the_changelog(
-    place: Place, caplog: pytest.LogCaptureFixture, role: Any
+    scene: SnapshotScene, caplog: pytest.LogCaptureFixture, role: Any
 ) -> None:
-    """Whatever the role, and at a start with a disk, too."""
+    """In every role, and also at a start with a disk."""
     caplog.set_level(logging.INFO)
-    manifest = place.snapshot()
-    tail(place)
-    parts = place.start("first", role=role)
+    manifest = scene.snapshot()
+    tail(scene)
+    parts = scene.start("first", role=role)
     run(parts)
     assert f"ingested {KEYS} rows of snapshot {manifest.version}" in caplog.text
     assert parts.executor.held[A].state is TaskState.RUNNING
@@ -97,13 +97,13 @@ def test_rows_come_from_the_snapshot_and_the_tail_from_the_changelog(
     if role is not Role.ACTIVE:
         parts.own(A)
         run(parts)
-    _check(place, parts)
+    _check(scene, parts)
 
 
-def test_each_turn_takes_some_rows(place: Place) -> None:
-    """Other tasks go on between them."""
-    manifest = place.snapshot()
-    parts = _fetched(place)
+def test_each_turn_ingests_some_rows(scene: SnapshotScene) -> None:
+    """Other tasks run between them."""
+    manifest = scene.snapshot()
+    parts = _fetched(scene)
     backend = parts.executor.stores.backend("counts")
     bootstrap: Any = parts.executor.bootstrap
     seen = [0]
@@ -115,10 +115,10 @@ def test_each_turn_takes_some_rows(place: Place) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 40])
-def test_task_that_is_dropped_meanwhile_leaves_no_rows_in_memory(place: Place, steps: int) -> None:
-    """Nobody would take them away. The last step is the one before it is opened."""
-    place.snapshot()
-    parts = _fetched(place)
+def test_task_that_is_dropped_meanwhile_leaves_no_rows_in_memory(scene: SnapshotScene, steps: int) -> None:
+    """They would stay for ever. The last step is the one before the activation."""
+    scene.snapshot()
+    parts = _fetched(scene)
     bootstrap: Any = parts.executor.bootstrap
     for _ in range(steps):
         bootstrap.turn()
@@ -127,34 +127,34 @@ def test_task_that_is_dropped_meanwhile_leaves_no_rows_in_memory(place: Place, s
     assert _rows(parts) == [None]
 
 
-@pytest.mark.parametrize("harm", [_damage_file, _not_an_sst])
-def test_harmed_snapshot_is_refused_and_the_changelog_replayed(
-    place: Place, caplog: pytest.LogCaptureFixture, harm: Any
+@pytest.mark.parametrize("harm", [damage_file, not_an_sst])
+def test_damaged_snapshot_is_rejected_and_the_changelog_replayed(
+    scene: SnapshotScene, caplog: pytest.LogCaptureFixture, harm: Any
 ) -> None:
-    """With the reason in the log; none of its rows stays."""
-    harm(place, place.snapshot())
-    tail(place)
-    parts = place.start("empty")
+    """The reason is logged; none of its rows remains."""
+    harm(scene, scene.snapshot())
+    tail(scene)
+    parts = scene.start("empty")
     run(parts)
     assert parts.executor.held[A].state is TaskState.RUNNING
     assert replayed_records(parts) > 150
     warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     assert len([each for each in warnings if "restoring from changelog" in each]) == 1, warnings
-    _check(place, parts)
+    _check(scene, parts)
 
 
-def test_rows_of_a_snapshot_are_dropped_when_their_changelog_was_made_again(place: Place) -> None:
-    """While the task waited to be opened."""
-    place.snapshot()
-    parts = place.start("empty", role=Role.WARM_UP)
+def test_rows_of_a_snapshot_are_dropped_when_their_changelog_was_recreated(scene: SnapshotScene) -> None:
+    """While the task waited for its activation."""
+    scene.snapshot()
+    parts = scene.start("empty", role=Role.WARM_UP)
     parts.executor.drop([A])
     run(parts, 3)
-    place.tasks.deferred = True
+    scene.tasks.deferred = True
     parts.own(A)
-    content = place.kafka.logs[CHANGELOG]
-    place.kafka.remake(CHANGELOG.topic, "another")
-    place.kafka.logs[CHANGELOG] = content
-    place.tasks.work()
+    content = scene.kafka.logs[CHANGELOG]
+    scene.kafka.remake(CHANGELOG.topic, "another")
+    scene.kafka.logs[CHANGELOG] = content
+    scene.tasks.work()
     run(parts)
     assert parts.executor.held[A].state is TaskState.RUNNING
     assert replayed_records(parts) == len(content)

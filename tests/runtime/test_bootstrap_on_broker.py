@@ -1,4 +1,4 @@
-"""On a real broker: a worker whose disk was lost comes back through a snapshot, and its output is as if nothing had happened."""
+"""On a real broker: a worker that lost its disk restores from a snapshot, and its output is correct."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _records(first, count):
 
 
 def _snapshot(servers, app_id, topology, location):
-    """Take a snapshot of all changelogs, as they are now."""
+    """Take a snapshot of all changelogs."""
     cluster = KafkaAdmin({"bootstrap.servers": servers}, patience=timedelta(seconds=30), stopping=lambda: False)
     now_ms = int(time.time() * 1000)
     stores = {}
@@ -79,10 +79,10 @@ def _newest(servers, topic):
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_worker_without_a_disk_comes_back_through_a_snapshot(
+def test_worker_that_lost_its_disk_restores_from_a_snapshot(
     broker, create_topic, app_id, tmp_path, guarantee, monkeypatch, caplog
 ):
-    """Every store, windows and suppressed results included, one of them in memory; counts go on from where they were."""
+    """Every store, with windows, suppressed results and a store in memory; counts continue."""
     monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", 0.0)
     caplog.set_level(logging.INFO)
     servers = broker.bootstrap_servers
@@ -133,10 +133,8 @@ def test_worker_without_a_disk_comes_back_through_a_snapshot(
         assert len(counts) == 3_000
 
 
-def test_worker_that_comes_warms_up_from_a_snapshot(
-    broker, create_topic, app_id, tmp_path, monkeypatch, caplog, processes
-):
-    """Its copies come from the snapshot, tasks move to them while input goes on, and no count is lost or doubled."""
+def test_new_worker_warms_up_from_a_snapshot(broker, create_topic, app_id, tmp_path, monkeypatch, caplog, processes):
+    """Its copies are restored from the snapshot, tasks move to it during input, and no count is lost or doubled."""
     monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", 0.0)
     caplog.set_level(logging.INFO)
     servers = broker.bootstrap_servers

@@ -1,4 +1,4 @@
-"""Claims and take-overs, step by step, on a Kafka in memory: who is fenced, what is read, and what is committed."""
+"""Claims and take-overs step by step, on a Kafka in memory: fencing, reads and commits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millpond.runtime.ownership.takeover import (
     OffsetStore,
     commit_directly,
     commit_under,
-    initialised,
+    init_producer,
     take_over,
 )
 from millpond.topology import TaskId
@@ -32,7 +32,7 @@ def _of(owner: str | None, epoch: int = 3) -> OffsetMetadata:
 
 @pytest.fixture
 def kafka() -> Kafka:
-    """Both tasks are w0's, at epoch 3; one input of the first was added and is nobody's."""
+    """Both tasks are owned by w0, at epoch 3; one input of the first was added and has no owner."""
     made = Kafka()
     made.commit(IN_A, 10, _of("w0"))
     made.commit(IN_B, 0, _of("w0"))
@@ -60,7 +60,7 @@ def _take_over(kafka: Kafka, previous: str | None, owners: dict, fencing: Callab
 
 
 def test_take_over_fences_before_it_reads(kafka: Kafka) -> None:
-    """What is read before the previous owner is fenced may be behind its last commit."""
+    """Offsets read before the previous owner is fenced may be behind its last commit."""
     former = kafka.holders["w0"]
     assert _take_over(kafka, "w0", {A: "w1", B: "w2"}, _fencing(kafka)) == [A, B]
     assert kafka.journal == [
@@ -92,7 +92,7 @@ def test_take_over_leaves_tasks_that_changed_owner_meanwhile(kafka: Kafka) -> No
 
 
 def test_take_over_leaves_inputs_of_a_third_owner(kafka: Kafka) -> None:
-    """Of a task whose inputs name several owners only those of the dead one, and of nobody, change."""
+    """If the inputs of a task name several owners, only those of the dead owner, or without an owner, change."""
     kafka.commit(ADDED, 5, _of("w3", 4))
     assert _take_over(kafka, "w0", {A: "w1"}, _fencing(kafka)) == [A]
     assert kafka.committed(ADDED) == CommittedOffset(5, _of("w3", 4))
@@ -100,7 +100,7 @@ def test_take_over_leaves_inputs_of_a_third_owner(kafka: Kafka) -> None:
 
 
 def test_claim_of_unowned_tasks_takes_no_owned_one(kafka: Kafka) -> None:
-    """The id under which nobody's tasks are claimed fences none of their owners."""
+    """The id for unowned tasks fences no owner."""
     assert _take_over(kafka, None, {A: "w1", B: "w1"}, _fencing(kafka)) == []
     kafka.offsets.pop(IN_B)
     assert _take_over(kafka, None, {A: "w1", B: "w1"}, _fencing(kafka)) == [B]
@@ -110,7 +110,7 @@ def test_claim_of_unowned_tasks_takes_no_owned_one(kafka: Kafka) -> None:
 
 
 def test_rival_that_is_fenced_commits_nothing(kafka: Kafka) -> None:
-    """Of two workers that take over from a third, the first to have initialised its id loses."""
+    """Of two workers that take over from a third one, the first to initialise its id loses."""
 
     def overtaken(owner: str) -> Producer:
         producer = _fencing(kafka)(owner)
@@ -124,7 +124,7 @@ def test_rival_that_is_fenced_commits_nothing(kafka: Kafka) -> None:
 
 
 def test_open_transaction_of_another_owner_is_not_waited_for(kafka: Kafka) -> None:
-    """Tasks that are another's already may have offsets pending; the rest is read without them."""
+    """Tasks of another owner may have pending offsets; the others are read without them."""
     kafka.commit(IN_B, 4, _of("w3", 4))
     other = _fencing(kafka)("w3")
     other.send_offsets_to_transaction([TopicPartition(*IN_B, 5, "{}")], "group", 1)
@@ -133,7 +133,7 @@ def test_open_transaction_of_another_owner_is_not_waited_for(kafka: Kafka) -> No
 
 
 def test_take_over_without_transactions_checks_the_owner_too(kafka: Kafka) -> None:
-    """Under at_least_once nothing is fenced, and still no living owner's task is taken."""
+    """Under at_least_once nothing is fenced, but no live owner's task is taken over."""
     kafka.commit(IN_A, 12, _of("w3", 4))
     assert _take_over(kafka, "w0", {A: "w1", B: "w1"}, None) == [B]
     assert kafka.committed(IN_B).metadata == OffsetMetadata("w1", 4, 50, {"p": 7}, topology="new")
@@ -144,7 +144,7 @@ def _many(count: int) -> dict:
 
 
 def test_offsets_of_several_requests_are_one_transaction(kafka: Kafka) -> None:
-    """Half of a take-over would leave the rest to a dead worker whose id belongs to somebody else by now."""
+    """Half of a take-over would leave the other half to a dead worker whose id is in use by now."""
     many = _many(2_000)
     producer = _fencing(kafka)("w0")
     kafka.journal.clear()
@@ -155,8 +155,8 @@ def test_offsets_of_several_requests_are_one_transaction(kafka: Kafka) -> None:
     assert len([each for each in kafka.offsets if each.topic == "topic"]) == 2_000
 
 
-def test_direct_commit_raises_what_one_partition_reports(kafka: Kafka) -> None:
-    """The client raises nothing for a single partition."""
+def test_direct_commit_raises_the_error_of_one_partition(kafka: Kafka) -> None:
+    """The client raises no error for a single partition."""
 
     class Refusing(Consumer):
         def commit(self, *, offsets: list, asynchronous: bool) -> list:
@@ -170,7 +170,7 @@ def test_direct_commit_raises_what_one_partition_reports(kafka: Kafka) -> None:
 
 
 def test_initialisation_retries_with_a_new_client_while_a_transaction_ends(kafka: Kafka) -> None:
-    """The broker turns a successor away until the transaction that was left open is aborted."""
+    """The broker rejects the next producer until the open transaction is aborted."""
     made: list[Producer] = []
 
     def make() -> Producer:
@@ -180,12 +180,12 @@ def test_initialisation_retries_with_a_new_client_while_a_transaction_ends(kafka
         made.append(producer)
         return producer
 
-    assert initialised(make, lambda: False, 5.0) is made[2]
+    assert init_producer(make, lambda: False, 5.0) is made[2]
     assert kafka.holders["w0"] is made[2]
 
 
 def test_few_clients_are_made_while_a_transaction_does_not_end(kafka: Kafka) -> None:
-    """A partition without a leader keeps it from ending for minutes; the client retries by itself then."""
+    """A partition without a leader keeps it open for minutes; the client then retries by itself."""
     made: list[Producer] = []
     waited: list[float] = []
 
@@ -200,21 +200,21 @@ def test_few_clients_are_made_while_a_transaction_does_not_end(kafka: Kafka) -> 
         made.append(Turned(kafka, "w0"))
         return made[-1]
 
-    assert initialised(make, lambda: False, 5.0) is made[-1]
+    assert init_producer(make, lambda: False, 5.0) is made[-1]
     quick, seconds_each = 5, 10
     assert len(made) <= quick + 1 + 60 / seconds_each
 
 
 def test_initialisation_gives_up_on_a_lasting_error(kafka: Kafka) -> None:
-    """A worker without the right to its transactional id says so at once."""
+    """A worker without permission for its transactional id reports it at once."""
     producer = Producer(kafka, "w0")
     producer.failures["init_transactions"] = [error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)]
     with pytest.raises(BrokerError, match="cannot begin transactions"):
-        initialised(lambda: producer, lambda: False, 5.0)
+        init_producer(lambda: producer, lambda: False, 5.0)
 
 
 def test_epoch_grows_from_the_highest_of_a_tasks_inputs() -> None:
-    """An input that was added starts at no epoch; the task's owner has the one of the others."""
+    """An added input has no epoch; the owner has that of the others."""
     committed = {IN_A: CommittedOffset(1, _of("w0", 5)), ADDED: CommittedOffset(None, OffsetMetadata())}
     assert next_epoch(committed) == 6
 
@@ -231,7 +231,7 @@ def test_epoch_grows_from_the_highest_of_a_tasks_inputs() -> None:
     ],
 )
 def test_task_can_be_taken_only_from_its_owner(previous: str | None, owners: list, expected: bool) -> None:
-    """From a worker that some input names; from nobody where no input names anybody."""
+    """From a worker that an input names; without an owner only if no input names one."""
     committed = {Partition("in", each): CommittedOffset(1, _of(owner)) for each, owner in enumerate(owners)}
     assert takeable(previous, committed) is expected
     assert claim_of("w9", committed)[1] == min((each for each in owners if each), default=None)

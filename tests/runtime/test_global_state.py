@@ -1,4 +1,4 @@
-"""Global stores on topics that were deleted and made again, that forgot records, or that nobody read for days."""
+"""Global stores on topics that were recreated, that lost records, or that were not read for days."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DAY_MS = 86_400_000
 
 
 class _Globals:
-    """The global store of one worker, on a directory."""
+    """The global store of one worker, on disk."""
 
     def __init__(self, kafka: Kafka, directory: Path) -> None:
         builder = mp.StreamsBuilder()
@@ -54,14 +54,14 @@ class _Globals:
         return self
 
     def read(self) -> None:
-        """Apply what is new, and see the ends."""
+        """Apply new records and the ends of the partitions."""
         for partition, messages, end in self.consumer.read():
             if messages:
                 self.stores.apply(partition, messages)
             self.stores.reached_end(partition, end)
 
     def rows(self) -> dict[str, str]:
-        """What the tasks see."""
+        """Return the rows that tasks see."""
         store = self.stores.by_name()["rates"]
         return {key: value.value for key, value in store.all()}
 
@@ -84,7 +84,7 @@ def kafka() -> Kafka:
 
 @pytest.fixture
 def start(kafka: Kafka, tmp_path: Path) -> Iterator[Start]:
-    """Starts a worker's global store, after the one before has ended."""
+    """Return a function that starts a worker's global store, after the end of the previous one."""
     open_now: list[_Globals] = []
 
     def starting(ahead_ms: int = 0) -> _Globals:
@@ -100,8 +100,8 @@ def start(kafka: Kafka, tmp_path: Path) -> Iterator[Start]:
         each.close()
 
 
-def test_store_goes_on_where_the_state_file_ends(kafka: Kafka, start: Start) -> None:
-    """Nothing is read twice while the topic is the same."""
+def test_store_continues_from_the_state_file(kafka: Kafka, start: Start) -> None:
+    """No record is read twice while the topic is the same."""
     start().read()
     kafka.append("rates", "c", "1")
     again = start()
@@ -111,8 +111,8 @@ def test_store_goes_on_where_the_state_file_ends(kafka: Kafka, start: Start) -> 
 
 
 @pytest.mark.parametrize("records", [0, 1, 4])
-def test_topic_made_again_replaces_every_row(kafka: Kafka, start: Start, records: int) -> None:
-    """However long the new one is: a worker without local rows has nothing of the old one either."""
+def test_recreated_topic_replaces_every_row(kafka: Kafka, start: Start, records: int) -> None:
+    """However long the new topic is: a worker without local rows has no rows of the old topic either."""
     start().read()
     kafka.remake("rates", "other")
     for each in range(records):
@@ -122,8 +122,8 @@ def test_topic_made_again_replaces_every_row(kafka: Kafka, start: Start, records
     assert again.rows() == {f"new-{each}": "1" for each in range(records)}
 
 
-def test_rows_away_past_delete_retention_are_read_again(kafka: Kafka, start: Start) -> None:
-    """The deletion of a key may have left the topic."""
+def test_rows_older_than_delete_retention_are_rebuilt(kafka: Kafka, start: Start) -> None:
+    """The topic may have lost the deletion of a key."""
     start().read()
     kafka.logs[FIRST][0].stable = False
     kafka.append("rates", "c", "1")
@@ -133,8 +133,8 @@ def test_rows_away_past_delete_retention_are_read_again(kafka: Kafka, start: Sta
     assert again.rows() == {"b": "1", "c": "1"}
 
 
-def test_lost_position_refills_the_store_that_tasks_hold(kafka: Kafka, start: Start) -> None:
-    """Tasks go back until it is complete, and the store object that they look things up in stays open."""
+def test_lost_position_rebuilds_the_store_that_tasks_hold(kafka: Kafka, start: Start) -> None:
+    """Tasks wait until it is complete, and their store object stays open."""
     worker = start()
     worker.read()
     held = worker.stores.by_name()["rates"]
@@ -153,8 +153,8 @@ def test_lost_position_refills_the_store_that_tasks_hold(kafka: Kafka, start: St
     assert worker.rows() == {"new": "1"}
 
 
-def test_worker_frozen_past_delete_retention_refills_the_store(kafka: Kafka, start: Start) -> None:
-    """It held the rows all the time, and read nothing; one that hears from the brokers goes on."""
+def test_worker_frozen_past_delete_retention_rebuilds_the_store(kafka: Kafka, start: Start) -> None:
+    """It held the rows but read nothing; a worker that gets answers from brokers continues."""
     worker = start()
     worker.read()
     kafka.logs[FIRST].append(Record(b"c", b"1", 1, stable=True))
@@ -165,8 +165,8 @@ def test_worker_frozen_past_delete_retention_refills_the_store(kafka: Kafka, sta
     assert worker.rows() == {"a": "1", "b": "1", "c": "1"}
 
 
-def test_records_polled_beside_a_waited_commit_are_read_again(kafka: Kafka, start: Start) -> None:
-    """Whoever waits for a commit polls the consumer, and hands nothing on; so the store reads on where it is."""
+def test_records_polled_during_a_wait_for_a_commit_are_read_again(kafka: Kafka, start: Start) -> None:
+    """A wait for a commit polls the consumer and drops the records; so the store reads them again."""
     worker = start()
     worker.read()
     kafka.append("rates", "c", "1")
@@ -177,7 +177,7 @@ def test_records_polled_beside_a_waited_commit_are_read_again(kafka: Kafka, star
 
 
 def test_idle_store_keeps_its_rows_young(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers of brokers are written down now and then, although nothing has changed."""
+    """Answers of brokers update the time on disk, although no row has changed."""
     worker = start()
     worker.read()
     before = worker.file.provenance("rates", 0)
@@ -190,10 +190,10 @@ def test_idle_store_keeps_its_rows_young(start: Start, monkeypatch: pytest.Monke
     assert after.as_of_ms > before.as_of_ms + 600_000
 
 
-def test_running_tasks_join_with_the_refilled_store(
+def test_running_tasks_join_with_the_rebuilt_store(
     broker: Broker, create_topic: CreateTopic, app_id: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On a real broker: the position is gone, tasks wait until the store is complete, and look things up in it again."""
+    """On a real broker: the position no longer exists, tasks wait until the store is complete, and use it again."""
     servers = broker.bootstrap_servers
     source, rates, target = create_topic("in"), create_topic("rates"), create_topic("out")
     builder = mp.StreamsBuilder()
@@ -213,4 +213,4 @@ def test_running_tasks_join_with_the_refilled_store(
         kafka_support.produce(servers, source, [("b", "y")])
         running.wait(lambda: len(kafka_support.read(servers, target)) == 2, "the second is joined")
     assert [row.value for row in kafka_support.read(servers, target)] == [b"x 1", b"y 2"]
-    assert "filling the store anew" in caplog.text
+    assert "rebuilding the store" in caplog.text

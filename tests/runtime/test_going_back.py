@@ -27,7 +27,7 @@ def _recovery(steps: list[str]) -> Recovery:
         return SimpleNamespace(tasks={})
 
     executor = SimpleNamespace(
-        go_back=noting("look tasks up"), active_tasks=[], registrar=SimpleNamespace(looked_up=check_owners)
+        go_back=noting("look tasks up"), active_tasks=[], registrar=SimpleNamespace(look_up_now=check_owners)
     )
     parts: Any = SimpleNamespace(
         collector=SimpleNamespace(producer=SimpleNamespace(purge=noting("forget output"))),

@@ -1,4 +1,4 @@
-"""What `/metrics`, `/healthz` and `/readyz` say of a worker, and whose offset metadata it understands."""
+"""`/metrics`, `/healthz` and `/readyz` of a worker, and offset metadata of other programs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _samples(text):
 
 
 def test_metrics_of_a_running_worker_add_up(broker, create_topic, app_id, tmp_path):
-    """Worker, task, processor, store, commit and restore figures are there, in base units, and are true."""
+    """Metrics of worker, task, processor, store, commit and restore exist, in base units, and are correct."""
     servers = broker.bootstrap_servers
     source, target = create_topic("in"), create_topic("out")
     builder = mp.StreamsBuilder()
@@ -80,7 +80,7 @@ def test_metrics_of_a_running_worker_add_up(broker, create_topic, app_id, tmp_pa
 
 
 def test_a_restore_is_counted(broker, create_topic, app_id, tmp_path):
-    """A start on another machine restores the changelog, and the figures say how much."""
+    """A start on another machine restores the changelog, and the metrics count it."""
     servers = broker.bootstrap_servers
     source = create_topic("in")
     builder = mp.StreamsBuilder()
@@ -97,7 +97,7 @@ def test_a_restore_is_counted(broker, create_topic, app_id, tmp_path):
 
 
 def test_a_worker_that_waits_is_alive_but_not_ready(app_id, tmp_path, monkeypatch):
-    """While the brokers are away the worker must not be restarted, does not count as serving, and says why."""
+    """Without brokers the worker is alive, not ready, and reports the reason."""
     monkeypatch.setattr("millpond.runtime.kafka.admin._REQUEST_TIMEOUT_S", 0.2)
     builder = mp.StreamsBuilder()
     builder.stream("in", key=mp.String, value=mp.String).to("out")
@@ -122,7 +122,7 @@ METADATA = st.builds(
 
 @given(METADATA)
 def test_offset_metadata_survives_the_broker(metadata):
-    """What is committed is what is read back."""
+    """Metadata is read back as it was committed."""
     assert decode_metadata(encode_metadata(metadata)) == metadata
 
 
@@ -132,7 +132,7 @@ def test_offset_metadata_survives_the_broker(metadata):
     rest=st.binary(max_size=30),
 )
 def test_kafka_streams_own_metadata_keeps_its_partition_time(version, time, rest):
-    """An application moved from Java starts with its partition times, and with no owner."""
+    """An application moved from Java starts with its partition times, and without an owner."""
     raw = struct.pack(">bq", version, time) + (rest if version == 2 else b"")
     found = decode_metadata(base64.b64encode(raw).decode())
     assert found == OffsetMetadata(partition_time=time)
@@ -140,5 +140,5 @@ def test_kafka_streams_own_metadata_keeps_its_partition_time(version, time, rest
 
 @given(st.text(max_size=40))
 def test_foreign_metadata_names_no_owner(text):
-    """Whatever another program wrote, it names no owner and raises nothing."""
+    """Metadata of other programs names no owner and raises no error."""
     assert isinstance(decode_metadata(text), OffsetMetadata)

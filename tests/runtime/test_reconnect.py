@@ -45,7 +45,7 @@ def brisk(monkeypatch):
     monkeypatch.setattr(reconnect_module, "_RECONNECT_S", RECONNECT_S)
     monkeypatch.setattr(reconnect_module, "_PAUSE_S", PAUSE_S)
     monkeypatch.setattr(assembly, "_KNOWN_S", 0.2)
-    monkeypatch.setattr(claims, "_ANSWER_S", 1.0)
+    monkeypatch.setattr(claims, "_REQUEST_TIMEOUT_S", 1.0)
     monkeypatch.setattr(cluster_module, "_REQUEST_TIMEOUT_S", 1.0)
 
 

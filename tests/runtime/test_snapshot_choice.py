@@ -1,4 +1,4 @@
-"""When a snapshot is used, and when the changelog is replayed instead."""
+"""When a snapshot is used, and when the changelog is replayed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from millpond.runtime.restoring.reusable_state import ChangelogFacts
 from millpond.runtime.restoring.snapshot_choice import (
     OVERHEAD_S,
     Rates,
+    RestoreMethod,
     Unusable,
     WantedStore,
-    Way,
     choose,
     choose_parts,
     estimate,
@@ -45,7 +45,7 @@ def manifest(
     age_ms=1000,
     beside=None,
 ):
-    """A snapshot of one partition."""
+    """Return the manifest of a snapshot of one partition."""
     beside = metadata(layout, 5_000) if beside is None else beside
     part = Part(partition=1, offset=offset, as_of_ms=NOW_MS - age_ms, metadata_b64=base64.b64encode(beside).decode())
     stored = StoreSnapshot(
@@ -57,12 +57,12 @@ def manifest(
 
 
 def wanted(*, first=0, end=1000, offset=None, partition=1, id="id", retention=DAY_MS):
-    """A store partition without local rows."""
+    """Return a store partition without local rows."""
     return WantedStore("s", LAYOUT, "t", partition, 2, ChangelogFacts(first, end, TopicIdentity(id, retention)), offset)
 
 
 def two_partitions(offsets=(9_000_000, 9_000_000)):
-    """A snapshot of both partitions of a store."""
+    """Return the manifest of a snapshot with both partitions of a store."""
     parts = tuple(
         Part(partition=number, offset=offset, as_of_ms=NOW_MS, bytes=1_000_000, metadata_b64=part.metadata_b64)
         for (number, offset), part in zip(enumerate(offsets), manifest().stores[0].parts * 2, strict=True)
@@ -76,22 +76,22 @@ def two_partitions(offsets=(9_000_000, 9_000_000)):
     [((None, None), True), ((None, 8_900_000), True), ((8_900_000, 8_900_000), False), ((9_000_000, 9_000_000), False)],
 )
 def test_partitions_that_are_restored_together_are_estimated_together(offsets, quicker):
-    """What one of them saves pays for the other."""
+    """The gain of one may exceed the loss of the other."""
     both = [wanted(end=9_000_000, partition=number, offset=offset) for number, offset in enumerate(offsets)]
     found = choose_parts(two_partitions(), both, "app", NOW_MS, Rates())
     assert [part.partition for part in found.parts] == ([0, 1] if quicker else [])
     assert found.estimate.replay_s == sum(each.replay_records for each in both) / Rates().replay
 
 
-def test_partitions_that_are_restored_together_are_refused_together():
-    """A snapshot that does not reach into one of them is of no use for the other."""
+def test_partitions_that_are_restored_together_are_rejected_together():
+    """A snapshot that is unusable for one is not used for the other."""
     both = [wanted(end=9_000_000, partition=0), wanted(end=9_000_000, first=9_000_000, partition=1)]
     with pytest.raises(Unusable, match="the topic begins at 9000000"):
         choose_parts(two_partitions(offsets=(9_000_000, 8_000_000)), both, "app", NOW_MS, Rates())
 
 
-def test_snapshot_of_the_very_store_is_usable():
-    """Also where the brokers tell no topic ids, at the very end and at the very beginning of the changelog."""
+def test_snapshot_of_the_same_store_is_usable():
+    """Also without topic ids, at the end and at the beginning of the changelog."""
     assert usable_part(manifest(), wanted(), "app", NOW_MS).offset == 500
     assert usable_part(manifest(), wanted(id=""), "app", NOW_MS).offset == 500
     assert usable_part(manifest(topic_id=""), wanted(), "app", NOW_MS).offset == 500
@@ -101,7 +101,7 @@ def test_snapshot_of_the_very_store_is_usable():
 @pytest.mark.parametrize(
     ("snapshot", "store", "reason"),
     [
-        (manifest(application="other"), wanted(), "is of application 'other'"),
+        (manifest(application="other"), wanted(), "belongs to application 'other'"),
         (manifest(store="x"), wanted(), "does not have store s"),
         (
             manifest(layout=StoreLayout(StoreKind.TIMESTAMPED_WINDOW, 70_000)),
@@ -111,18 +111,18 @@ def test_snapshot_of_the_very_store_is_usable():
         (manifest(layout=StoreLayout(StoreKind.BUFFER)), wanted(), r"another layout \(buffer instead of"),
         (manifest(topic="u"), wanted(), "from topic u instead of t"),
         (manifest(topic_id="former"), wanted(), r"from another topic of that name \(id former, now id\)"),
-        (manifest(partitions=3), wanted(), "is of 3 partitions of t, and the topic has 2 now"),
+        (manifest(partitions=3), wanted(), "has 3 partitions of t, but the topic has 2 now"),
         (manifest(), wanted(partition=0), "does not have partition 0"),
-        (manifest(offset=1001), wanted(), "stand at offset 1001, and the topic ends at 1000"),
-        (manifest(), wanted(first=501), "stand at offset 500, and the topic begins at 501"),
+        (manifest(offset=1001), wanted(), "are at offset 1001, but the topic ends at 1000"),
+        (manifest(), wanted(first=501), "are at offset 500, but the topic begins at 501"),
         (manifest(beside=b""), wanted(), "unreadable metadata for store s"),
         (manifest(beside=b"\x81\xa1x\x01"), wanted(), "unreadable metadata for store s .*other fields"),
-        (manifest(age_ms=DAY_MS), wanted(), "deletions may have left the topic since"),
+        (manifest(age_ms=DAY_MS), wanted(), "the topic may have lost deletions since"),
         (manifest(age_ms=-DAY_MS), wanted(), "a clock was wrong"),
     ],
 )
-def test_snapshot_that_does_not_fit_is_refused_with_its_reason(snapshot, store, reason):
-    """A wrong one would be wrong state."""
+def test_snapshot_that_does_not_fit_is_rejected_with_its_reason(snapshot, store, reason):
+    """It would be wrong state."""
     with pytest.raises(Unusable, match=reason):
         usable_part(snapshot, store, "app", NOW_MS)
 
@@ -135,8 +135,8 @@ def _global_table(key, value):
     return definition
 
 
-def test_snapshot_of_a_global_table_with_other_serdes_is_refused():
-    """They make its rows: those of the former ones could not be read, and a replay makes others."""
+def test_snapshot_of_a_global_table_with_other_serdes_is_rejected():
+    """Its rows depend on the serdes: they could not be read, and a replay makes others."""
     before, named, after = (
         global_layout(_global_table(mp.String, value), mp.String, mp.Long) for value in (None, mp.Long, mp.String)
     )
@@ -150,7 +150,7 @@ def test_snapshot_of_a_global_table_with_other_serdes_is_refused():
 
 
 def test_old_snapshot_of_a_changelog_without_deletions_is_usable():
-    """Nothing leaves it."""
+    """Such a changelog loses no deletion."""
     assert usable_part(manifest(age_ms=100 * DAY_MS), wanted(retention=None), "app", NOW_MS)
 
 
@@ -161,24 +161,24 @@ def test_old_snapshot_of_a_changelog_without_deletions_is_usable():
     bytes_rate=st.floats(1e5, 1e9),
     tail=st.integers(0, 10**9),
 )
-def test_the_quicker_way_is_chosen(replay, rate, size, bytes_rate, tail):
-    """A snapshot never wins with a tail as long as the replay, nor below its overhead; more to replay never speaks against it."""
+def test_the_faster_method_is_chosen(replay, rate, size, bytes_rate, tail):
+    """A snapshot never wins with a tail as long as the replay, nor below its overhead; longer replays favour it."""
     way = choose(replay, rate, size, bytes_rate, tail)
     each = estimate(replay, rate, size, bytes_rate, tail)
-    assert (way is Way.SNAPSHOT) == (each.snapshot_s < each.replay_s)
+    assert (way is RestoreMethod.SNAPSHOT) == (each.snapshot_s < each.replay_s)
     if tail >= replay or replay <= OVERHEAD_S * rate:
-        assert way is Way.REPLAY
-    if way is Way.SNAPSHOT:
-        assert choose(replay * 2 + 1, rate, size, bytes_rate, tail) is Way.SNAPSHOT
+        assert way is RestoreMethod.REPLAY
+    if way is RestoreMethod.SNAPSHOT:
+        assert choose(replay * 2 + 1, rate, size, bytes_rate, tail) is RestoreMethod.SNAPSHOT
 
 
 @pytest.mark.parametrize(("offset", "records"), [(None, 900), (100, 900), (400, 600), (1000, 0), (1200, 0)])
-def test_records_left_are_counted_from_where_local_rows_end(offset, records):
-    """Or from the first that is kept."""
+def test_replay_is_counted_from_the_end_of_local_rows(offset, records):
+    """Or from the first offset of the changelog."""
     assert wanted(first=100, offset=offset).replay_records == records
 
 
-def test_rate_is_of_times_in_which_much_was_restored():
+def test_rate_is_measured_while_many_records_are_restored():
     """Neither pauses nor a few records count."""
     meter = RateMeter()
     for tick in range(100):
@@ -195,19 +195,19 @@ def test_rate_is_of_times_in_which_much_was_restored():
 @pytest.mark.parametrize("kind", StoreKind)
 @pytest.mark.parametrize("stream_time", [None, -5, 0, 10**12])
 def test_metadata_of_every_kind_passes_its_own_check(kind, stream_time):
-    """What restoring writes is readable."""
+    """A restored store's metadata is readable."""
     layout = StoreLayout(kind, 60_000 if "window" in kind else 0)
     check_metadata(layout, metadata(layout, stream_time))
     with pytest.raises(ValueError, match=r"."):
         check_metadata(layout, b"\xff\xff")
 
 
-def test_tasks_that_are_opened_together_share_what_a_worker_achieves() -> None:
-    """One loop replays them all, so what is quicker for one of eight is what is quicker for the eight."""
+def test_tasks_that_are_activated_together_share_the_rates() -> None:
+    """One loop replays them all, so the faster method for one of eight tasks is the faster one for all eight."""
     rates = Rates(replay=100_000, snapshot=40e6)
     size = (1_000_000 // 8, 54_000_000 // 8)
     alone = choose(size[0], rates.replay, size[1], rates.snapshot, 0)
     each = rates.shared(8)
     together = choose(size[0], each.replay, size[1], each.snapshot, 0)
-    assert (alone, together) == (Way.REPLAY, Way.SNAPSHOT)
+    assert (alone, together) == (RestoreMethod.REPLAY, RestoreMethod.SNAPSHOT)
     assert rates.shared(0) == rates.shared(1) == rates

@@ -1,4 +1,4 @@
-"""Fetching a snapshot's files: in parallel, verified, and continued after a kill."""
+"""Fetches of a snapshot's files: in parallel, verified, and continued after a kill."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def no_consumer():
 
 
 class Counting(LocalDirectory):
-    """Counts what is fetched, and may wait at each megabyte."""
+    """A location that counts fetched bytes, and may wait at each megabyte."""
 
     def __init__(self, root):
         super().__init__(str(root), root)
@@ -52,7 +52,7 @@ def location(tmp_path):
 
 @pytest.fixture
 def files(location):
-    """Four files of random bytes."""
+    """Create four files of random bytes."""
     made = []
     for number in range(4):
         data = os.urandom(SIZE)
@@ -77,7 +77,7 @@ def contents(location, files):
     return [location.get(f"v/{file.path}") for file in files]
 
 
-def test_files_come_in_their_order_and_whole(location, files, fetching):
+def test_files_are_complete_and_in_order(location, files, fetching):
     """Bytes are counted."""
     progress = FetchProgress()
     paths = fetching.fetch("v", files, progress)
@@ -88,7 +88,7 @@ def test_files_come_in_their_order_and_whole(location, files, fetching):
 
 
 def test_files_are_fetched_at_the_same_time(location, files, fetching):
-    """All four are under way before any is through."""
+    """All four are started before any is complete."""
     together = threading.Barrier(4)
     once = threading.local()
 
@@ -102,7 +102,7 @@ def test_files_are_fetched_at_the_same_time(location, files, fetching):
 
 
 def test_damaged_file_is_not_kept(location, files, fetching, tmp_path):
-    """It is fetched anew when the location has the right one."""
+    """It is fetched again when the location has the correct one."""
     right = location.get("v/2")
     location.put("v/2", right[:-1] + bytes([right[-1] ^ 1]))
     with pytest.raises(SnapshotError, match="its file '2' is damaged: it has another SHA-256"):
@@ -111,8 +111,8 @@ def test_damaged_file_is_not_kept(location, files, fetching, tmp_path):
     assert [path.read_bytes() for path in fetching.fetch("v", files, FetchProgress())] == contents(location, files)
 
 
-def test_fetching_ends_soon_after_it_is_cancelled(location, files, fetching):
-    """At the next megabyte; a later one goes on from there."""
+def test_fetch_ends_soon_after_its_cancellation(location, files, fetching):
+    """At the next megabyte; a later fetch continues from there."""
     progress = FetchProgress()
 
     def cancel():
@@ -127,8 +127,8 @@ def test_fetching_ends_soon_after_it_is_cancelled(location, files, fetching):
     assert [path.read_bytes() for path in paths] == contents(location, files)
 
 
-def test_two_that_want_the_same_file_do_not_mix_it_up(location, files, fetching):
-    """The one may have been cancelled while it still writes."""
+def test_two_fetches_of_the_same_file_do_not_interfere(location, files, fetching):
+    """A cancelled fetch may still be writing it."""
     location.at_chunk = lambda: time.sleep(0.005)
     answers = []
     threads = [
@@ -167,8 +167,8 @@ SnapshotFiles(location, Path(sys.argv[2]), ConsumerThreads("fetch", 2, no_consum
 """
 
 
-def test_killed_process_leaves_what_the_next_one_continues(location, files, fetching, tmp_path, processes):
-    """By SIGKILL in the middle of files."""
+def test_fetch_continues_after_a_kill(location, files, fetching, tmp_path, processes):
+    """SIGKILL in the middle of files."""
     folder = tmp_path / "state" / "snapshots"
     paths = os.pathsep.join([str(ROOT / "worker"), str(ROOT)])
     child = subprocess.Popen(
@@ -187,15 +187,15 @@ def test_killed_process_leaves_what_the_next_one_continues(location, files, fetc
     assert location.bytes == 4 * SIZE - left
 
 
-def test_missing_folder_that_cannot_be_made_is_one_sentence(location, files, fetchers, tmp_path):
-    """A file is in its place."""
+def test_folder_that_cannot_be_created_is_one_sentence(location, files, fetchers, tmp_path):
+    """A file has its name."""
     (tmp_path / "state").write_text("")
-    with pytest.raises(SnapshotError, match="cannot be made"):
+    with pytest.raises(SnapshotError, match="cannot create the folder"):
         SnapshotFiles(location, tmp_path / "state" / "snapshots", fetchers).fetch("v", files, FetchProgress())
 
 
-def test_leftovers_are_put_aside_at_once_and_deleted_later(files, fetching, tmp_path):
-    """So that deleting never meets fetching."""
+def test_old_files_are_set_aside_at_once_and_deleted_later(files, fetching, tmp_path):
+    """So that deletion and fetches do not interfere."""
     assert not fetching.set_aside()
     fetching.fetch("v", files[:1], FetchProgress())
     assert fetching.set_aside()

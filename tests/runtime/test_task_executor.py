@@ -118,7 +118,7 @@ def test_look_up_reads_ends_after_offsets(kafka: Kafka, worker: Parts) -> None:
     """What was committed before is then below the ends, whoever wrote it."""
     _owned_by(kafka, worker, "w0")
     kafka.journal.clear()
-    worker.executor.registrar.looked_up([A])
+    worker.executor.registrar.look_up_now([A])
     assert kafka.journal == ["committed", "ranges"]
 
 
@@ -281,7 +281,7 @@ def test_worker_alone_takes_over_only_when_told_to(kafka: Kafka, worker: Parts) 
 def test_take_over_reports_the_owner_that_kafka_has(kafka: Kafka, worker: Parts) -> None:
     """A task that had gone to another before is not this worker's, whatever was asked for."""
     _owned_by(kafka, worker, "w3")
-    taken = worker.executor.registrar.taken_over("w1", {A: "w0"})
+    taken = worker.executor.registrar.take_over_now("w1", {A: "w0"})
     assert taken.owners == {A: "w3"}
 
 
@@ -289,7 +289,7 @@ def test_naming_excludes_tasks_of_another_topology(kafka: Kafka, worker: Parts) 
     """What names this worker and no other topology may be resumed without being told."""
     _owned_by(kafka, worker, "w0")
     kafka.commit(IN_B, 1, OffsetMetadata("w0", 3, topology="other"))
-    assert worker.executor.registrar.naming("w0", [A, B]) == [A]
+    assert worker.executor.registrar.tasks_naming("w0", [A, B]) == [A]
 
 
 def _two_inputs(reset: str | None = None) -> Any:

@@ -189,7 +189,7 @@ class Parts:
 
     def own(self, *tasks: TaskId, start: bool = True) -> None:
         """Make the worker the owner of tasks and, with `start`, run them."""
-        self.executor.registrar.taken_over(None, dict.fromkeys(tasks, self.config.worker_id))
+        self.executor.registrar.take_over_now(None, dict.fromkeys(tasks, self.config.worker_id))
         if start:
             self.executor.hold(tasks, self._active())
             self.settle()

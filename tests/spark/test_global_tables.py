@@ -100,7 +100,7 @@ def test_ingested_rows_are_the_replayed_ones(
 
     monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", -1.0)
     monkeypatch.setattr(bootstrap, "_MANIFEST_TIMEOUT_S", 600.0)
-    monkeypatch.setattr(bootstrap, "_FETCH_S", 600.0)
+    monkeypatch.setattr(bootstrap, "_FETCH_TIMEOUT_S", 600.0)
     caplog.set_level(logging.INFO)
     servers = broker.bootstrap_servers
     topics = [create_topic(name, PARTITIONS) for name in ("in", "accounts", "names", "other")]

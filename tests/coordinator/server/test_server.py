@@ -77,7 +77,7 @@ def test_final_heartbeat_is_believed() -> None:
             async with working(worker(url, "w0")):
                 async with working(leaver):
                     await all_owned(service, {"w0", "w1"})
-                await leaver.goodbye()
+                await leaver.leave()
                 began = asyncio.get_running_loop().time()
                 await all_owned(service, {"w0"})
                 assert asyncio.get_running_loop().time() - began < 20  # far less than either

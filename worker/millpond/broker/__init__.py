@@ -1,6 +1,6 @@
 """An embedded Apache Kafka broker for development, tests, the demo and the benchmark. It is not for production.
 
-`EmbeddedBroker` runs it; `jars` fetches what it is made of, `java` finds what runs it.
+`EmbeddedBroker` runs the broker; `jars` downloads Kafka's jars, `java` finds a Java runtime.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`python -m millpond.broker [SET ...]` prepares what is slow: it fetches jars, those of the broker without arguments.
+"""`python -m millpond.broker [SET ...]` downloads jar sets ahead of time; without arguments, those of the broker.
 
-It also writes the archive of classes with which brokers start several times faster (`millpond.broker.start_cache`).
+For the broker it also writes a class archive, which makes starts several times faster (`millpond.broker.start_cache`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from . import EmbeddedBroker, jars, java, start_cache
 
 
 def main(sets: list[str]) -> None:
-    """Prepare jar sets."""
+    """Download jar sets and prepare fast starts of the broker."""
     for name in sets:
         jars.paths(name)
     if "kafka" in sets:
         with start_cache.new_class_archive(java.find_java(), jars.classpath("kafka")) as options:
             if options:
-                sys.stderr.write("millpond: preparing faster starts of Kafka, once\n")
+                sys.stderr.write("millpond: writing the class archive for faster broker starts (only once)\n")
                 with EmbeddedBroker(jvm_options=options, stop_timeout=timedelta(minutes=2)):
                     pass
 

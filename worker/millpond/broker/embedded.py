@@ -27,10 +27,10 @@ from . import jars, java, settings, start_cache, watchdog
 
 __all__ = ("EmbeddedBroker",)
 
-_POLL_S = 0.02  # between two looks at a port or a process
+_POLL_S = 0.02  # between two checks of a port or a process
 _PORT_ATTEMPTS = 3  # another program may take a free port before the broker binds it
-_LOG_LINES = 5  # of the log in an error
-# An exception's first line or its cause's, or a line logged as an error; not a stack frame, not an INFO that quotes one.
+_LOG_LINES = 5  # log lines in an error message
+# The first line of an exception or of its cause, or a line logged as an error; not a stack frame, not a quoting INFO.
 _CAUSE = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]+(Exception|Error)\b|\S+ \S+ \[[^]]*\] ERROR ")
 _KAFKA = "kafka.Kafka"
 _STORAGE_TOOL = "kafka.tools.StorageTool"
@@ -47,34 +47,34 @@ _STORED = frozenset(
         "unstable.feature.versions.enable",
     }
 )
-# One id for all: a data directory never meets another cluster's nodes.
+# One id for all brokers: a data directory is never used with nodes of another cluster.
 _CLUSTER_ID = "bWlsbHBvbmQtYnJva2VyMQ"
 
 
 class EmbeddedBroker:
-    """A Kafka broker (KRaft, combined with its controller) that lives as long as the `with` block.
+    """A Kafka broker (KRaft, combined with its controller) that runs as long as the `with` block.
 
         with EmbeddedBroker() as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-    Jars and Java are found or fetched at the first start (`millpond.broker.jars`, `millpond.broker.java`). The process
-    ends with the one it serves, even when that one is killed with SIGKILL. Durability is Kafka's default: a broker that
-    is killed recovers what it had written, a machine that crashes may lose the last seconds.
+    Jars and Java are found or downloaded at the first start (`millpond.broker.jars`, `millpond.broker.java`). The
+    broker ends when its owner process ends, even with SIGKILL. Durability is Kafka's default: a killed broker recovers
+    the records it had written; a machine that crashes may lose those of the last seconds.
 
     Args:
-        data_dir: where topics, settings and log go; kept afterwards. A temporary directory by default, removed by
-            `close()` unless the broker failed.
+        data_dir: directory of topics, settings and log; kept after `close()`. The default is a temporary directory,
+            which `close()` removes unless the broker failed.
         host: address to listen on and to advertise.
         port: port for clients; 0 picks a free one at the first start and keeps it.
-        properties: broker settings that win over millpond's (`millpond.broker.settings`).
-        heap_mb: the Java heap's limit, in megabytes.
-        jvm_options: further options for `java`.
-        start_timeout: how long a start may take, downloads not counted.
+        properties: broker settings that override millpond's (`millpond.broker.settings`).
+        heap_mb: maximum size of the Java heap, in megabytes.
+        jvm_options: additional options for `java`.
+        start_timeout: how long a start may take, without downloads.
         stop_timeout: how long a graceful stop may take before the process is killed.
-        owner_pid: the process whose end ends the broker; this one by default.
+        owner_pid: the owner process, whose end stops the broker; the default is this process.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword options of the public API
         self,
         data_dir: str | os.PathLike[str] | None = None,
         *,
@@ -104,7 +104,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Host and port as Kafka's clients want them. Known from the first `start()` on, the same after a restart.
+        """Host and port for Kafka clients. Known after the first `start()`; a restart keeps them.
 
         Raises:
             BrokerError: before the first start.
@@ -119,7 +119,7 @@ class EmbeddedBroker:
         """Directory of topics, settings and log.
 
         Raises:
-            BrokerError: before the first start, when the directory is a temporary one.
+            BrokerError: before the first start, if the directory is a temporary one.
         """
         if self._directory is None:
             message = "The broker has no data directory before it is started; enter its `with` block or call start()."
@@ -128,12 +128,12 @@ class EmbeddedBroker:
 
     @property
     def log_file(self) -> Path:
-        """What the broker wrote, all starts one after another."""
+        """The log of the broker, with all its starts."""
         return self.data_dir / "broker.log"
 
     @property
     def pid(self) -> int | None:
-        """Process id of the broker, None when it does not run."""
+        """Process id of the broker; None when it does not run."""
         return self._process.pid if self.running and self._process is not None else None
 
     @property
@@ -142,11 +142,12 @@ class EmbeddedBroker:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Start the broker and return once it answers a metadata request; on the ports and data it had before, if any.
+        """Start the broker and return when it answers a metadata request. A restart uses the same port and data.
 
         Raises:
-            BrokerError: when it does not come up; the message names the log.
-            JarError, JavaNotFound: when there is nothing to run.
+            BrokerError: the broker did not become ready in time, or ended; the message names the log.
+            JarError: a jar is missing and cannot be downloaded.
+            JavaNotFound: no suitable Java is installed.
         """
         if self.running:
             return self
@@ -154,9 +155,9 @@ class EmbeddedBroker:
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="millpond-broker-"))
         self._directory.mkdir(parents=True, exist_ok=True)
-        may_move = not self._port
+        port_is_free_choice = not self._port
         for attempt in range(1, _PORT_ATTEMPTS + 1):
-            if may_move:
+            if port_is_free_choice:
                 self._port = _free_port(self._host)
             else:
                 _require_free(self._host, self._port)
@@ -172,7 +173,7 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Stop with SIGTERM, and with SIGKILL if that takes longer than `stop_timeout`. Data and port stay for `start()`."""
+        """Stop the broker with SIGTERM, and with SIGKILL after `stop_timeout`. Data and port stay for `start()`."""
         if self._process is not None and self.running:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -182,13 +183,13 @@ class EmbeddedBroker:
         self._reap()
 
     def kill(self) -> None:
-        """End the broker with SIGKILL, as a crash would. Data and port stay for `start()`."""
+        """Kill the broker with SIGKILL, like a crash. Data and port stay for `start()`."""
         if self._process is not None and self.running:
             self._process.kill()
         self._reap()
 
     def close(self) -> None:
-        """`stop()`, then remove a temporary data directory, unless the last start failed and its log is wanted."""
+        """Stop the broker and remove a temporary data directory; after a failed start it is kept for its log."""
         self.stop()
         if self._given_dir is None and self._directory is not None and not self._failed:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -201,14 +202,14 @@ class EmbeddedBroker:
             The broker's process id.
 
         Raises:
-            BrokerError: when it does not run.
+            BrokerError: the broker does not run.
         """
         pid = self.pid
         if pid is None or self._process is None or self._watchdog is None:
             message = "Only a running broker can be detached; call start() first."
             raise BrokerError(message)
         for process in (self._process, self._watchdog):
-            process.returncode = 0  # or Popen complains that it is still running when it is collected
+            process.returncode = 0  # else Popen warns about a running process when it is garbage-collected
         self._process = self._watchdog = None
         return pid
 
@@ -225,14 +226,14 @@ class EmbeddedBroker:
         self.close()
 
     def _command(self) -> list[str]:
-        """`java` with its options and class path; main class and arguments follow."""
+        """Return `java` with its options and class path, without main class and arguments."""
         launcher, classpath = java.find_java(), jars.classpath("kafka")
         archive = start_cache.class_archive(launcher, classpath)
         return [
             str(launcher),
             f"-Xmx{self._heap_mb}m",
             "-XX:+ExitOnOutOfMemoryError",
-            "-XX:-UsePerfData",  # a file mapped into memory: a busy disk would stop the whole JVM when it is written back
+            "-XX:-UsePerfData",  # it maps a file into memory: writing it back to a busy disk would pause the JVM
             "-Djava.awt.headless=true",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss,SSS",
@@ -251,10 +252,10 @@ class EmbeddedBroker:
         log_start = self._log_size()
         if not (data / "meta.properties").exists():
             classpath = command[-1]
-            as_always = not self._properties.keys() & _STORED
-            if not (as_always and start_cache.restore_formatted(data, classpath)):
+            cacheable = not self._properties.keys() & _STORED
+            if not (cacheable and start_cache.restore_formatted(data, classpath)):
                 self._format(command, server)
-                if as_always:
+                if cacheable:
                     start_cache.keep_formatted(data, classpath)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
@@ -263,8 +264,8 @@ class EmbeddedBroker:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.data_dir,
-                # Ctrl-C in a terminal is for the application, which still needs its broker. Not a session of its own:
-                # Linux schedules sessions as groups, and on a busy machine one may get no time for many seconds.
+                # Ctrl-C in a terminal must reach only the application, which still needs its broker. Not a new session:
+                # Linux schedules sessions as groups, and on a busy machine one may get no CPU for many seconds.
                 process_group=0,
             )
         self._watch()
@@ -275,7 +276,7 @@ class EmbeddedBroker:
             raise
 
     def _format(self, command: list[str], server: Path) -> None:
-        """Write the metadata a KRaft node refuses to start without."""
+        """Write the metadata that a KRaft node needs to start."""
         what = "The embedded broker's data directory could not be formatted"
         log_start = self._log_size()
         with self.log_file.open("ab") as log:
@@ -307,7 +308,7 @@ class EmbeddedBroker:
         )
 
     def _await_ready(self, deadline: float, log_start: int) -> None:
-        """Wait until clients get the broker's own address as the answer to a metadata request."""
+        """Wait until a metadata request returns the broker's own address."""
         while not _accepts(self._host, self._port):
             self._check_start(deadline, log_start)
             time.sleep(_POLL_S)
@@ -326,7 +327,7 @@ class EmbeddedBroker:
             self._check_start(deadline, log_start)
 
     def _check_start(self, deadline: float, log_start: int) -> None:
-        """Raise when there is nothing to wait for any more."""
+        """Raise BrokerError if the broker has ended or the deadline has passed."""
         if not self.running:
             raise BrokerError(self._failure("The embedded broker ended while it was starting", log_start))
         if time.monotonic() > deadline:
@@ -337,32 +338,31 @@ class EmbeddedBroker:
         return self.log_file.stat().st_size if self.log_file.exists() else 0
 
     def _failure(self, what: str, log_start: int) -> str:
-        """One sentence with the log's path, then the log's last lines."""
+        """Return an error message: a sentence with the path of the log, then its relevant lines."""
         with self.log_file.open("rb") as log:
             log.seek(log_start)
             lines = log.read().decode(errors="replace").splitlines()
-        return f"{what}; its log is {self.log_file}:\n" + "\n".join(f"    {line}" for line in _causes(lines))
+        return f"{what}; its log is {self.log_file}:\n" + "\n".join(f"    {line}" for line in _error_lines(lines))
 
     def _reap(self) -> None:
-        """Wait for what was told to end, and for its watchdog, which ends by itself once the broker is gone."""
+        """Wait for the broker process to end, and for its watchdog, which then ends by itself."""
         for process in (self._process, self._watchdog):
             if process is not None:
                 process.wait()
         self._process = self._watchdog = None
 
 
-def _causes(log: Sequence[str]) -> list[str]:
-    """The lines of a log that say what went wrong: the first exceptions and errors, or else its end."""
-    told = [line.strip() for line in log if _CAUSE.match(line)]
-    return list(dict.fromkeys(told))[:_LOG_LINES] or [line for line in log if line.strip()][-_LOG_LINES:]
+def _error_lines(log: Sequence[str]) -> list[str]:
+    """Return the log lines that explain a failure: the first exceptions and errors, or else the last lines."""
+    errors = [line.strip() for line in log if _CAUSE.match(line)]
+    return list(dict.fromkeys(errors))[:_LOG_LINES] or [line for line in log if line.strip()][-_LOG_LINES:]
 
 
 def _require_free(host: str, port: int) -> None:
     """Raise `BrokerError` when another program listens on the port."""
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as Java does: connections that linger do not count
+        # As Java does: connections in TIME_WAIT do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:

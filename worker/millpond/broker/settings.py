@@ -1,4 +1,4 @@
-"""The `server.properties` of a broker that has one machine, one user and a short life."""
+"""The `server.properties` of the embedded broker: one machine, one user, a short life."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ("render", "server_properties")
 
 
 def server_properties(host: str, port: int, controller_port: int, data: Path) -> dict[str, str]:
-    """Settings of a KRaft node that is broker and controller in one. Whatever is absent has Kafka's own default.
+    """Return the settings of a KRaft node that is both broker and controller. Other settings have Kafka's defaults.
 
     Args:
         host: address to listen on and to advertise.
-        port: port clients connect to.
-        controller_port: port the node's controller listens on, always on the loopback interface.
+        port: port for clients.
+        controller_port: port of the node's controller, on the loopback interface.
         data: directory of the log segments.
     """
     return {
@@ -28,7 +28,7 @@ def server_properties(host: str, port: int, controller_port: int, data: Path) ->
         "log.dirs": str(data),
         # A misspelled topic should fail, as it does on a real cluster.
         "auto.create.topics.enable": "false",
-        # A replay has the timestamps of its day: by default the broker would delete what is older than a week while it is read.
+        # Replayed records have old timestamps: by default the broker would delete those older than a week.
         "log.retention.ms": "-1",
         # There is one replica of everything, and each partition of an internal topic costs start-up time and files.
         "offsets.topic.replication.factor": "1",
@@ -39,22 +39,22 @@ def server_properties(host: str, port: int, controller_port: int, data: Path) ->
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "1",
-        # Nobody else is going to join the group.
+        # No other member will join the group.
         "group.initial.rebalance.delay.ms": "0",
-        # A transaction that timed out is aborted within a second, not within ten.
+        # Abort a timed-out transaction within one second instead of ten.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
         # The default of 128 MB would be a quarter of the heap.
         "log.cleaner.dedupe.buffer.size": "16777216",
         "num.network.threads": "2",
         "num.io.threads": "4",
         "background.threads": "2",
-        # After kill() the controller refuses the new incarnation until the old one's session ends: 9 s by default. Less than 5 s, and a machine
-        # that is busy elsewhere makes the broker look dead.
+        # After kill() the controller rejects the new incarnation until the session of the old one ends: 9 s by default.
+        # With less than 5 s, the broker would seem dead on a busy machine.
         "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "250",
     }
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """The text of a Java properties file. Backslashes are the only character that needs care in our values."""
+    """Return the text of a Java properties file. Of the characters in our values, only backslashes need escaping."""
     return "".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in properties.items())

@@ -1,9 +1,9 @@
-"""A tiny process beside the broker that ends it when the process it serves is gone, however that one died.
+"""A small process that kills the broker when the broker's owner process has ended, even with SIGKILL.
 
     python watchdog.py OWNER_PID BROKER_PID [DIRECTORY]
 
 It waits for either process to end. When the owner ends first, the broker gets SIGKILL and DIRECTORY, a temporary data
-directory, is removed. Run by path and not as a module, so that it costs one bare interpreter and imports nothing else.
+directory, is removed. It is run by path, not as a module, so that it starts fast and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import signal
 import sys
 import time
 
-_POLL_S = 0.5  # only where the kernel cannot tell when a process ends
+_POLL_S = 0.5  # only where the kernel cannot notify of the end of a process
 
 
 def main(owner: int, broker: int, directory: str | None) -> None:
-    """Wait for `owner` or `broker` to end; see the module's text."""
+    """Wait for `owner` or `broker` to end; see the docstring of the module."""
     if _first_to_end(owner, broker) == broker:
         return
     try:
@@ -39,15 +39,15 @@ def _first_to_end(*pids: int) -> int:
                     return pid
             time.sleep(_POLL_S)
     poll = select.poll()
-    names = {}
+    pid_of = {}
     for pid in pids:
         try:
             descriptor = os.pidfd_open(pid)
         except ProcessLookupError:
             return pid
-        names[descriptor] = pid
+        pid_of[descriptor] = pid
         poll.register(descriptor, select.POLLIN)
-    return names[poll.poll()[0][0]]
+    return pid_of[poll.poll()[0][0]]
 
 
 def _wait(pid: int) -> None:

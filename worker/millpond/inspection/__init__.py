@@ -1,1 +1,1 @@
-"""Looking into state from outside of a worker: compare it with a snapshot, export it, show it."""
+"""Inspection of state from outside of a worker: compare it with a snapshot, export it, show it."""

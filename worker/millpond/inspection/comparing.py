@@ -1,9 +1,9 @@
-"""Compares rows that stand at one offset of a changelog with rows that stand at another. Pure.
+"""Comparison of rows at one offset of a changelog with rows at another. Pure.
 
     rows at the lower offset + changes in between  ==  rows at the higher offset
 
-A key with a change above the higher offset cannot always be judged: compaction may have removed the change in between. And
-windows that have expired may be deleted a little later by one than by another. Neither is told as a difference.
+A key with a change above the higher offset cannot always be compared: compaction may have removed the change in
+between. Expired windows may be deleted at different times in different copies. Neither is reported as a difference.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ Row = tuple[bytes, bytes]
 
 
 class Change(NamedTuple):
-    """A committed changelog record, as what it does to a row."""
+    """The change that a committed changelog record makes to a row."""
 
     offset: int
     key: bytes
-    """Full key of the row."""
+    """Key of the row in store format."""
     value: bytes | None
-    """None deletes it."""
+    """The new value; None deletes the row."""
 
 
 class Difference(NamedTuple):
-    """A key whose rows are not the same."""
+    """A key with different rows."""
 
     key: bytes
-    """Full key."""
+    """Key of the row in store format."""
     expected: bytes | None
-    """None: the row should not be there."""
+    """The expected value; None if there should be no row."""
     found: bytes | None
-    """None: the row is missing."""
+    """The value found; None if the row is missing."""
 
 
 @dataclass
 class Comparison:
-    """What was found in one store partition."""
+    """The result of comparing one store partition."""
 
     rows: int = 0
-    """Rows that were found."""
+    """Number of rows found."""
     compared: int = 0
-    """Keys that were compared."""
+    """Number of keys compared."""
     differ: int = 0
     missing: int = 0
     extra: int = 0
@@ -54,12 +54,12 @@ class Comparison:
 
     @property
     def wrong(self) -> int:
-        """How many keys are not as expected."""
+        """Number of keys that are not as expected."""
         return self.differ + self.missing + self.extra
 
 
 def split_changes(changes: Iterable[Change], lower: int, higher: int) -> tuple[dict[bytes, bytes | None], set[bytes]]:
-    """Return what the changes with lower <= offset < higher leave, by full key, and the keys that changed later."""
+    """Return the last value by key of changes with lower <= offset < higher, and the keys with later changes."""
     between: dict[bytes, bytes | None] = {}
     later: set[bytes] = set()
     for offset, key, value in changes:
@@ -71,25 +71,25 @@ def split_changes(changes: Iterable[Change], lower: int, higher: int) -> tuple[d
 
 
 def apply(rows: Iterable[Row], changes: Mapping[bytes, bytes | None]) -> Iterator[Row]:
-    """Return rows after some changes.
+    """Return rows with changes applied.
 
     Args:
-        rows: ascending by key.
-        changes: the new value by key; None deletes.
+        rows: rows in ascending order of keys.
+        changes: the new values by key; None deletes the row.
     """
     waiting = sorted(changes, reverse=True)
     for key, value in rows:
         while waiting and waiting[-1] < key:
-            yield from _changed(waiting.pop(), changes)
+            yield from _new_row(waiting.pop(), changes)
         if waiting and waiting[-1] == key:
-            yield from _changed(waiting.pop(), changes)
+            yield from _new_row(waiting.pop(), changes)
         else:
             yield key, value
     while waiting:
-        yield from _changed(waiting.pop(), changes)
+        yield from _new_row(waiting.pop(), changes)
 
 
-def _changed(key: bytes, changes: Mapping[bytes, bytes | None]) -> Iterator[Row]:
+def _new_row(key: bytes, changes: Mapping[bytes, bytes | None]) -> Iterator[Row]:
     value = changes[key]
     if value is not None:
         yield key, value
@@ -103,38 +103,38 @@ def compare(
     expired: Callable[[bytes], bool],
     examples: int,
 ) -> Comparison:
-    """Compare rows with those that should be there.
+    """Compare rows with the expected rows.
 
     Args:
-        expected: ascending by key.
-        found: ascending by key.
-        undecided: full keys that are told only when they are the same.
-        expired: whether a row, by its full key, is to be left out.
-        examples: keep so many differences.
+        expected: rows in ascending order of keys.
+        found: rows in ascending order of keys.
+        undecided: keys of which a difference is not counted.
+        expired: whether a row is ignored, by its key.
+        examples: the number of differences to keep.
     """
     result = Comparison()
-    for key, wanted, has in _side_by_side(expected, found):
-        result.rows += has is not None
+    for key, wanted, actual in _merge_by_key(expected, found):
+        result.rows += actual is not None
         if expired(key):
             continue
-        if wanted != has and key in undecided:
+        if wanted != actual and key in undecided:
             continue
         result.compared += 1
-        if wanted == has:
+        if wanted == actual:
             continue
         if wanted is None:
             result.extra += 1
-        elif has is None:
+        elif actual is None:
             result.missing += 1
         else:
             result.differ += 1
         if len(result.examples) < examples:
-            result.examples.append(Difference(key, wanted, has))
+            result.examples.append(Difference(key, wanted, actual))
     return result
 
 
-def _side_by_side(left: Iterable[Row], right: Iterable[Row]) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """Every key of either, with the value in each."""
+def _merge_by_key(left: Iterable[Row], right: Iterable[Row]) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
+    """Yield each key of either side, with its value on both sides."""
     lefts, rights = iter(left), iter(right)
     one, other = next(lefts, None), next(rights, None)
     while one is not None or other is not None:

@@ -1,4 +1,4 @@
-"""Raw rows for people: keys and values as JSON has them, or in hexadecimal where nobody knows the serdes. Pure."""
+"""Decoding of raw rows for people: keys and values as JSON, or as hexadecimal text without serdes. Pure."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from millpond.topology import Topology
 
 __all__ = ("LoggedStore", "RowDecoder", "find_store", "stores_of")
 
-_LONGEST = 200
+_MAX_TEXT = 200
 
 
 class LoggedStore(NamedTuple):
-    """A store of an application that has a changelog, its topic where it is a global table."""
+    """A store of an application that has a changelog. The changelog of a global table is its topic."""
 
     builder: Any
-    """Its builder, with the default serdes put in."""
+    """The builder of the store, with the default serdes filled in."""
     topic: str
-    """Real name of the changelog, for which serdes with a registry are made."""
+    """Real name of the changelog; serdes with a schema registry are made for it."""
     layout: StoreLayout
-    """Of its rows."""
+    """The layout of the store's rows."""
 
 
 def stores_of(topology: Topology, config: Config) -> dict[str, LoggedStore]:
-    """Return the stores of an application that a snapshot may have, by name.
+    """Return the stores of an application that a snapshot may contain, by name.
 
     Raises:
-        TopologyError: a store has no serdes, and there are no default ones.
+        TopologyError: a store has no serdes, and no default serdes are configured.
     """
     environment = Environment(
         config.application_id,
@@ -71,7 +71,7 @@ def find_store(stores: dict[str, LoggedStore], name: str) -> LoggedStore:
     """Return a store by its name.
 
     Raises:
-        StateError: there is none.
+        StateError: no store with a changelog has that name.
     """
     if name not in stores:
         known = ", ".join(f"'{each}'" for each in sorted(stores)) or "none"
@@ -80,14 +80,14 @@ def find_store(stores: dict[str, LoggedStore], name: str) -> LoggedStore:
 
 
 class RowDecoder:
-    """Shows the rows of one store."""
+    """The decoder of the rows of one store."""
 
     def __init__(self, layout: StoreLayout, store: LoggedStore | None = None) -> None:
-        """Take the serdes.
+        """Prepare the serdes.
 
         Args:
-            layout: of the rows.
-            store: of the application; None shows bytes in hexadecimal.
+            layout: the layout of the rows.
+            store: the store of the application; None to show bytes as hexadecimal text.
         """
         self._split = split_function(layout)
         self._windowed = layout.windowed
@@ -95,22 +95,22 @@ class RowDecoder:
         self._key: Callable[[bytes], Any] = _hex
         self._value: Callable[[bytes], Any] = _hex
         if store is not None:
-            key, value = store.builder._serdes(store.topic)
-            self._key, self._value = _careful(key), _careful(value)
+            key, value = store.builder._serdes(store.topic)  # noqa: SLF001 - of every store builder of the package
+            self._key, self._value = _or_hex(key), _or_hex(value)
 
     def row(self, key: bytes, value: bytes) -> dict[str, Any]:
-        """Return a row as plain data: key, value, and where it has them window (start and end) and timestamp, in epoch ms.
+        """Return a row as plain data: key, value, and if present, window (start and end) and timestamp, in epoch ms.
 
-        What cannot be decoded is hexadecimal text.
+        Bytes that cannot be decoded are hexadecimal text.
         """
         parts = self._split(key, value)
-        found = self._keyed(parts.key, parts.window_start)
-        found["value"] = None if parts.value is None else self._value(parts.value)
+        row = self._key_and_window(parts.key, parts.window_start)
+        row["value"] = None if parts.value is None else self._value(parts.value)
         if parts.timestamp is not None:
-            found["timestamp"] = parts.timestamp
-        return found
+            row["timestamp"] = parts.timestamp
+        return row
 
-    def _keyed(self, raw: bytes, start: int | None) -> dict[str, Any]:
+    def _key_and_window(self, raw: bytes, start: int | None) -> dict[str, Any]:
         key = self._key(raw)
         if isinstance(key, Windowed):
             return {"key": _plain(key.key), "window": {"start": key.start_ms, "end": key.end_ms}}
@@ -120,12 +120,12 @@ class RowDecoder:
         return found
 
     def difference(self, key: bytes, value: bytes | None) -> tuple[str, str]:
-        """Return one line each for the key and the value of a row; of a row that is not there "-"."""
+        """Return the key and the value of a row as one line of text each; "" and "-" for a missing row."""
         if value is None:
             return "", "-"
         try:
             row = self.row(key, value)
-        except Exception:  # a damaged row may be none at all
+        except Exception:  # noqa: BLE001 - a damaged row may not even split into its parts
             return key.hex(), _short(value.hex())
         shown = _text(row["key"])
         if "window" in row:
@@ -140,21 +140,21 @@ def _hex(data: bytes) -> str:
     return data.hex()
 
 
-def _careful(serde: Serde[Any]) -> Callable[[bytes], Any]:
+def _or_hex(serde: Serde[Any]) -> Callable[[bytes], Any]:
     decode = serde.deserialize
 
     def decoded(data: bytes) -> Any:
         try:
             found = decode(data)
             return found if isinstance(found, Windowed) else _plain(found)
-        except Exception:
+        except Exception:  # noqa: BLE001 - serdes are user code
             return data.hex()
 
     return decoded
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can say of a value."""
+    """Return a value as JSON types."""
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=plain_json))
 
 
@@ -163,7 +163,7 @@ def _text(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
 
 
 def _time(ms: int) -> str:

@@ -1,4 +1,4 @@
-"""The rows in the directory of a stopped worker, which is read and never written."""
+"""The rows in the state directory of a stopped worker, opened read-only."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _CACHE_BYTES = 32 << 20
 
 
 class StateDirectory:
-    """The directory of one stopped worker, open until `close`.
+    """The state directory of one stopped worker, open until `close`.
 
-    RocksDB opens a directory of links to the database's files, for reading only: it would leave files of its own beside them.
+    RocksDB leaves files even in a database that it opens read-only, so it opens a directory of links to the files.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,8 +37,8 @@ class StateDirectory:
             path: `<state.dir>/<application.id>/<worker>`.
 
         Raises:
-            StateDirectoryLocked: its worker runs.
-            StateError: it is no worker's directory, or cannot be read.
+            StateDirectoryLocked: the worker of the directory is running.
+            StateError: the path is not a worker's state directory, or cannot be read.
         """
         self.path = path
         self._closing = ExitStack()
@@ -59,25 +59,26 @@ class StateDirectory:
             if isinstance(error, MillpondError):
                 raise
             raise StateError(
-                f"the state directory '{path}' cannot be read ({_told(error)}): start its worker once, which mends what can be mended"
+                f"cannot read the state directory '{path}' ({_reason(error)}): start its worker once, which "
+                "repairs the database if possible"
             ) from error
 
     @property
     def name(self) -> str:
-        """Of the worker."""
+        """The name of the worker."""
         return self.path.name
 
     def _check(self) -> None:
         try:
-            found = (self.path / "format").read_text(encoding="utf-8", errors="replace").strip()
+            written = (self.path / "format").read_text(encoding="utf-8", errors="replace").strip()
         except OSError as error:
             raise StateError(
-                f"'{self.path}' is not a worker's state directory ({error.strerror}): name <state.dir>, or "
+                f"'{self.path}' is not a worker's state directory ({error.strerror}): give <state.dir> or "
                 "<state.dir>/<application.id>/<worker>"
             ) from error
-        if found != FORMAT:
+        if written != FORMAT:
             raise StateError(
-                f"the state directory '{self.path}' has the format '{found}', and this version of millpond reads "
+                f"the state directory '{self.path}' has the format '{written}', but this version of millpond reads "
                 f"'{FORMAT}': use the version that wrote it"
             )
         self._closing.callback(_release, _lock(self.path))
@@ -95,7 +96,7 @@ class StateDirectory:
         key = (store, partition)
         offset, metadata = self._beside.written.get(key, (None, b""))
         if offset is None or key in self._beside.unfinished or store not in self._stores:
-            raise NotReadable("the directory has no rows that count: restoring had not begun, or was interrupted")
+            raise NotReadable("the directory has no valid rows: restoring had not started, or was interrupted")
         topic_id, as_of_ms, _ = self._beside.provenances.get(key) or ("", None, False)
         rows = self._rows(store, partition)
         try:
@@ -114,10 +115,10 @@ class StateDirectory:
                 iterator.next()
             iterator.status()
         except Exception as error:
-            raise NotReadable(f"the database in '{self.path}' is damaged: {_told(error)}") from error
+            raise NotReadable(f"the database in '{self.path}' is damaged: {_reason(error)}") from error
 
     def close(self) -> None:
-        """Let the worker have its directory. Idempotent."""
+        """Close the database and release the directory's lock. Idempotent."""
         self._closing.close()
 
 
@@ -125,7 +126,7 @@ def open_directories(path: Path, application: str) -> list[StateDirectory]:
     """Open a worker's directory, or those of all workers of an application below `state.dir`.
 
     Raises:
-        StateError: there is none, or one cannot be read, or its worker runs.
+        StateError: there is no directory, or one cannot be read or has a running worker.
     """
     if (path / "format").exists():
         return [StateDirectory(path)]
@@ -133,10 +134,12 @@ def open_directories(path: Path, application: str) -> list[StateDirectory]:
     try:
         found = sorted(each.parent for each in below.glob("*/format")) if path.is_dir() else []
     except OSError as error:
-        raise StateError(f"the state directory '{path}' cannot be read ({error.strerror}): check its rights") from error
+        raise StateError(
+            f"cannot read the state directory '{path}' ({error.strerror}): check its permissions"
+        ) from error
     if not found:
         raise StateError(
-            f"'{path}' has no state of '{application}': name <state.dir>, or <state.dir>/<application.id>/<worker>"
+            f"'{path}' has no state of '{application}': give <state.dir> or <state.dir>/<application.id>/<worker>"
         )
     opened: list[StateDirectory] = []
     try:
@@ -149,7 +152,7 @@ def open_directories(path: Path, application: str) -> list[StateDirectory]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Make a directory with links to the files of another one. rocksdict writes its own file anew: that is copied."""
+    """Create a directory with links to the files of another one. rocksdict rewrites its own file, so that is copied."""
     target.mkdir()
     for each in source.iterdir():
         if each.name == "LOCK" or each.name.startswith("LOG"):
@@ -161,10 +164,10 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _lock(path: Path) -> int:
-    """Keep the worker from starting while its directory is read; a file that is not there is not made.
+    """Keep the worker from starting while its directory is read; a missing lock file is not created.
 
     Raises:
-        StateDirectoryLocked: the worker runs.
+        StateDirectoryLocked: the worker is running.
     """
     try:
         descriptor = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
@@ -183,5 +186,5 @@ def _release(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Writes the rows of a store into a Parquet file, batch by batch."""
+"""Export of the rows of a store to a Parquet file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BATCH = 20_000
 
 
 class Exported(NamedTuple):
-    """What was written."""
+    """The counts of an export."""
 
     rows: int
     undecoded_keys: int
@@ -36,30 +36,30 @@ def require_pyarrow() -> None:
     """Check that Parquet can be written.
 
     Raises:
-        StateError: it cannot.
+        StateError: pyarrow is not installed.
     """
     try:
         import pyarrow.parquet  # noqa: F401
     except ModuleNotFoundError as error:
         raise StateError(
-            "this installation of millpond cannot write Parquet ('pyarrow' is missing): pip install 'millpond[spark]', or pyarrow "
-            "alone."
+            "this installation of millpond cannot write Parquet because 'pyarrow' is missing: pip install "
+            "'millpond[spark]', or only pyarrow."
         ) from error
 
 
 def export_parquet(
     rows: Iterable[Row], columns: StoreColumns, path: Path, on_rows: Callable[[int], object] = lambda _count: None
 ) -> Exported:
-    """Write rows into a file. It gets its name when it is complete; a file of that name is replaced.
+    """Write rows to a file. The file gets its name when it is complete; an existing file is replaced.
 
     Args:
-        rows: full keys and values.
-        columns: of the store.
-        path: of the file; its directory must exist.
-        on_rows: told how many more rows were written.
+        rows: keys in store format, and values.
+        columns: the columns of the store.
+        path: the path of the file; its directory must exist.
+        on_rows: called with the number of rows after each batch.
 
     Raises:
-        StateError: the file cannot be written, or a row is none of the store.
+        StateError: the file cannot be written, or a row does not have the layout of the store.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -77,12 +77,12 @@ def export_parquet(
         return exported._replace(bytes=size)
     except struct.error as error:
         raise StateError(
-            f"a row is not one of the store ({error}): does the application still have its layout?"
+            f"a row does not have the layout of the store ({error}): use the version of the application that wrote it."
         ) from error
     except (OSError, ValueError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise StateError(
-            f"'{path}' cannot be written ({reason}): check the directory, its rights and its free space."
+            f"cannot write '{path}' ({reason}): check the directory, its permissions and its free space."
         ) from error
     finally:
         if temporary:
@@ -93,8 +93,8 @@ def _write(
     rows: Iterable[Row], columns: StoreColumns, writer: pq.ParquetWriter, on_rows: Callable[[int], object]
 ) -> Exported:
     total = keys = values = 0
-    waiting = iter(rows)
-    while some := list(islice(waiting, _BATCH)):
+    remaining = iter(rows)
+    while some := list(islice(remaining, _BATCH)):
         batch = columns.batch(some)
         writer.write_batch(batch.columns)
         total += len(some)

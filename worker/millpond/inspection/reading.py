@@ -1,4 +1,4 @@
-"""Which source each partition of a store is read from, and all its rows, one partition after the other."""
+"""The choice of a source for each partition of a store, and the rows of all its partitions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _ACTIVE = "active"
 
 
 def places(sources: Sequence[RowSource], store: str, partitions: int | None = None) -> dict[int, RowSource]:
-    """Return where each partition of a store is read: at the active task, else at the copy that is furthest.
+    """Return the source of each partition of a store: the active task, else the copy with the highest offset.
 
     Args:
-        sources: which have it, in parts.
-        store: its name.
-        partitions: how many it has; None to take those that there are.
+        sources: sources that each have some of the partitions.
+        store: the name of the store.
+        partitions: the number of its partitions; None to take those that the sources have.
 
     Raises:
-        StateError: nobody has the store, or one of its partitions.
+        StateError: no source has the store, or rows of one of its partitions.
     """
     best: dict[int, tuple[tuple[bool, int], RowSource]] = {}
     known: set[str] = set()
@@ -35,12 +35,12 @@ def places(sources: Sequence[RowSource], store: str, partitions: int | None = No
             if held.partition not in best or rank > best[held.partition][0]:
                 best[held.partition] = (rank, source)
     if not best and store not in known:
-        there = ", ".join(f"'{each}'" for each in sorted(known)) or "none"
-        raise StateError(f"there is no store '{store}' in {_names(sources)}; there is {there}.")
-    lacking = [each for each in range(partitions or 0) if each not in best]
-    if lacking or not best:
-        which = f"partition {lacking[0]}" if lacking else "any partition"
-        raise StateError(f"{_names(sources)} has no rows of {which} of store '{store}' now: try again later.")
+        names = ", ".join(f"'{each}'" for each in sorted(known)) or "none"
+        raise StateError(f"{_names(sources)} has no store '{store}'; it has {names}.")
+    missing = [each for each in range(partitions or 0) if each not in best]
+    if missing or not best:
+        which = f"partition {missing[0]}" if missing else "any partition"
+        raise StateError(f"{_names(sources)} has no rows of {which} of store '{store}' now: retry later.")
     return {number: source for number, (_, source) in sorted(best.items())}
 
 
@@ -48,7 +48,7 @@ def all_rows(found: Mapping[int, RowSource], store: str) -> Iterator[Row]:
     """Return all rows of a store, by partition, then by key.
 
     Raises:
-        NotReadable: a partition cannot be read, or not to its end.
+        NotReadable: a partition cannot be read, or only in part.
     """
     for number, source in found.items():
         with source.open(store, number) as rows:

@@ -1,4 +1,4 @@
-"""The rows of a snapshot."""
+"""The rows of a snapshot, as a source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ("SnapshotSource",)
 
 
 class SnapshotSource:
-    """One version of a snapshot. Files are fetched one at a time, and checked against the manifest."""
+    """One version of a snapshot. Files are fetched one at a time and checked against the manifest."""
 
     def __init__(self, location: Location, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -29,7 +29,7 @@ class SnapshotSource:
 
     @property
     def name(self) -> str:
-        """Of the version."""
+        """The version."""
         return self.manifest.version
 
     def held(self) -> list[HeldStore]:
@@ -55,11 +55,11 @@ class SnapshotSource:
                 rows.close()
 
     def _rows(self, part: Part, scratch: Path) -> Generator[Row, None, None]:
-        # Keys ascend from each file to the next.
+        # The files are in ascending order of keys.
         for file in part.files:
-            yield from self._of_file(file, scratch)
+            yield from self._file_rows(file, scratch)
 
-    def _of_file(self, file: File, scratch: Path) -> Iterator[Row]:
+    def _file_rows(self, file: File, scratch: Path) -> Iterator[Row]:
         local = scratch / "rows.sst"
         try:
             self._location.fetch(file_path(self.manifest.application, self.name, file.path), local)
@@ -67,9 +67,10 @@ class SnapshotSource:
             raise NotReadable(str(error)) from error
         if file_sha256(local) != file.sha256:
             raise NotReadable(
-                f"file '{file.path}' of snapshot {self.name} is damaged: its SHA-256 is not the manifest's; make a new snapshot"
+                f"file '{file.path}' of snapshot {self.name} is damaged: its SHA-256 is not that of the manifest; "
+                "take a new snapshot"
             )
-        # rocksdict reads no SST file by itself.
+        # rocksdict cannot read an SST file directly.
         path, options = str(scratch / "db"), Options(raw_mode=True)
         database = Rdict(path, options)
         try:

@@ -1,4 +1,4 @@
-"""Where raw rows are read from: a running worker, the directory of a stopped one, a snapshot."""
+"""The interface of sources of raw rows: a running worker, the directory of a stopped worker, a snapshot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millpond.errors import StateError
 __all__ = ("HeldStore", "NotReadable", "Row", "RowSource", "StoreRows")
 
 Row = tuple[bytes, bytes]
-"""A full key, which begins with the partition, and a value."""
+"""A key in store format, which begins with the partition, and a value."""
 
 
 class NotReadable(StateError):
@@ -24,46 +24,46 @@ class HeldStore(NamedTuple):
     store: str
     partition: int
     role: str
-    """`active`, `standby` and so on; empty where nobody runs the task."""
+    """The role of the task, such as `active` or `standby`; empty if no worker runs it."""
     offset: int | None
-    """Where the rows stand in the changelog; None while there are none that count."""
+    """The changelog offset of the rows; None while there are no valid rows."""
 
 
 class StoreRows(NamedTuple):
     """All rows of a store partition, of one moment."""
 
     offset: int
-    """The changelog offset that they stand at: they have all records before it, and none from there on."""
+    """The changelog offset of the rows: they contain all records below it, and none at or above it."""
     metadata: bytes
-    """As the store's `metadata()`: of a window store it has the stream time."""
+    """The store's `metadata()`; that of a window store has the stream time."""
     topic_id: str
-    """Of the changelog; "" where nobody knows it."""
+    """Topic id of the changelog; "" if unknown."""
     as_of_ms: int | None
-    """When they had all of the changelog, in epoch ms; None where nobody knows it."""
+    """When the rows were last known to be complete, in epoch ms; None if unknown."""
     rows: Iterator[Row]
-    """Ascending by key."""
+    """The rows in ascending order of keys."""
 
 
 class RowSource(Protocol):
-    """Something that has store partitions.
+    """A source of store partitions.
 
     Attributes:
-        name: what people call it.
+        name: the name shown to people.
     """
 
     @property
     def name(self) -> str: ...
 
     def held(self) -> list[HeldStore]:
-        """Return what it has, by store and partition.
+        """Return the partitions of the source, by store and partition.
 
         Raises:
-            MillpondError: it cannot be read at all.
+            MillpondError: the source cannot be read at all.
         """
 
     def open(self, store: str, partition: int) -> AbstractContextManager[StoreRows]:
-        """Return the rows of a store partition, for the block.
+        """Return the rows of a store partition, valid in the block.
 
         Raises:
-            NotReadable: it cannot be read, from the start or while the block reads it.
+            NotReadable: the partition cannot be read; may be raised before or during the block.
         """

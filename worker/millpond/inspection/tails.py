@@ -1,4 +1,4 @@
-"""What a changelog partition got since an offset, as rows: read once, however many sources are compared with it."""
+"""The tails of changelog partitions: changes since an offset, read once for all sources to compare."""
 
 from __future__ import annotations
 
@@ -24,23 +24,28 @@ from .sources import NotReadable
 
 __all__ = ("Changelogs", "Tail")
 
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _BATCH = 10_000
 _POLL_S = 0.5
+# confluent-kafka names librdkafka's public error codes with an underscore.
+_PARTITION_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - a public error code
+_TRANSPORT = KafkaError._TRANSPORT  # noqa: SLF001 - a public error code
+_OUT_OF_RANGE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)  # noqa: SLF001 - a public error code
 
 
 class Changelogs:
-    """Reads changelogs, what is committed of them. One thread at a time.
+    """A reader of the committed records of changelogs. Not thread-safe.
 
     Attributes:
-        on_records: told how many more records were read.
+        on_records: called with the number of records after each read.
     """
 
     def __init__(self, config: Config) -> None:
         self.on_records: Callable[[int], object] = lambda _count: None
         self._cluster = KafkaAdmin(
-            config.admin_settings(), patience=timedelta(seconds=_PATIENCE_S), stopping=lambda: False
+            config.admin_settings(), patience=timedelta(seconds=_TIMEOUT_S), stopping=lambda: False
         )
+        # Not `make_consumer`: only committed records are compared, under every processing guarantee.
         fixed: dict[str, Any] = {
             "group.id": config.application_id,
             "enable.auto.commit": False,
@@ -50,12 +55,12 @@ class Changelogs:
             "isolation.level": "read_committed",
             "error_cb": lambda _error: None,
         }
-        # The broker answers at once where nothing new is to come, and is asked again at once.
+        # Short waits: most reads end at the end of the partition.
         defaults: dict[str, Any] = {**QUICK_RETRIES, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}
         self._consumer = Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
 
     def logs(self, topics: Collection[str], partitions: Collection[Partition]) -> dict[Partition, ChangelogFacts]:
-        """Return where changelog partitions begin and end, and what their topics are. Topics that are gone are left out.
+        """Return the offset range and topic of changelog partitions, without topics that no longer exist.
 
         Raises:
             BrokerError: the brokers do not answer.
@@ -66,40 +71,40 @@ class Changelogs:
         return {each: ChangelogFacts(*found, facts[each.topic]) for each, found in self._cluster.ranges(wanted).items()}
 
     def tail(self, partition: Partition, layout: StoreLayout, first: int) -> Tail:
-        """Return what a changelog partition has from an offset on; nothing is read yet."""
+        """Return the tail of a changelog partition from an offset on, without reading it."""
         return Tail(self, partition, layout, first)
 
     def stable_end(self, partition: Partition) -> int:
-        """Return the offset before which no transaction of a partition is open.
+        """Return the last stable offset of a partition: no transaction below it is open.
 
         Raises:
             BrokerError: the brokers do not answer.
         """
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while True:
-            asked: Future[Any] = self._cluster.ask_ends([partition])[partition]
+            end: Future[Any] = self._cluster.ask_ends([partition])[partition]
             try:
-                return int(asked.result().offset)
+                return int(end.result().offset)
             except KafkaException as error:
                 if time.monotonic() > deadline or not error.args[0].retriable():
                     raise self._failed(error.args[0]) from error
                 time.sleep(_POLL_S)
 
     def read(self, partition: Partition, first: int, end: int, take: Callable[[Any], None]) -> None:
-        """Give the committed records with first <= offset to `take`, until all before `end` were there.
+        """Pass the committed records from `first` up to `end` to `take`.
 
         Raises:
             BrokerError: the brokers do not answer.
-            NotReadable: the records are gone.
+            NotReadable: the records no longer exist.
         """
         at = first
-        moved = time.monotonic()
+        progressed_at = time.monotonic()
         self._consumer.assign([TopicPartition(partition.topic, partition.partition, first)])
         try:
             while at < end:
-                # consume() alone would wait for as many as it is asked for.
-                awaited = self._consumer.poll(_POLL_S)
-                messages = [] if awaited is None else [awaited, *self._consumer.consume(_BATCH, 0)]
+                # consume() alone would wait until it has _BATCH records.
+                first_message = self._consumer.poll(_POLL_S)
+                messages = [] if first_message is None else [first_message, *self._consumer.consume(_BATCH, 0)]
                 count = 0
                 for message in messages:
                     error = message.error()
@@ -107,25 +112,27 @@ class Changelogs:
                         take(message)
                         count += 1
                         at = _offset(message) + 1
-                    elif error.code() == KafkaError._PARTITION_EOF:
+                    elif error.code() == _PARTITION_EOF:
                         at = max(at, _offset(message))
-                    elif error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
-                        raise NotReadable(f"the records of {partition} from offset {first} on are gone")
-                    elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
+                    elif error.code() in _OUT_OF_RANGE:
+                        raise NotReadable(f"{partition} no longer has the records from offset {first} on")
+                    elif not error.retriable() and error.code() != _TRANSPORT:
                         raise self._failed(error)
                 if messages:
-                    moved = time.monotonic()
+                    progressed_at = time.monotonic()
                     self.on_records(count)
-                elif time.monotonic() - moved > _PATIENCE_S:
+                elif time.monotonic() - progressed_at > _TIMEOUT_S:
                     raise BrokerError(
-                        f"{partition} was read to offset {at} of {end}, and then nothing came for {_PATIENCE_S:.0f} s: check "
-                        "that the brokers are up."
+                        f"{partition} was read up to offset {at} of {end}, then no record arrived for {_TIMEOUT_S:.0f} "
+                        "s: check that the brokers are up."
                     )
         finally:
             self._consumer.unassign()
 
     def _failed(self, error: KafkaError) -> BrokerError:
-        return BrokerError(f"cannot read changelogs: {error.str()}. Check the brokers, and what the user may read.")
+        return BrokerError(
+            f"cannot read changelogs: {error.str()}. Check the brokers and the read permissions of the user."
+        )
 
     def close(self) -> None:
         """Close the connection."""
@@ -139,10 +146,10 @@ def _offset(message: Message) -> int:
 
 
 class Tail:
-    """What a changelog partition got since an offset.
+    """The changes of a changelog partition since an offset.
 
     Attributes:
-        first: the first offset that is in it.
+        first: the offset of the first change.
     """
 
     def __init__(self, changelogs: Changelogs, partition: Partition, layout: StoreLayout, first: int) -> None:
@@ -154,22 +161,22 @@ class Tail:
         self._read_to = first
 
     def changes(self, at_least: int) -> list[Change]:
-        """Return all changes from `first` to the end that the changelog has now, by offset.
+        """Return all changes from `first` to the current end of the changelog, by offset.
 
         Args:
-            at_least: an offset that this end has not to be below: what a worker has written may be stable a moment later.
+            at_least: an offset that the end must reach; records of a worker may become stable a moment later.
 
         Raises:
             BrokerError: the brokers do not answer.
-            NotReadable: the records are gone.
-            StateError: a record of a suppress buffer is of an unknown format.
+            NotReadable: the records no longer exist.
+            StateError: a record of a suppress buffer has an unknown format.
         """
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while (end := self._changelogs.stable_end(self._partition)) < at_least:
             if time.monotonic() > deadline:
                 raise NotReadable(
-                    f"the rows stand at offset {at_least}, and {self._partition} is committed to {end} only: is this the cluster "
-                    "that they were written to?"
+                    f"the rows are at offset {at_least}, but {self._partition} is committed only up to {end}: check "
+                    "that this is the Kafka cluster of the application"
                 )
             time.sleep(_POLL_S)
         if end > self._read_to:

@@ -1,7 +1,7 @@
-"""Compares all store partitions of some sources with a snapshot, while the application runs.
+"""Comparison of all store partitions of some sources with a snapshot, while the application runs.
 
-A snapshot and a worker's rows stand at two offsets of the changelog. What was committed in between is applied to the older ones, so
-the two have to be equal, row by row. Rows that a worker has written and not committed are not in its database.
+A snapshot and a worker's rows are at two offsets of the changelog. The changes committed in between are applied to the
+older rows; then both must be equal, row by row. A worker's uncommitted rows are not in its database.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = ("Checked", "verify")
 
 @dataclass(frozen=True)
 class Checked:
-    """One store partition of one source."""
+    """The result of one store partition of one source."""
 
     source: str
-    """Its name; empty for what no source has."""
+    """Name of the source; empty if no source has the partition."""
     held: HeldStore
     comparison: Comparison | None = None
-    """None when it was not compared."""
+    """None if the partition was not compared."""
     reason: str = ""
-    """Why it was not compared: a clause."""
+    """Why the partition was not compared, as a clause."""
 
 
-def verify(
+def verify(  # noqa: PLR0913 - keyword options after its three inputs
     snapshot: SnapshotSource,
     sources: Sequence[RowSource],
     changelogs: Changelogs,
@@ -47,104 +47,113 @@ def verify(
     examples: int = 10,
     now_ms: Callable[[], int],
 ) -> Iterator[Checked]:
-    """Compare what some sources have with a snapshot.
+    """Compare the store partitions of some sources with a snapshot.
 
     Args:
-        snapshot: a version.
-        sources: workers, or directories.
-        changelogs: of the application.
-        stores: compare these only.
-        examples: keep so many differences of each store partition.
+        snapshot: the snapshot version.
+        sources: workers or state directories.
+        changelogs: the changelogs of the application.
+        stores: the stores to compare; None for all.
+        examples: the number of differences to keep for each store partition.
         now_ms: the wall clock, in epoch ms.
 
     Yields:
-        One for each store partition of each source, and for each of the snapshot that no source has.
+        A result for each store partition of each source, and for each of the snapshot that no source has.
 
     Raises:
         BrokerError: the brokers do not answer.
         MillpondError: a source cannot be read at all.
     """
     chosen = None if stores is None else frozenset(stores)
-    found: dict[tuple[str, int], list[tuple[RowSource, HeldStore]]] = {
+    holders_by_partition: dict[tuple[str, int], list[tuple[RowSource, HeldStore]]] = {
         (each.store, each.partition): [] for each in snapshot.held()
     }
     for source in sources:
         for each in source.held():
-            found.setdefault((each.store, each.partition), []).append((source, each))
+            holders_by_partition.setdefault((each.store, each.partition), []).append((source, each))
     manifest = snapshot.manifest
+    comparer = _Comparer(snapshot, changelogs, examples, now_ms)
     partitions = [Partition(store.topic, part.partition) for store in manifest.stores for part in store.parts]
     logs = changelogs.logs({store.topic for store in manifest.stores}, partitions)
-    for (name, number), holders in sorted(found.items(), key=lambda each: each[0]):
+    for (name, number), holders in sorted(holders_by_partition.items(), key=lambda each: each[0]):
         if chosen is not None and name not in chosen:
             continue
         store = manifest.store(name)
         if store is not None and store.layout.is_global:
             where = [(source.name, held) for source, held in holders] or [("", HeldStore(name, number, "", None))]
             for source_name, held in where:
-                yield Checked(source_name, held, reason="it is a global store, whose rows are not compared")
+                yield Checked(source_name, held, reason="global stores are not compared")
         elif store is None or store.part(number) is None:
             for source, held in holders:
-                yield Checked(source.name, held, reason="the snapshot does not have it")
+                yield Checked(source.name, held, reason="the snapshot does not have this partition")
         elif not holders:
-            yield Checked("", HeldStore(name, number, "", None), reason="no worker that was asked has it on disk")
+            yield Checked("", HeldStore(name, number, "", None), reason="no source has this partition on disk")
         else:
             log = logs.get(Partition(store.topic, number))
-            yield from _of_partition(snapshot, store, number, holders, changelogs, log, examples, now_ms)
+            yield from comparer.partition(store, number, holders, log)
 
 
-def _of_partition(
-    snapshot: SnapshotSource,
-    store: StoreSnapshot,
-    number: int,
-    holders: list[tuple[RowSource, HeldStore]],
-    changelogs: Changelogs,
-    log: ChangelogFacts | None,
-    examples: int,
-    now_ms: Callable[[], int],
-) -> Iterator[Checked]:
-    part = store.part(number)
-    assert part is not None
-    if log is None:
+@dataclass(frozen=True)
+class _Comparer:
+    """The comparison of sources with one snapshot."""
+
+    snapshot: SnapshotSource
+    changelogs: Changelogs
+    examples: int
+    """The number of differences to keep for each store partition."""
+    now_ms: Callable[[], int]
+
+    def partition(
+        self,
+        store: StoreSnapshot,
+        number: int,
+        holders: list[tuple[RowSource, HeldStore]],
+        log: ChangelogFacts | None,
+    ) -> Iterator[Checked]:
+        """Compare the rows of all holders of a store partition; `log` is None if its changelog no longer exists."""
+        part = store.part(number)
+        assert part is not None
+        if log is None:
+            for source, held in holders:
+                yield Checked(source.name, held, reason=f"topic '{store.topic}' no longer exists")
+            return
+        offsets = [held.offset for _, held in holders if held.offset is not None]
+        first = max(min([part.offset, *offsets]), log.first)
+        tail = self.changelogs.tail(Partition(store.topic, number), store.layout, first)
         for source, held in holders:
-            yield Checked(source.name, held, reason=f"topic '{store.topic}' does not exist any more")
-        return
-    offsets = [held.offset for _, held in holders if held.offset is not None]
-    first = max(min([part.offset, *offsets]), log.first)
-    tail = changelogs.tail(Partition(store.topic, number), store.layout, first)
-    for source, held in holders:
-        try:
-            with snapshot.open(store.store, number) as reference, source.open(store.store, number) as rows:
-                reason = _incomparable(reference, rows, log, now_ms())
-                if reason:
-                    yield Checked(source.name, held, reason=reason)
-                    continue
-                comparison = _compared(store.layout, reference, rows, tail, examples)
-            yield Checked(source.name, held, comparison)
-        except NotReadable as error:
-            yield Checked(source.name, held, reason=str(error))
+            try:
+                with self.snapshot.open(store.store, number) as reference, source.open(store.store, number) as rows:
+                    reason = _incomparable(reference, rows, log, self.now_ms())
+                    if reason:
+                        yield Checked(source.name, held, reason=reason)
+                        continue
+                    comparison = _compared(store.layout, reference, rows, tail, self.examples)
+                yield Checked(source.name, held, comparison)
+            except NotReadable as error:
+                yield Checked(source.name, held, reason=str(error))
 
 
 def _incomparable(reference: StoreRows, rows: StoreRows, log: ChangelogFacts, now_ms: int) -> str:
-    """Why rows cannot be compared with those of the snapshot; empty when they can be."""
+    """Return why rows cannot be compared with those of the snapshot; empty if they can."""
     if rows.topic_id and reference.topic_id and rows.topic_id != reference.topic_id:
-        return "the rows were written from another topic of the same name: make a new snapshot"
+        return "the rows and the snapshot are of different topics of the same name: take a new snapshot"
     newest = max(reference.offset, rows.offset)
-    # The worker may have written more since the changelog's end was asked for.
-    for each, whose, end in ((reference, "the snapshot's", log.end), (rows, "the", max(log.end, rows.offset))):
+    # The worker may have written more since the changelog's end was read.
+    for each, prefix, end in ((reference, "the snapshot's", log.end), (rows, "the", max(log.end, rows.offset))):
         as_of_ms = now_ms if each.as_of_ms is None else each.as_of_ms
         verdict = judge(LocalRows(each.offset, Provenance(each.topic_id, as_of_ms)), log._replace(end=end), now_ms)
-        # Only the older rows are continued from the changelog.
+        # Changes of the changelog are applied only to the older rows.
         if verdict.trust is LocalRowsVerdict.OTHER_TOPIC or (
             verdict.trust is LocalRowsVerdict.REBUILD and each.offset < newest
         ):
-            return f"{whose} rows {verdict.reason}"
+            return f"{prefix} rows {verdict.reason}"
     return ""
 
 
 def _compared(layout: StoreLayout, reference: StoreRows, rows: StoreRows, tail: Tail, examples: int) -> Comparison:
     lower, higher = sorted((reference.offset, rows.offset))
     if lower < tail.first:
-        raise NotReadable("the worker began to restore it anew meanwhile: try again")
+        raise NotReadable("the worker restarted the restore of this partition meanwhile: retry")
     between, later = split_changes(tail.changes(higher), lower, higher)
     expected: Iterator[Row] = reference.rows
     found: Iterator[Row] = rows.rows
@@ -162,7 +171,7 @@ def _compared(layout: StoreLayout, reference: StoreRows, rows: StoreRows, tail: 
 
 
 def _expired(layout: StoreLayout, metadata: Iterable[bytes]) -> Callable[[bytes], bool]:
-    """Whether the window of a row has expired, where the one who knows most of the stream time is."""
+    """Return whether the window of a row has expired, by the latest stream time of both sides."""
     if not layout.windowed:
         return lambda _key: False
     times = [msgspec.msgpack.decode(each, type=dict[str, int])["observed_stream_time"] for each in metadata if each]

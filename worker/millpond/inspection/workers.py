@@ -1,4 +1,4 @@
-"""The rows of running workers, over their query interface."""
+"""The rows of running workers, read over their query interface."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TIMEOUT_S = 10.0
 
 
 class RunningWorker:
-    """A worker that runs."""
+    """A running worker, as a source."""
 
     def __init__(self, transport: Transport, stores: RawStores) -> None:
         self.stores = stores
@@ -31,7 +31,7 @@ class RunningWorker:
 
     @property
     def name(self) -> str:
-        """Of the worker."""
+        """The name of the worker."""
         return self.stores.worker
 
     def held(self) -> list[HeldStore]:
@@ -49,7 +49,9 @@ class RunningWorker:
             except (QueryFailed, msgspec.DecodeError) as error:
                 raise NotReadable(_sentence(error)) from error
             if not isinstance(head, RowsHead):
-                raise NotReadable(f"worker '{self.name}' answers in a way that this version of millpond does not know")
+                raise NotReadable(
+                    f"cannot decode the answer of worker '{self.name}': it may be another version of millpond"
+                )
             yield StoreRows(head.offset, head.metadata, head.topic_id, head.as_of_ms, self._rows(frames))
 
     def _rows(self, frames: Iterator[bytes]) -> Iterator[Row]:
@@ -71,25 +73,25 @@ class RunningWorker:
 def find_workers(
     urls: tuple[str, ...], application: str, *, token_file: Path | None = None, ca_file: Path | None = None
 ) -> list[RunningWorker]:
-    """Return the workers of an application: those that are named, and those that they know.
+    """Return the workers of an application: those at the URLs, and the workers that these know.
 
     Args:
-        urls: of one or more workers.
-        application: its id.
-        token_file: with the token that workers want.
-        ca_file: certificates of workers to trust, in PEM.
+        urls: URLs of one or more workers.
+        application: id of the application.
+        token_file: file with the token for the workers.
+        ca_file: certificate authorities to trust (PEM).
 
     Raises:
-        QueryFailed: one does not answer.
-        MillpondError: one is of another application.
+        QueryFailed: a worker does not answer.
+        MillpondError: a worker belongs to another application.
         ConfigError: a URL or a file cannot be used.
     """
     found: dict[str, RunningWorker] = {}
-    waiting = list(urls)
+    remaining = list(urls)
     asked: set[str] = set()
     try:
-        while waiting:
-            url = waiting.pop(0).rstrip("/")
+        while remaining:
+            url = remaining.pop(0).rstrip("/")
             if url in asked:
                 continue
             asked.add(url)
@@ -99,18 +101,20 @@ def find_workers(
             except BaseException as error:
                 transport.close()
                 if isinstance(error, msgspec.ValidationError):
-                    raise MillpondError(f"what answers at {url} is no worker of this version of millpond.") from error
+                    raise MillpondError(
+                        f"{url} is not a worker of this version of millpond: check the URL and the worker's version."
+                    ) from error
                 raise
             if stores.application != application or stores.worker in found:
                 transport.close()
                 if stores.application != application:
                     raise MillpondError(
-                        f"the worker at {url} is of application '{stores.application}', not of '{application}': check "
-                        "--url and --application-id."
+                        f"the worker at {url} belongs to application '{stores.application}', not to '{application}': "
+                        "check --url and --application-id."
                     )
                 continue
             found[stores.worker] = RunningWorker(transport, stores)
-            waiting += [each for name, each in stores.workers.items() if name not in found]
+            remaining += [each for name, each in stores.workers.items() if name not in found]
     except BaseException:
         for worker in found.values():
             worker.close()
@@ -121,6 +125,6 @@ def find_workers(
 def _sentence(error: Any) -> str:
     if isinstance(error, QueryFailed):
         if error.reason is FailureReason.NOT_PRESENT and error.partitions:
-            return f"{str(error).rstrip('.')}: the task has moved; try again"
+            return f"{str(error).rstrip('.')}: the task has moved; retry"
         return str(error).rstrip(".")
-    return f"the worker's answer cannot be read ({error})"
+    return f"cannot decode the worker's answer ({error})"

@@ -1,4 +1,4 @@
-"""What workers and the coordinator say to each other, and the ids they use for it."""
+"""The protocol between workers and the coordinator: messages, the worker's client, sessions and clocks."""
 
 from .messages import (
     NOBODY,

@@ -1,10 +1,10 @@
-"""The worker's side of the coordinator's protocol: heartbeats out, answers in, whatever happens in between.
+"""The worker's client of the coordinator: it posts heartbeats and passes answers to the worker.
 
-The client runs in an event loop of its own, beside the worker's loop. It always has one heartbeat waiting at the
-coordinator (a long poll). An urgent report does not wait for that one: it is posted on a second connection and waits
-there itself, and the coordinator then answers the first. So at most two requests are under way.
+The client runs in an event loop of its own, beside the worker's loop, and executes the instructions of a
+`HeartbeatSession`. It always has one heartbeat waiting at the coordinator (a long poll), and a second one while an
+urgent report is on its way.
 
-Nothing that goes wrong here stops a worker. What it was last told stays, and so does what it owns in Kafka.
+No failure here stops a worker: the last assignment stays valid, and so does the worker's ownership in Kafka.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from .heartbeats import (
     HeartbeatInstruction,
     HeartbeatSession,
     InFlight,
+    LogRecovery,
+    LogTrouble,
     Post,
     Publish,
     Rejected,
@@ -40,8 +42,6 @@ from .heartbeats import (
     RestOver,
     SessionRenewed,
     Started,
-    TellRecovery,
-    TellTrouble,
     UrgentReport,
 )
 from .messages import (
@@ -66,17 +66,17 @@ __all__ = ("CoordinatorClient",)
 
 log = logging.getLogger(__name__)
 
-#: What an answer may weigh: far more than one that names 100,000 tasks does.
-_MOST_BYTES = 32 * 1024 * 1024
-_LARGE_BYTES = 512 * 1024
-_CONNECT_S = 1.0
-_ONCE_S = 3.0
-#: The worker reports twice a second.
-_LAGS_LAST_S = 2.0
+#: The largest answer accepted: far more than one with 100,000 tasks.
+_MAX_ANSWER_BYTES = 32 * 1024 * 1024
+_LARGE_BODY_BYTES = 512 * 1024
+_CONNECT_TIMEOUT_S = 1.0
+_ONCE_TIMEOUT_S = 3.0
+#: How long reported lags are valid. The worker reports twice per second.
+_LAG_VALIDITY_S = 2.0
 
 
 class _Failure(Exception):
-    """A heartbeat had no usable answer. `kind` is what is logged only once."""
+    """A heartbeat had no usable answer. Each `kind` is logged once."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -84,7 +84,7 @@ class _Failure(Exception):
 
 
 class CoordinatorClient:
-    """Keeps one worker in touch with its coordinator.
+    """The connection of one worker to its coordinator.
 
     `run` belongs to an event loop; `report`, `news` and the attributes may be used from any thread.
 
@@ -92,24 +92,25 @@ class CoordinatorClient:
         url: base URL of the coordinator, `http://` or `https://`.
         base: the parts of a heartbeat that do not change: application, worker, incarnation, topology hash, address,
             tags, rack, revision.
-        topology: sent with heartbeats until one of them is answered, and when the coordinator asks for it; see `adopt`. None for a
-            client that only tells `once` in a while that the worker is about to start.
-        token_file: a file with the bearer token. It is read for every heartbeat, because such tokens rotate.
-        ca_file: certificates that may have signed the coordinator's, PEM; None for those of the system.
-        trouble: what the worker waits for, for longer than is usual; called in the event loop.
-        brokers: whether Kafka answers the worker; called there, too.
-        kafka_cluster: the id of the Kafka cluster that it reaches; called there, too.
-        credentials_changed: whether the files with its credentials are other ones by now; called there, too.
+        topology: sent with heartbeats until one of them is answered, and when the coordinator asks for it; see
+            `adopt`. None for a client that only reports with `once` that the worker is starting.
+        token_file: file with the bearer token; read for each heartbeat, because such tokens rotate.
+        ca_file: certificate authorities to trust (PEM); None for those of the system.
+        trouble: returns what the worker has been waiting for longer than usual. This and the following functions are
+            called in the event loop.
+        brokers: returns whether Kafka answers the worker.
+        kafka_cluster: returns the id of the worker's Kafka cluster.
+        credentials_changed: returns whether the files with the worker's credentials have changed since its start.
 
     Attributes:
-        heard: set once a heartbeat was answered, rejected, or had no usable answer.
-        session: whether the coordinator may take this worker for dead.
+        heard: set after the first heartbeat was answered, rejected, or failed.
+        session: the worker's session at the coordinator.
 
     Raises:
-        ConfigError: the URL is none, or the certificates cannot be read.
+        ConfigError: the URL is invalid, or the certificates cannot be read.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword options after its three parts
         self,
         url: str,
         base: Heartbeat,
@@ -124,7 +125,7 @@ class CoordinatorClient:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.netloc:
-            raise ConfigError(f"'{url}' is no URL of a coordinator: give one like http://127.0.0.1:7070.")
+            raise ConfigError(f"'{url}' is not the URL of a coordinator: use one such as http://127.0.0.1:7070.")
         path = f"/v1/applications/{quote(base.application, safe='')}/workers/{quote(base.worker, safe='')}/heartbeat"
         self._url = url.rstrip("/") + path
         self._shown_url = url
@@ -133,7 +134,7 @@ class CoordinatorClient:
         self._tls = _context(ca_file) if parts.scheme == "https" else None
         self._base = base
         self._topology = topology
-        self._waits_for = trouble
+        self._trouble = trouble
         self._brokers = brokers
         self._kafka_cluster = kafka_cluster
         self._credentials_changed = credentials_changed
@@ -142,7 +143,7 @@ class CoordinatorClient:
         self.session = CoordinatorSession(FIRST_SESSION_S)
         self._state = HeartbeatSession(topology)
 
-        # Shared between threads, under the lock.
+        # Shared between threads, guarded by the lock.
         self._lock = threading.Lock()
         self._tasks: Mapping[str, TaskReport] = MappingProxyType({})
         self._reported_at = clock.monotonic()
@@ -150,10 +151,10 @@ class CoordinatorClient:
         self._committed: Mapping[str, Mark] = MappingProxyType({})
         self._epoch = Epoch()
         self._leaving = False
-        self._taken_over: dict[str, tuple[str, int]] = {}  # owner, and the first sequence that carried it; 0: none yet
+        self._taken_over: dict[str, tuple[str, int]] = {}  # by task: owner, and first heartbeat with it (0: none)
         self._unread: Answer | None = None
 
-        # Of the event loop alone.
+        # Used only by the event loop.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._events: asyncio.Queue[HeartbeatEvent] | None = None
 
@@ -164,50 +165,50 @@ class CoordinatorClient:
 
     @property
     def rejected(self) -> bool:
-        """Whether the last heartbeat was rejected for what the worker runs, though it told all of that."""
+        """Whether it was rejected for the worker's topology, version or application id: a retry does not help."""
         return self._state.rejected
 
     @property
     def connected_at(self) -> float | None:
-        """Monotonic time, in seconds, of the last good answer; None before the first."""
+        """Monotonic time of the last good answer, in seconds; None before the first."""
         return self._state.connected_at
 
     @property
     def outdated_answers(self) -> int:
-        """How many answers of coordinators that do not lead any more were ignored."""
+        """Number of ignored answers of coordinators that no longer lead."""
         return self._state.outdated_answers
 
     @property
     def failures(self) -> int:
-        """How many heartbeats had no usable answer, rejections aside."""
+        """Number of heartbeats without a usable answer; rejections are not counted."""
         return self._state.failures
 
     # For the worker, from any thread.
 
-    def report(
+    def report(  # noqa: PLR0913 - the parts of a report
         self,
         tasks: Mapping[str, TaskReport],
         on_disk: Mapping[str, int],
         taken_over: Mapping[str, str],
         epoch: Epoch,
-        leaving: bool = False,
         *,
+        leaving: bool = False,
         committed: Mapping[str, Mark] = MappingProxyType({}),
         urgent: bool = False,
     ) -> None:
-        """Say how things stand; the next heartbeat carries it.
+        """Set the worker's state for the next heartbeat.
 
         The mappings are kept, not copied: they must not change afterwards.
 
         Args:
-            tasks: everything the worker holds, by task id.
-            on_disk: offsets of state it has but does not hold, by task id.
-            taken_over: owners found or made in Kafka since the previous report. The client repeats each until the
-                coordinator has it, so once is enough, and naming one again does no harm.
-            epoch: of the answer that the worker carries out.
-            leaving: it wants to end.
-            committed: how far it committed its active tasks, by task id.
-            urgent: post a heartbeat now instead of with the next turn.
+            tasks: all tasks that the worker holds, by task id.
+            on_disk: offsets of tasks that it has on disk but does not hold, by task id.
+            taken_over: owners found or set in Kafka since the previous report. The client repeats each until the
+                coordinator acknowledges it, so reporting it once is enough; repeating it does no harm.
+            epoch: the epoch of the answer that the worker applies.
+            leaving: whether the worker wants to end.
+            committed: progress of the committed active tasks, by task id.
+            urgent: whether to post a heartbeat now, without waiting for the next one.
         """
         with self._lock:
             self._tasks, self._on_disk, self._epoch, self._leaving = tasks, on_disk, epoch, leaving
@@ -219,18 +220,18 @@ class CoordinatorClient:
         if urgent and loop is not None and events is not None:
             try:
                 loop.call_soon_threadsafe(events.put_nowait, UrgentReport(clock.monotonic()))
-            except RuntimeError:  # its loop was closed a moment ago: the worker ends
-                log.debug("an urgent report came after the client's end")
+            except RuntimeError:  # the loop was closed a moment ago: the worker is shutting down
+                log.debug("the coordinator client has ended; dropping an urgent report")
 
     def adopt(self, topology: TopologySummary) -> None:
-        """The worker's topology has more tasks now; heartbeats carry it until one of them is answered."""
+        """Replace the topology by one with more tasks; heartbeats carry it until one of them is answered."""
         self._state.topology = topology
 
     def news(self) -> Answer | None:
-        """The newest answer, once; None until the next one comes.
+        """Return the newest answer if it was not returned before; else None.
 
-        Answers of older epochs than one already given never come. Answers that only acknowledge a heartbeat do come:
-        compare `revision` and `epoch` to see whether anything changed.
+        An answer is never of an older epoch than those before it. It may only acknowledge a heartbeat: compare
+        `revision` and `epoch` to see whether anything changed.
         """
         with self._lock:
             answer, self._unread = self._unread, None
@@ -238,13 +239,13 @@ class CoordinatorClient:
 
     @property
     def latest(self) -> Answer | None:
-        """The newest answer, as often as it is asked for."""
+        """The newest answer; None before the first."""
         return self._state.answer
 
     # In the client's event loop.
 
     async def run(self) -> None:
-        """Heartbeat until cancelled. Nothing that a coordinator does, or does not do, ends it."""
+        """Post heartbeats until cancelled, whatever the coordinator does."""
         events: asyncio.Queue[HeartbeatEvent] = asyncio.Queue()
         posts: set[asyncio.Task[None]] = set()
         with self._lock:
@@ -257,7 +258,7 @@ class CoordinatorClient:
                     while True:
                         event = await events.get()
                         for each in self._state.handle(event):
-                            self._do(each, session, posts)
+                            self._execute(each, session, posts)
                         if isinstance(event, Rejected | Failed):
                             self.heard.set()
                 finally:
@@ -268,7 +269,7 @@ class CoordinatorClient:
             with self._lock:
                 self._loop = self._events = None
 
-    def _do(
+    def _execute(
         self, instruction: HeartbeatInstruction, session: aiohttp.ClientSession, posts: set[asyncio.Task[None]]
     ) -> None:
         loop, events = self._loop, self._events
@@ -276,15 +277,15 @@ class CoordinatorClient:
         assert events is not None
         match instruction:
             case Post(number, _, timeout_s):
-                post = loop.create_task(self._post_and_tell(session, events, number, timeout_s))
+                post = loop.create_task(self._post_heartbeat(session, events, number, timeout_s))
                 posts.add(post)
                 post.add_done_callback(posts.discard)
             case Rest(number, seconds):
                 loop.call_later(seconds, lambda: events.put_nowait(RestOver(clock.monotonic(), number)))
             case _:
-                self._take_in(instruction)
+                self._apply(instruction)
 
-    def _take_in(self, instruction: HeartbeatInstruction) -> None:
+    def _apply(self, instruction: HeartbeatInstruction) -> None:
         match instruction:
             case Publish(answer):
                 with self._lock:
@@ -298,18 +299,18 @@ class CoordinatorClient:
             case SessionRenewed(sent_at, timeout_s):
                 self.session.timeout_s = timeout_s
                 self.session.answered(sent_at)
-            case TellTrouble(message):
+            case LogTrouble(message):
                 log.warning("coordinator at %s: %s", self._shown_url, message)
-            case TellRecovery():
+            case LogRecovery():
                 log.info("coordinator at %s: answers again", self._shown_url)
 
-    async def _post_and_tell(
+    async def _post_heartbeat(
         self, session: aiohttp.ClientSession, events: asyncio.Queue[HeartbeatEvent], number: int, timeout_s: float
     ) -> None:
         events.put_nowait(await self._outcome(session, self._state.in_flight[number], timeout_s))
 
     async def _outcome(self, session: aiohttp.ClientSession, record: InFlight, timeout_s: float) -> HeartbeatEvent:
-        """Post one heartbeat; return what came of it."""
+        """Post one heartbeat and return its outcome."""
         number = record.number
         record.sent_at = clock.boottime()
         try:
@@ -320,30 +321,30 @@ class CoordinatorClient:
             return Rejected(clock.monotonic(), number, outcome)
         return Answered(clock.monotonic(), number, outcome)
 
-    async def goodbye(self) -> None:
-        """Tell the coordinator that the process ends now, so that it need not wait for the session to time out.
+    async def leave(self) -> None:
+        """Report that the process ends now, so that the coordinator need not wait for the session timeout.
 
-        For use after `run` was cancelled. Takes a second at most; whether it arrives is not certain.
+        Call it after `run` was cancelled. It takes at most a second and is sent once, without a retry.
         """
         record = self._state.next_heartbeat(clock.monotonic(), 0)
         try:
             async with aiohttp.ClientSession() as session:
                 heartbeat = msgspec.structs.replace(self._heartbeat(record), ended=True)
-                await self._post(session, heartbeat, timeout_s=_CONNECT_S)
+                await self._post(session, heartbeat, timeout_s=_CONNECT_TIMEOUT_S)
         except _Failure as failure:
-            log.info("coordinator at %s: not told of this worker's end: %s", self._shown_url, failure)
+            log.info("coordinator at %s: cannot report the end of this worker: %s", self._shown_url, failure)
 
     async def once(self) -> bool:
-        """Post one heartbeat and wait for no news. For use instead of `run`; `refusal` tells whether it was rejected.
+        """Post one heartbeat without a long poll, instead of `run`. If it was rejected, `refusal` says why.
 
         Returns:
             Whether the coordinator answered or rejected it.
         """
         record = self._state.next_heartbeat(clock.monotonic(), 0)
         async with aiohttp.ClientSession() as session:
-            event = await self._outcome(session, record, _ONCE_S)
+            event = await self._outcome(session, record, _ONCE_TIMEOUT_S)
         for each in self._state.handle(event):
-            self._take_in(each)
+            self._apply(each)
         self.heard.set()
         return not isinstance(event, Failed)
 
@@ -357,17 +358,17 @@ class CoordinatorClient:
                 self._base,
                 sequence=record.number,
                 topology=record.topology,
-                # The term that leads, even if nothing of it has been carried out: an earlier coordinator must learn of it.
+                # At least the leading term, even before an answer of it is applied: earlier coordinators must see it.
                 epoch=max(self._epoch, Epoch(self._state.leader[0], 0)),
                 known_revision=known.revision if known else 0,
                 coordinator=known.coordinator if known else "",
                 acknowledged=known.sequence if known else 0,
-                tasks=self._tasks_now(),
+                tasks=self._current_tasks(),
                 committed=dict(self._committed),
                 on_disk=dict(self._on_disk),
                 taken_over={task: owner for task, (owner, _) in self._taken_over.items()},
                 leaving=self._leaving,
-                trouble=self._waits_for(),
+                trouble=self._trouble(),
                 brokers=self._brokers(),
                 kafka_cluster=self._kafka_cluster(),
                 credentials_changed=self._credentials_changed(),
@@ -375,12 +376,12 @@ class CoordinatorClient:
                 wait_ms=record.wait_ms,
             )
 
-    def _tasks_now(self) -> dict[str, TaskReport]:
-        """What the worker reported last; its lags only if that was lately.
+    def _current_tasks(self) -> dict[str, TaskReport]:
+        """Return the tasks of the last report, without lags if the report is old.
 
-        A process that was frozen, or a loop that hangs, says nothing of how far its copies are by now.
+        The lags of a process that was frozen, or whose loop hangs, are out of date.
         """
-        if clock.monotonic() - self._reported_at < _LAGS_LAST_S:
+        if clock.monotonic() - self._reported_at < _LAG_VALIDITY_S:
             return dict(self._tasks)
         return without_lags(self._tasks)
 
@@ -390,14 +391,14 @@ class CoordinatorClient:
         """Post a heartbeat.
 
         Raises:
-            _Failure: no answer came, or none that can be understood.
+            _Failure: no answer arrived in time, or it cannot be decoded.
         """
         headers = {"Content-Type": "application/json"}
         if self._token_file is not None:
             try:
                 headers["Authorization"] = f"Bearer {self._token_file.read_text().strip()}"
             except (OSError, UnicodeDecodeError) as error:
-                raise _Failure("token", f"the token file '{self._token_file}' cannot be read: {error}") from error
+                raise _Failure("token", f"cannot read the token file '{self._token_file}': {error}") from error
         try:
             async with session.post(
                 self._url,
@@ -405,7 +406,7 @@ class CoordinatorClient:
                 headers=headers,
                 ssl=self._tls if self._tls is not None else True,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S),
+                timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
             ) as response:
                 raw = await _read(response)
                 status = response.status
@@ -413,14 +414,14 @@ class CoordinatorClient:
             raise _Failure("timeout", f"no answer within {timeout_s:.1f} s.") from error
         except aiohttp.ClientSSLError as error:
             if self._tls is not None:
-                self._tls = self._certificates_again() or self._tls
+                self._tls = self._reload_certificates() or self._tls
             raise _Failure("tls", f"TLS failed: {error}") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a header that is none
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: an invalid header
             raise _Failure("connection", f"{type(error).__name__}: {error}") from error
-        return _understood(status, raw)
+        return _decode_response(status, raw)
 
-    def _certificates_again(self) -> ssl.SSLContext | None:
-        """Read the certificates anew: they may have been rotated."""
+    def _reload_certificates(self) -> ssl.SSLContext | None:
+        """Read the certificates again: they may have been rotated."""
         try:
             return _context(self._ca_file)
         except ConfigError as error:
@@ -429,24 +430,24 @@ class CoordinatorClient:
 
 
 def _body(heartbeat: Heartbeat) -> bytes | io.BytesIO:
-    """A heartbeat as JSON; aiohttp wants what is large as a file."""
+    """Return a heartbeat as JSON; aiohttp needs a large body as a file."""
     raw = encode(heartbeat)
-    return raw if len(raw) < _LARGE_BYTES else io.BytesIO(raw)
+    return raw if len(raw) < _LARGE_BODY_BYTES else io.BytesIO(raw)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """The whole body, unless it is absurdly long."""
+    """Return the body of a response; raises _Failure if it is too large."""
     pieces, size = [], 0
     async for piece in response.content.iter_any():
         size += len(piece)
-        if size > _MOST_BYTES:
-            raise _Failure("garbage", f"an answer of more than {_MOST_BYTES} bytes.")
+        if size > _MAX_ANSWER_BYTES:
+            raise _Failure("garbage", f"the coordinator's response is larger than {_MAX_ANSWER_BYTES} bytes.")
         pieces.append(piece)
     return b"".join(pieces)
 
 
-def _understood(status: int, raw: bytes) -> Answer | Refusal:
-    """The message in a response."""
+def _decode_response(status: int, raw: bytes) -> Answer | Refusal:
+    """Return the message of a response; raises _Failure if it has none."""
     if status == 200:
         try:
             answer = decode_answer(raw)
@@ -455,7 +456,7 @@ def _understood(status: int, raw: bytes) -> Answer | Refusal:
         if answer.version != PROTOCOL_VERSION:
             raise _Failure(
                 "version",
-                f"it speaks version {answer.version} of the protocol and this worker version {PROTOCOL_VERSION}: "
+                f"the coordinator has protocol version {answer.version}, this worker version {PROTOCOL_VERSION}: "
                 "run the same version of millpond on both.",
             )
         return answer
@@ -466,12 +467,12 @@ def _understood(status: int, raw: bytes) -> Answer | Refusal:
 
 
 def _context(ca_file: Path | None) -> ssl.SSLContext:
-    """TLS that trusts these certificates.
+    """Return the TLS context for some certificate authorities.
 
     Raises:
-        ConfigError: they cannot be read.
+        ConfigError: the file cannot be read.
     """
     try:
         return ssl.create_default_context(cafile=str(ca_file) if ca_file is not None else None)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"The certificates in '{ca_file}' cannot be read ({error}): give a PEM file.") from error
+        raise ConfigError(f"Cannot read the certificates in '{ca_file}' ({error}): use a PEM file.") from error

@@ -1,4 +1,4 @@
-"""The clocks of the control plane: the operator, the coordinator and the workers' client ask here what time it is.
+"""The clocks of the control plane, used by the operator, the coordinator and the workers' client.
 
 A context variable holds the clocks in use: those of the system, unless a simulation sets others. Tasks and callbacks
 inherit them, so simulated and real event loops can run in one process.

@@ -1,12 +1,12 @@
-"""The messages of the coordinator's protocol (design.md, "The coordinator").
+"""The messages between workers and the coordinator.
 
-A worker posts heartbeats; each is answered with the whole of what that worker should hold, at once when that differs
-from what the heartbeat says it knows, else when it changes or `wait_ms` is over. A worker that has news while one is
-waiting posts another, and the one that waits is answered without further delay.
+A worker posts heartbeats. Each answer contains all tasks that the worker should hold. The coordinator answers at once
+if that differs from the answer the worker has, else when it changes or after `wait_ms`. A worker with an urgent report
+posts a second heartbeat; then the coordinator answers the first at once.
 
-The protocol is versioned as a whole. Unknown fields are ignored, so fields may be added within a version; what
-changes the meaning of the others raises `PROTOCOL_VERSION`. Durations are integer milliseconds; nobody's clock is
-compared with anybody else's.
+The protocol has one version for all messages. Unknown fields are ignored, so fields may be added within a version; a
+change to the meaning of other fields raises `PROTOCOL_VERSION`. Durations are integer milliseconds; clocks of different
+machines are never compared.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ __all__ = (
 PROTOCOL_VERSION = 1
 
 NOBODY = ""
-"""Stands for the owner of a task that has none, in `Heartbeat.taken_over`."""
+"""The owner of a task without an owner, in `Heartbeat.taken_over`."""
 
 
 class Role(enum.StrEnum):
-    """What a worker is to a task."""
+    """The role of a worker for a task."""
 
     ACTIVE = "active"
     STANDBY = "standby"
     WARM_UP = "warm_up"
-    """A standby that is bound to become active here: it does not count as a replica."""
+    """A standby that will be promoted on this worker; it does not count as a replica."""
 
 
 class TaskState(enum.StrEnum):
-    """How far a worker is with a task it holds."""
+    """The state of a task on a worker that holds it."""
 
     ACQUIRING = "acquiring"
-    """Active: it looks up whose the task is and where it stands."""
+    """Active: the worker looks up the owner and the committed offsets of the task."""
     RESTORING = "restoring"
-    """Its stores are behind the changelogs: an active task does not process yet."""
+    """Its stores are behind the changelogs; an active task does not process yet."""
     RUNNING = "running"
-    """An active task processes; a copy has seen the ends of its changelogs at least once and follows them."""
+    """An active task processes; a copy has reached the ends of its changelogs at least once and follows them."""
     RELEASING = "releasing"
-    """Active: the commit that names the next owner is on its way."""
+    """Active: the commit that hands the task over is in progress."""
 
 
 class Brokers(enum.StrEnum):
@@ -76,48 +76,48 @@ class Brokers(enum.StrEnum):
 
     ANSWERING = "answering"
     SILENT = "silent"
-    """They do not, or did not a moment ago: it may be a broker that restarts."""
+    """They do not answer, or did not a moment ago: a broker may be restarting."""
     LOST = "lost"
-    """For longer than `brokers.unreachable.timeout.ms`: whoever has brokers should run its tasks."""
+    """They have not answered for `brokers.unreachable.timeout.ms`: another worker should run its tasks."""
 
 
 class Epoch(NamedTuple):
-    """Orders what coordinators say: the term of the coordinator, and the number of the assignment within it."""
+    """The order of assignments: the term of the coordinator, and the number of the assignment within the term."""
 
     term: int = 0
     number: int = 0
 
 
 class Mark(NamedTuple):
-    """How far a task was committed: of two marks of one task the greater is the later one."""
+    """The progress of a task's commits. Of two marks of a task, the greater is the later one."""
 
     epoch: int
-    """Of its owner (`OffsetMetadata.epoch` of the worker)."""
+    """Epoch of its owner (`OffsetMetadata.epoch` of the worker)."""
     offset: int
-    """The committed offsets of its inputs, summed."""
+    """Sum of the committed offsets of its inputs."""
 
 
 class SubtopologySummary(msgspec.Struct, frozen=True):
-    """One sub-topology, as far as its placement goes."""
+    """A sub-topology, with the facts that matter for the assignment."""
 
     id: int
     partitions: int
-    """Tasks it has."""
+    """Number of its tasks."""
     stateful: bool
     """Whether it has a store with a changelog."""
     stores: tuple[str, ...] = ()
     """Names of its stores."""
     sources: dict[str, int] = {}
-    """Real names of its source topics, a pattern as `/pattern/`, each with the number of tasks that read it."""
+    """Number of tasks that read each source topic, by real name; a pattern is written as `/pattern/`."""
     follows_inputs: bool = False
-    """Whether the number of its tasks is that of its inputs' partitions at any time: it has no store and reads no internal topic."""
+    """Whether the number of its tasks follows the partitions of its inputs: it has no store and no internal input."""
 
 
 class TopologySummary(msgspec.Struct, frozen=True):
-    """What the coordinator has to know about an application's topology."""
+    """The facts about a topology that the coordinator needs."""
 
     hash: str
-    """Equal for topologies whose workers may share an application: sub-topologies, stores and topics are alike."""
+    """Equal for topologies with the same sub-topologies, stores and topics; their workers may share an application."""
     subtopologies: tuple[SubtopologySummary, ...]
 
 
@@ -127,13 +127,13 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     role: Role
     state: TaskState = TaskState.RUNNING
     lag: int | None = None
-    """Changelog records to go, over all stores; None while unknown. Meaningless for a task without state."""
+    """Lag over all stores, in changelog records; None while unknown. Meaningless for a task without state."""
     offset: int = 0
-    """Changelog offsets reached, summed over all stores."""
+    """Sum of the changelog offsets of its stores."""
 
 
 def without_lags(tasks: Mapping[str, TaskReport]) -> dict[str, TaskReport]:
-    """The tasks, with the lags of copies unknown: who reports them was frozen, and they may be far behind by now."""
+    """Return the tasks with unknown lags of copies, for a worker that was frozen: the lags may be out of date."""
     return {
         task: report if report.role is Role.ACTIVE else msgspec.structs.replace(report, lag=None)
         for task, report in tasks.items()
@@ -141,132 +141,132 @@ def without_lags(tasks: Mapping[str, TaskReport]) -> dict[str, TaskReport]:
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """Why a worker does not get on."""
+    """The reason why a worker makes no progress."""
 
     reason: str
-    """The kind of trouble, as the class of an error is called: `BrokerError`."""
+    """The kind of trouble, named like the class of an error: `BrokerError`."""
     message: str
     """One sentence with cause and cure."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker says of itself."""
+    """The report of a worker about itself."""
 
     application: str
     worker: str
     incarnation: str
     """Different for each start of the worker's process."""
     sequence: int
-    """Grows with each heartbeat of an incarnation: of two that overtook each other the later one counts."""
+    """Increases with each heartbeat of an incarnation, so that an overtaken heartbeat is recognized."""
     topology_hash: str
-    """"" while it does not know yet: it is about to start, holds nothing, and is no member before it knows."""
+    """Hash of the topology; "" while the worker is starting and does not know it. Until then it is not a member."""
     version: int = PROTOCOL_VERSION
     topology: TopologySummary | None = None
-    """Sent with the first heartbeat, and when the answer asks for it."""
+    """Sent with the first heartbeat, and when an answer requests it."""
     epoch: Epoch = Epoch()
-    """Of the last answer that the worker carries out; zero for none."""
+    """Epoch of the last answer that the worker applies; zero for none."""
     known_revision: int = 0
     """`Answer.revision` of the last answer."""
     coordinator: str = ""
-    """`Answer.coordinator` of the last answer: of two coordinators with one term the greater counts."""
+    """`Answer.coordinator` of the last answer: of two coordinators with the same term, the greater one leads."""
     acknowledged: int = 0
-    """`Answer.sequence` of the last answer: what is repeated although it was acknowledged was found again."""
+    """`Answer.sequence` of the last answer: an owner that is repeated after its acknowledgement was found again."""
     tasks: dict[str, TaskReport] = {}
-    """Everything it holds, by task id. An active task listed here is its own in Kafka, or it is about to find out."""
+    """All tasks that it holds, by task id. It owns the active ones in Kafka, or is looking up their owners."""
     committed: dict[str, Mark] = {}
-    """How far it committed its active tasks, by task id; not those that it only looks up."""
+    """Progress of the commits of its active tasks, by task id, without those whose owner it still looks up."""
     on_disk: dict[str, int] = {}
-    """Tasks it has state of but does not hold: the sum of their changelog offsets."""
+    """Sum of changelog offsets of tasks whose state it has on disk but which it does not hold, by task id."""
     taken_over: dict[str, str] = {}
-    """Owners it found or made in Kafka since the last answer it had, by task id: the results of `Answer.take_over`
-    and of hand-overs. They are repeated until an answer acknowledges the heartbeat's sequence."""
+    """Owners that it found or set in Kafka since its last answer, by task id: the results of `Answer.take_over` and
+    of hand-overs. They are repeated until an answer acknowledges the heartbeat's sequence."""
     address: str | None = None
     """Base URL of its HTTP interface, for other workers and people."""
     tags: dict[str, str] = {}
-    """`client.tag.*`, e.g. zone and cluster."""
+    """`client.tag.*`, such as zone and cluster."""
     rack: str | None = None
     """`client.rack`."""
     leaving: bool = False
-    """It wants to end: its tasks go to others as soon as they can, and nothing new comes."""
+    """It wants to end: its tasks move to other workers as soon as possible, and it gets no new ones."""
     ended: bool = False
-    """Its last word: the process ends now, and counts as gone at once."""
+    """The process ends now, and the worker counts as dead at once."""
     revision: str = ""
-    """What it runs, as whoever started it calls that: shown to people and tools, used for nothing else."""
+    """Name of the revision that it runs, set by its deployment; only shown to people and tools."""
     trouble: Trouble | None = None
-    """What it has been waiting for, for longer than is usual."""
+    """What it has been waiting for longer than usual."""
     brokers: Brokers = Brokers.ANSWERING
-    """Whether Kafka answers it. A worker that lost its brokers cannot know whether any task is its own still."""
+    """Whether Kafka answers it. A worker that lost its brokers cannot know whether it still owns its tasks."""
     kafka_cluster: str = ""
-    """The id of the Kafka cluster that it reaches, as brokers tell it; "" while it does not know."""
+    """Id of its Kafka cluster, from the brokers; "" while unknown."""
     credentials_changed: bool = False
-    """The files with its credentials are not those that it started with: its connections use the old ones."""
+    """Whether the files with its credentials have changed since its start; its connections use the old ones."""
     clock_ms: int = 0
-    """Its wall clock, epoch ms: shown to people, who see skew; used for nothing else."""
+    """Its wall clock, epoch ms; only shown to people as clock skew."""
     wait_ms: int = 0
-    """How long it would wait for news; 0 for none."""
+    """How long the coordinator may delay the answer; 0 for an answer at once."""
 
 
 class TakeOver(msgspec.Struct, frozen=True):
-    """The order to move tasks to new owners in Kafka, under the transactional id of the previous one."""
+    """The instruction to set new owners of tasks in Kafka, under the transactional id of the previous owner."""
 
     previous: str | None
-    """Who must still own the tasks; None for nobody."""
+    """The worker that must still own the tasks; None for tasks without an owner."""
     owners: dict[str, str]
     """The new owner of each task, by task id."""
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker should hold: the whole of it, not the difference."""
+    """All tasks that a worker should hold, not only the changes."""
 
     epoch: Epoch
     coordinator: str
-    """Different for each start of a coordinator; a later start has a greater one."""
+    """Id of the coordinator's process; a later start has a greater one."""
     sequence: int = 0
-    """Of the latest heartbeat taken in."""
+    """`Heartbeat.sequence` of the latest heartbeat processed."""
     revision: int = 0
-    """Grows when this worker's part changes; `epoch` grows when anybody's does."""
+    """Increases when this worker's part of the assignment changes; `epoch` increases when any part does."""
     version: int = PROTOCOL_VERSION
     tasks: dict[str, Role] = {}
-    """Tasks to hold, by task id. An active one is the worker's own in Kafka already, as far as the coordinator knows."""
+    """Tasks to hold, by task id. As far as the coordinator knows, the worker already owns the active ones in Kafka."""
     release: dict[str, str] = {}
-    """Active tasks of this worker to hand over, with their next owners: it names those in its last commit of them."""
+    """Next owner of each active task to hand over, by task id: the worker names it in its last commit of the task."""
     take_over: tuple[TakeOver, ...] = ()
-    """What to take from owners that are gone, or from nobody."""
+    """Tasks to take over from dead owners, or to claim."""
     committed: dict[str, Mark] = {}
-    """How far others, or its former self, committed tasks that this worker has or is to take over, where it did not say so
-    itself. What Kafka answers that is less is out of date (docs/decisions/0039-offsets-of-the-past.md)."""
+    """Progress of the commits of other workers, or of this worker's earlier processes, for tasks that it holds or takes
+    over. A smaller committed offset from Kafka is out of date (docs/decisions/0039-offsets-of-the-past.md)."""
     send_topology: bool = False
-    """The next heartbeat should carry the topology."""
+    """Whether the next heartbeat should carry the topology."""
     may_leave: bool = False
-    """Answer to `leaving`: nothing is left to wait for."""
+    """The answer to `leaving`: the worker may end."""
     session_timeout_ms: int = 6_000
-    """A worker that is not heard of for so long counts as gone."""
+    """A worker without a heartbeat for this long counts as dead, in milliseconds."""
 
 
 class RefusalCode(enum.StrEnum):
-    """Why a heartbeat is refused."""
+    """Why a heartbeat is rejected."""
 
     UNSUPPORTED_VERSION = "unsupported_version"
     TOPOLOGY_MISMATCH = "topology_mismatch"
-    """Others run another topology under this application's id."""
+    """Other workers run another topology under this application id."""
     REPLACED = "replaced"
-    """A newer process has this worker's name."""
+    """A newer process runs under this worker's name."""
     UNKNOWN_APPLICATION = "unknown_application"
     UNAUTHORIZED = "unauthorized"
-    """No token, or one that is not valid."""
+    """The request has no valid token."""
     FORBIDDEN = "forbidden"
-    """A valid token, for another worker."""
+    """The token is valid, but for another worker."""
     BAD_REQUEST = "bad_request"
     CLAIM_PENDING = "claim_pending"
-    """It is not decided yet whether the application's id is its own on the worker's Kafka cluster: ask again."""
+    """The claim of the application id on the worker's Kafka cluster is not decided yet: retry."""
     CLAIM_REFUSED = "claim_refused"
-    """The application's id belongs to another application on that Kafka cluster, or the application to another cluster."""
+    """The application id is claimed by another application on this Kafka cluster, or by this one on another cluster."""
     NOT_LEADING = "not_leading"
-    """This coordinator does not lead, or learned that another one leads: ask again."""
+    """This coordinator does not lead, or no longer: retry."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Instead of an answer."""
+    """The rejection of a heartbeat."""
 
     code: RefusalCode
     message: str
@@ -282,40 +282,40 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     alive: bool = True
     draining: bool = False
     silent_ms: int = 0
-    """Since its last heartbeat."""
+    """Time since its last heartbeat."""
     clock_skew_ms: int = 0
     tags: dict[str, str] = {}
     rack: str | None = None
     tasks: dict[str, TaskReport] = {}
     replaced: tuple[str, ...] = ()
-    """Earlier incarnations that were seen, oldest first: they stay refused."""
+    """Earlier incarnations, oldest first; their heartbeats are rejected."""
     revision: str = ""
-    """What it runs, as whoever started it calls that."""
+    """Name of the revision that it runs, set by its deployment."""
     brokers: Brokers = Brokers.ANSWERING
     """Whether Kafka answers it."""
     trouble: Trouble | None = None
-    """What it waits for, for longer than is usual. A worker that is not alive and has one is about to start."""
+    """What it has been waiting for longer than usual. A worker that is not alive but has trouble is starting."""
     credentials_changed: bool = False
-    """It runs with credentials that are not those in its files any more."""
+    """Whether the files with its credentials have changed since its start."""
 
 
 class View(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The whole assignment, for people, for tools, and for workers that forward queries."""
+    """The whole assignment, for people, tools, and workers that forward queries."""
 
     application: str
     epoch: Epoch
     topology: TopologySummary | None = None
     members: tuple[Member, ...] = ()
     owners: dict[str, str] = {}
-    """Who owns each task in Kafka, as far as is known."""
+    """Known owner of each task in Kafka, by task id."""
     active: dict[str, str] = {}
-    """Who should be active, by task id."""
+    """Worker that each task is assigned to as active, by task id."""
     standby: dict[str, tuple[str, ...]] = {}
     warm_up: dict[str, tuple[str, ...]] = {}
     waiting: dict[str, str] = {}
-    """Why a task is not where it should be, by task id, in words."""
+    """Why a task is not yet where it is assigned, by task id, as text."""
     committed: dict[str, Mark] = {}
-    """How far tasks were committed, as it was known when this was written down; nothing in what people and tools are shown."""
+    """Progress of the commits of tasks, by task id, in the saved assignment; empty in views for people and tools."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -325,24 +325,24 @@ _refusals = msgspec.json.Decoder(Refusal)
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """A message as JSON."""
+    """Encode a message as JSON."""
     return _encoder.encode(message)
 
 
 def decode_heartbeat(raw: bytes) -> Heartbeat:
-    """A heartbeat read back.
+    """Decode a heartbeat.
 
     Raises:
-        msgspec.DecodeError, msgspec.ValidationError: it is none.
+        msgspec.DecodeError, msgspec.ValidationError: the bytes are not a valid heartbeat.
     """
     return _heartbeats.decode(raw)
 
 
 def decode_answer(raw: bytes) -> Answer:
-    """An answer read back; raises as `decode_heartbeat`."""
+    """Decode an answer; raises like `decode_heartbeat`."""
     return _answers.decode(raw)
 
 
 def decode_refusal(raw: bytes) -> Refusal:
-    """A refusal read back; raises as `decode_heartbeat`."""
+    """Decode a rejection; raises like `decode_heartbeat`."""
     return _refusals.decode(raw)

@@ -1,4 +1,4 @@
-"""How long the coordinator may not have heard of a worker, as the worker itself can know it."""
+"""The session of a worker at its coordinator, as the worker itself can know it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ("CoordinatorSession",)
 class CoordinatorSession:
     """The worker's session at its coordinator. The client's event loop writes it; any thread may read it.
 
-    The coordinator certainly heard of the worker when it answered, and not before the answered heartbeat was sent: the
-    session counts from there, on a clock that does not stop while the machine sleeps.
+    The coordinator received a heartbeat at some time between its sending and the answer. The session counts from the
+    sending, on a clock that does not stop while the machine sleeps.
 
     Attributes:
-        timeout_s: after so long a silence the coordinator takes this worker for dead, in seconds.
+        timeout_s: the session timeout, in seconds: after this time without a heartbeat the worker counts as dead.
         lapses: how often the session may have timed out before the coordinator answered again.
     """
 
@@ -24,12 +24,12 @@ class CoordinatorSession:
         self._heard_at = clock.boottime()
 
     def answered(self, sent_at: float) -> None:
-        """A heartbeat was answered that was sent at `sent_at` (`clock.boottime`)."""
+        """Record the answer to a heartbeat that was sent at `sent_at` (`clock.boottime`)."""
         if self.lapsed:
-            self.lapses += 1  # first: who finds the session good again has to see this
+            self.lapses += 1  # before _heard_at: a thread that sees a valid session must also see the lapse
         self._heard_at = max(self._heard_at, sent_at)
 
     @property
     def lapsed(self) -> bool:
-        """Whether the session may have timed out by now."""
+        """Whether the session may have timed out."""
         return clock.boottime() - self._heard_at > self.timeout_s

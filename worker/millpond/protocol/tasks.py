@@ -8,12 +8,12 @@ __all__ = ("parse_task",)
 
 
 def parse_task(text: str) -> TaskId:
-    """The task id that `str(TaskId)` wrote: ``<sub-topology>_<partition>``.
+    """Parse a task id as `str(TaskId)` writes it: ``<sub-topology>_<partition>``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a task id.
     """
     subtopology, _, partition = text.partition("_")
     if not (subtopology.isascii() and subtopology.isdecimal() and partition.isascii() and partition.isdecimal()):
-        raise ValueError(f"'{text}' is no task id: those look like 0_3, sub-topology and partition.")
+        raise ValueError(f"'{text}' is not a task id: write sub-topology and partition, as in 0_3.")
     return TaskId(int(subtopology), int(partition))

@@ -1,4 +1,4 @@
-"""Interactive queries: asking a running application for what its stores hold, over HTTP."""
+"""Interactive queries: read the state stores of a running application over HTTP."""
 
 from __future__ import annotations
 

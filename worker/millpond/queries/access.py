@@ -1,7 +1,7 @@
-"""Who may ask, how much at once, and over what: the `query.*` settings.
+"""Access to queries: bearer tokens, limits and TLS, from the `query.*` settings.
 
-Tokens are lines of a file. Whoever shows one of them may ask; the first one is what this worker shows to others. So a
-token is changed in three steps: add the new one below, move it up, take the old one away.
+The token file has one token per line. A request is accepted with any of them; this worker sends the first one to other
+workers. So a token is replaced in three steps: add the new one at the end, move it to the top, remove the old one.
 """
 
 from __future__ import annotations
@@ -23,35 +23,36 @@ from .failures import FailureReason, QueryFailed
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ("Access", "Gate", "Tokens", "client_context", "keep_certificates", "server_context")
+__all__ = ("Access", "Gate", "Tokens", "client_context", "reload_certificates", "server_context")
 
 log = logging.getLogger(__name__)
 
-#: Reads for other workers beside the queries of clients. They wait for nobody, so queries cannot wait for each other.
-_READS_PER_QUERY = 4
-_LOOK_AGAIN_S = 30.0
+#: Reads for other workers have a limit of their own, a multiple of that for queries. They never wait for other workers,
+#: so queries cannot deadlock on each other.
+_PEER_READS_PER_QUERY = 4
+_CERTIFICATE_CHECK_INTERVAL_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """The settings. Files are read again when they change."""
+    """The access settings. Files are reread when they change."""
 
     token_file: Path | None = None
-    """Tokens, one per line; None to let everybody ask."""
+    """Tokens, one per line; None to accept queries without a token."""
     certificate_file: Path | None = None
     """Certificate chain of this worker, PEM; None for no TLS."""
     key_file: Path | None = None
-    """Its private key, PEM; None when the key is in the same file."""
+    """Private key of that certificate, PEM; None when the key is in the certificate file."""
     ca_file: Path | None = None
-    """Certificates that may have signed those of other workers, PEM; None for those of the system."""
-    most: int = 64
-    """Queries that are answered at the same time."""
-    longest_s: float = 600.0
-    """For one answer, however long it is."""
+    """Certificate authorities to trust for other workers, PEM; None for those of the system."""
+    max_concurrent: int = 64
+    """Most queries answered at the same time."""
+    max_duration_s: float = 600.0
+    """Longest time that one answer may take, in seconds."""
 
 
 class Tokens:
-    """The tokens in a file. Safe for several threads.
+    """The tokens in a file. Thread-safe.
 
     Raises:
         ConfigError: the file cannot be read, or has no token.
@@ -59,56 +60,56 @@ class Tokens:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp: tuple[int, int, int] | None = None
+        self._version: tuple[int, int, int] | None = None
         self._tokens: tuple[bytes, ...] = ()
-        self._read(self._stamp_of())
+        self._read(self._file_version())
 
     @property
     def own(self) -> str:
-        """What this worker shows to others."""
-        self._read_again()
+        """The token that this worker sends to other workers."""
+        self._reread_if_changed()
         return self._tokens[0].decode()
 
     def accept(self, token: str) -> bool:
-        """Whether a token is one of them, in a time that tells nothing of how much of it is right."""
-        self._read_again()
-        given = token.encode("utf-8", "surrogateescape")
-        # All of them, so that the time does not say which one it was.
-        return sum(hmac.compare_digest(each, given) for each in self._tokens) > 0
+        """Return whether a token is valid, in constant time."""
+        self._reread_if_changed()
+        candidate = token.encode("utf-8", "surrogateescape")
+        # Compare with all of them, so that the time does not reveal which one matched.
+        return sum(hmac.compare_digest(each, candidate) for each in self._tokens) > 0
 
-    def _read_again(self) -> None:
+    def _reread_if_changed(self) -> None:
         try:
-            stamp = self._stamp_of()
-            if stamp != self._stamp:
-                self._read(stamp)
-        except ConfigError as error:  # while it is replaced
-            log.warning("%s the tokens read before stay valid", error)
-            self._stamp = None
+            version = self._file_version()
+            if version != self._version:
+                self._read(version)
+        except ConfigError as error:  # the file is being replaced
+            log.warning("%s The previous tokens stay valid.", error)
+            self._version = None
 
-    def _stamp_of(self) -> tuple[int, int, int]:
+    def _file_version(self) -> tuple[int, int, int]:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError as error:
             raise self._unreadable(error) from error
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
-    def _read(self, stamp: tuple[int, int, int]) -> None:
+    def _read(self, version: tuple[int, int, int]) -> None:
         try:
             lines = self._path.read_text(encoding="utf-8").split()
         except (OSError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from error
         if not lines:
-            raise ConfigError(f"the token file '{self._path}' is empty: write a token into it, one per line.")
-        self._tokens, self._stamp = tuple(line.encode() for line in lines), stamp
+            raise ConfigError(f"the token file '{self._path}' is empty: add at least one token, one per line.")
+        self._tokens, self._version = tuple(line.encode() for line in lines), version
 
     def _unreadable(self, error: Exception) -> ConfigError:
         return ConfigError(
-            f"the token file '{self._path}' cannot be read ({error}): set 'query.token.file' to another."
+            f"cannot read the token file '{self._path}' ({error}): set 'query.token.file' to a readable file."
         )
 
 
 class Gate:
-    """Lets queries in: those with a token, and only so many at once."""
+    """The check of each request: its token, the number of concurrent queries, and the time of an answer."""
 
     def __init__(self, access: Access) -> None:
         """Raises:
@@ -116,13 +117,13 @@ class Gate:
         """
         self.access = access
         self.tokens = None if access.token_file is None else Tokens(access.token_file)
-        self._free = {False: access.most, True: access.most * _READS_PER_QUERY}
+        self._free = {False: access.max_concurrent, True: access.max_concurrent * _PEER_READS_PER_QUERY}
 
     def check(self, request: web.Request) -> None:
-        """Refuse who shows no valid token.
+        """Reject a request without a valid token.
 
         Raises:
-            QueryFailed: the request has none.
+            QueryFailed: the request has no valid token.
         """
         if self.tokens is None:
             return
@@ -130,20 +131,20 @@ class Gate:
         if scheme.lower() != "bearer" or not self.tokens.accept(token.strip()):
             raise QueryFailed(
                 FailureReason.UNAUTHORIZED,
-                "this worker wants a valid token (Authorization: Bearer ...): give the one of 'query.token.file'.",
+                "the request has no valid token: send one from 'query.token.file' (Authorization: Bearer ...).",
             )
 
     @contextmanager
-    def place(self, *, peer: bool) -> Iterator[None]:
-        """Take part in answering; `peer` when another worker asks.
+    def slot(self, *, peer: bool) -> Iterator[None]:
+        """Hold one of the places for concurrent queries, or for reads of other workers (`peer`).
 
         Raises:
-            QueryFailed: too many are answered already.
+            QueryFailed: all places are taken.
         """
         if not self._free[peer]:
             raise QueryFailed(
                 FailureReason.BUSY,
-                f"this worker answers {self.access.most} queries already: ask again later, or raise "
+                f"this worker is already answering {self.access.max_concurrent} queries: retry later, or raise "
                 "'query.max.concurrent'.",
             )
         self._free[peer] -= 1
@@ -154,13 +155,13 @@ class Gate:
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
-        """Give an answer up that takes too long; raises TimeoutError."""
-        async with asyncio.timeout(self.access.longest_s):
+        """Raise TimeoutError in the block when an answer takes longer than `max_duration_s`."""
+        async with asyncio.timeout(self.access.max_duration_s):
             yield
 
 
 def server_context(access: Access) -> ssl.SSLContext | None:
-    """TLS of this worker; None without a certificate.
+    """Return the TLS context of this worker's server; None without a certificate.
 
     Raises:
         ConfigError: the certificate or its key cannot be used.
@@ -173,7 +174,7 @@ def server_context(access: Access) -> ssl.SSLContext | None:
 
 
 def client_context(ca_file: Path | None) -> ssl.SSLContext:
-    """TLS towards workers.
+    """Return the TLS context for requests to workers.
 
     Raises:
         ConfigError: the certificates cannot be read.
@@ -181,25 +182,25 @@ def client_context(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the certificates in '{ca_file}' cannot be read ({error}): give a PEM file.") from error
+        raise ConfigError(f"cannot read the certificates in '{ca_file}' ({error}): use a PEM file.") from error
 
 
-async def keep_certificates(access: Access, server: ssl.SSLContext | None, client: ssl.SSLContext) -> None:
-    """Read certificates again when they have changed. Ends when it is cancelled."""
+async def reload_certificates(access: Access, server: ssl.SSLContext | None, client: ssl.SSLContext) -> None:
+    """Reload certificates when their files change, until cancelled."""
     files = [each for each in (access.certificate_file, access.key_file, access.ca_file) if each is not None]
-    known = _stamps(files)
+    loaded = _modification_times(files)
     while True:
-        await asyncio.sleep(_LOOK_AGAIN_S)
-        if (found := _stamps(files)) == known:
+        await asyncio.sleep(_CERTIFICATE_CHECK_INTERVAL_S)
+        if (current := _modification_times(files)) == loaded:
             continue
         try:
             if server is not None:
                 _load(server, access)
             if access.ca_file is not None:
                 client.load_verify_locations(cafile=str(access.ca_file))
-            known = found
+            loaded = current
         except (ConfigError, OSError, ssl.SSLError) as error:
-            log.warning("certificates for queries changed and cannot be read (%s); the old ones stay in use", error)
+            log.warning("query certificates changed but cannot be read (%s); keeping the previous ones", error)
 
 
 def _load(context: ssl.SSLContext, access: Access) -> None:
@@ -208,14 +209,14 @@ def _load(context: ssl.SSLContext, access: Access) -> None:
         context.load_cert_chain(access.certificate_file, access.key_file)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
-            f"the certificate '{access.certificate_file}' cannot be used ({error}): set "
+            f"cannot use the certificate '{access.certificate_file}' ({error}): set "
             "'query.ssl.certificate.location' and 'query.ssl.key.location' to PEM files that belong together."
         ) from error
 
 
-def _stamps(files: list[Path]) -> list[float]:
-    stamps = []
+def _modification_times(files: list[Path]) -> list[float]:
+    times = []
     for each in files:
         with suppress(OSError):
-            stamps.append(each.stat().st_mtime)
-    return stamps
+            times.append(each.stat().st_mtime)
+    return times

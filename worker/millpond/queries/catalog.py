@@ -1,4 +1,4 @@
-"""What can be asked of which store: the stores of an application, as every worker of it knows them."""
+"""The catalog of queryable stores of an application, the same on every worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_LONG = 2**63 - 1
 
 
 class QueryableKind(enum.StrEnum):
-    """Which queries a store answers."""
+    """The kind of a store, which decides the queries it answers."""
 
     KEY_VALUE = "key_value"
     WINDOW = "window"
@@ -28,42 +28,42 @@ class QueryableKind(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreInfo:
-    """One store of the application."""
+    """A queryable store of the application."""
 
     name: str
     kind: QueryableKind
     partitions: int
-    """How many the store has; 1 for a global store."""
+    """Number of partitions; 1 for a global store."""
     key: Serde[Any]
     value: Serde[Any]
     timestamped: bool = True
-    """Whether rows begin with a timestamp."""
+    """Whether a row's value begins with a timestamp."""
     persistent: bool = True
-    """Whether committed rows are in the state file; else they are in memory."""
+    """Whether committed rows are in the state file; False: in memory."""
     subtopology: int | None = None
-    """The sub-topology whose tasks have the store; None for a global store, which every worker has whole."""
+    """The sub-topology whose tasks have the store; None for a global store, of which every worker has all rows."""
     inputs: Mapping[str, int] = field(default_factory=dict)
-    """The topics its tasks read, by real name, with their partition counts: what a position can speak of."""
+    """Partition count of each topic that its tasks read, by real name. A position may name only these topics."""
     window_size_ms: int = 0
     retention_ms: int = 0
     segment_ms: int = 1
-    """How many window starts (ms) share a segment."""
+    """Length of a segment, in milliseconds of window starts."""
 
     def partition_of(self, raw_key: bytes) -> int:
-        """Where the producer puts a key: murmur2 of its bytes, of the inner key's for windowed keys."""
+        """Return the partition of a key by the producer's murmur2: of its bytes, or of the inner key if windowed."""
         if self.subtopology is None:
             return 0
-        by = self.key.partition_by
-        return murmur2(raw_key if by is None else by(raw_key), self.partitions)
+        partition_by = self.key.partition_by
+        return murmur2(raw_key if partition_by is None else partition_by(raw_key), self.partitions)
 
     def row_key(self, raw_key: bytes, start: int = 0) -> bytes:
-        """The key of a row without the partition; `start` is the window's, in ms."""
+        """Return the key of a row without its partition; `start` is the window start, in ms."""
         if self.kind is QueryableKind.KEY_VALUE:
             return raw_key
         return (start // self.segment_ms).to_bytes(SEGMENT_LENGTH, "big", signed=True) + window_key(raw_key, start)
 
     def split(self, row_key: bytes, row: bytes) -> tuple[bytes, tuple[int, int] | None, bytes, int | None]:
-        """A row as raw key, window (start and end in ms, None where there are none), raw value, timestamp (ms)."""
+        """Split a row into raw key, window (start and end, ms) or None, raw value, and timestamp (ms) or None."""
         timestamp: int | None = None
         if self.timestamped:
             (timestamp,) = unpack_timestamp(row)
@@ -75,16 +75,16 @@ class StoreInfo:
 
 
 class OnDisk(NamedTuple):
-    """A store in the state file that follows a changelog, whether it can be queried or not."""
+    """A store in the state file that has a changelog, queryable or not."""
 
     name: str
     subtopology: int
-    """The sub-topology whose tasks have it."""
+    """The sub-topology whose tasks have the store."""
     partitions: int
 
 
 class StoreCatalog(Mapping[str, StoreInfo]):
-    """The stores that can be queried, by name.
+    """The queryable stores, by name.
 
     Attributes:
         on_disk: the stores whose raw rows can be read.
@@ -96,17 +96,17 @@ class StoreCatalog(Mapping[str, StoreInfo]):
         self._stores = {each.name: each for each in stores}
 
     def __getitem__(self, name: str) -> StoreInfo:
-        """The store of that name.
+        """Return the store of that name.
 
         Raises:
-            QueryFailed: there is none.
+            QueryFailed: no queryable store has that name.
         """
         found = self._stores.get(name)
         if found is None:
             known = ", ".join(f"'{each}'" for each in sorted(self._stores)) or "none that can be queried"
             raise QueryFailed(
                 FailureReason.DOES_NOT_EXIST,
-                f"'{self.application}' has no store '{name}' to query; it has {known}.",
+                f"application '{self.application}' has no store '{name}' to query; it has {known}.",
             )
         return found
 

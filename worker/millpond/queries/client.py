@@ -1,4 +1,4 @@
-"""The Python client: what an application's stores hold, from any program.
+"""The Python client: query the state stores of an application from any program.
 
     with Client("http://localhost:8080") as client:
         counts = client.store("counts")
@@ -6,8 +6,8 @@
         for row in counts.range("A", "M", limit=10):
             print(row.key, row.value)
 
-Without serdes, keys and values are what JSON makes of them. With the store's own serdes (`client.store("delays",
-key=mp.String, value=mp.Json(Delay))`) they travel as bytes and are the application's own types.
+Without serdes, keys and values are JSON values. With the store's own serdes (`client.store("delays", key=mp.String,
+value=mp.Json(Delay))`) they are sent as bytes and returned as the application's own types.
 """
 
 from __future__ import annotations
@@ -35,59 +35,59 @@ R = TypeVar("R")
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 Time = datetime | int
-"""A datetime (UTC unless it says otherwise), or epoch milliseconds."""
+"""A datetime (UTC if it has no time zone), or epoch milliseconds."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Options(TypedDict, total=False):
-    """How a query is to be answered."""
+    """Options of every query."""
 
     max_staleness: timedelta
-    """A standby may answer that was up to date so long ago."""
+    """Allow standbys that were caught up at most this long ago."""
     max_lag: int
-    """A standby may answer that is so many changelog records behind."""
+    """Allow standbys with at most this lag, in changelog records."""
     position: Mapping[str, int]
-    """Wait until the rows have all input below these offsets, by `topic-partition`: the `position` of an earlier
-    answer, or a produced record's offset + 1."""
+    """Wait until the rows include all input below these offsets, by `topic-partition`: the `position` of an earlier
+    answer, or the offset of a produced record + 1."""
     isolation: Isolation
     """`read_committed` unless given."""
     timeout: timedelta
-    """How long to wait for an owner, or for the position; 10 s unless the client says otherwise."""
+    """How long to wait for an owner or for the position; the default is the client's timeout (10 s)."""
 
 
 class KeyOptions(Options, total=False):
-    """How a query for a key is to be answered."""
+    """Options of a query for one key."""
 
     partition: int
-    """Where the key is, if that is not where the producer's murmur2 puts it."""
+    """The partition of the key; needed if the producer did not choose it by murmur2 of the key."""
 
 
 class RangeOptions(KeyOptions, total=False):
-    """How a query for many rows is to be answered."""
+    """Options of a query for many rows."""
 
     reverse: bool
-    """In descending order."""
+    """Whether to return the rows in descending order."""
     limit: int
-    """At most so many rows."""
+    """The largest number of rows to return."""
 
 
 @dataclass(frozen=True)
 class Answer(Generic[V]):
-    """What was found for a key."""
+    """The answer to a query for one key."""
 
     found: bool
     value: V | None
     timestamp: int | None
-    """Of the record that made the value, epoch ms; None where the store keeps none."""
+    """Timestamp of the record that made the value, epoch ms; None for a store without timestamps."""
     partition: int
     position: Mapping[str, int]
-    """All input below these offsets is in the value, by `topic-partition`; empty when a copy answered."""
+    """Next offsets by `topic-partition`: all input below them is in the value; empty when a standby answered."""
     staleness: timedelta | None
-    """How far behind the copy that answered may be; None when the active task did."""
+    """How long ago the standby that answered was caught up; None when the active task answered."""
     worker: str
-    """Who answered."""
+    """The worker that answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Row(Generic[K, V]):
     key: K
     value: V
     timestamp: int | None = None
-    """Of the record that made the value, epoch ms; None where the store keeps none."""
+    """Timestamp of the record that made the value, epoch ms; None for a store without timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +108,21 @@ class WindowRow(Generic[K, V]):
     window: Window
     value: V
     timestamp: int | None = None
-    """Of the record that made the value, epoch ms; None where the store keeps none."""
+    """Timestamp of the record that made the value, epoch ms; None for a store without timestamps."""
 
 
 class Rows(Generic[R]):
-    """Rows as they arrive. Leaving the loop early closes the connection.
+    """The rows of an answer, one at a time as they arrive. Leaving the loop early closes the connection.
 
     Attributes:
-        complete: whether the last row was the last of all; False until then.
-        count: how many came so far.
-        position: when complete, what input is in the rows for certain, by `topic-partition`.
-        staleness: when complete, how far behind the oldest copy that answered may be; None for active tasks only.
-        snapshot: when complete, whether the rows of each partition are those of one moment. Long answers, and those
-            that went on at another worker, may be of several.
-        workers: when complete, who answered.
+        complete: whether all rows have arrived.
+        count: the number of rows that have arrived.
+        position: when complete, next offsets by `topic-partition`: all input below them is in the rows.
+        staleness: when complete, how long ago the most outdated standby that answered was caught up; None when only
+            active tasks answered.
+        snapshot: when complete, whether the rows of each partition are of one moment. They may not be in a long
+            answer, or in one that continued on another worker.
+        workers: when complete, the workers that answered.
     """
 
     def __init__(self, lines: Iterator[bytes], row: Callable[[dict[str, Any]], R]) -> None:
@@ -135,7 +136,7 @@ class Rows(Generic[R]):
         self._row = row
 
     def __iter__(self) -> Iterator[R]:
-        """The rows.
+        """Yield the rows.
 
         Raises:
             QueryFailed: the answer was cut off, or the workers could not complete it.
@@ -156,15 +157,16 @@ class Rows(Generic[R]):
             self.workers = tuple(content["workers"])
         if not self.complete:
             raise QueryFailed(
-                FailureReason.NOT_PRESENT, f"the answer was cut off after {self.count} rows: ask again, or for fewer."
+                FailureReason.NOT_PRESENT,
+                f"the answer was cut off after {self.count} rows: retry, or ask for fewer rows.",
             )
 
 
 @dataclass(frozen=True)
 class Store(Generic[K, V]):
-    """One store of the application. Options of all queries: `Options`, `KeyOptions`, `RangeOptions`.
+    """A store of the application. The options of its queries are `Options`, `KeyOptions` and `RangeOptions`.
 
-    Every query raises `QueryFailed`, whose `reason` a program may act on.
+    A query that fails raises `QueryFailed`; programs can act on its `reason`.
     """
 
     name: str
@@ -174,38 +176,38 @@ class Store(Generic[K, V]):
     _value: Serde[V] | None = None
 
     def get(self, key: K, **options: Unpack[KeyOptions]) -> V | None:
-        """The value of a key, None when there is none."""
+        """Return the value of a key; None when the store does not contain it."""
         return self.lookup(key, **options).value
 
     def lookup(self, key: K, **options: Unpack[KeyOptions]) -> Answer[V]:
-        """The value of a key, with its position and where it is from."""
-        return self._one(("keys", self._written(key)), {}, options)
+        """Return the value of a key, with its position, staleness and the worker that answered."""
+        return self._one(("keys", self._encoded(key)), {}, options)
 
     def range(self, low: K | None = None, high: K | None = None, **options: Unpack[RangeOptions]) -> Rows[Row[K, V]]:
-        """Rows with low <= key <= high in the order of the keys' bytes, over all partitions; None is no bound."""
+        """Return rows with low <= key <= high of all partitions, in the order of the keys' bytes; None is no bound."""
         return self._rows(("range",), self._bounds(low, high), options)
 
     def prefix(self, prefix: Any, **options: Unpack[RangeOptions]) -> Rows[Row[K, V]]:
-        """Rows whose serialised key begins with that of `prefix`; bytes are taken as they are."""
+        """Return rows whose serialised key begins with the serialised `prefix`; bytes are used as they are."""
         if isinstance(prefix, bytes):
             query = {"prefix": base64.b64encode(prefix).decode("ascii"), "key_format": "base64"}
         else:
-            query = {"prefix": self._written(prefix)}
+            query = {"prefix": self._encoded(prefix)}
         return self._rows(("prefix",), query, options)
 
     def all(self, **options: Unpack[RangeOptions]) -> Rows[Row[K, V]]:
-        """All rows of a key-value store, in the order of the keys' bytes."""
+        """Return all rows of a key-value store, in the order of the keys' bytes."""
         return self._rows(("all",), {}, options)
 
     def fetch(
         self, key: K, start: Time | None = None, end: Time | None = None, **options: Unpack[RangeOptions]
     ) -> Rows[WindowRow[K, V]]:
-        """The windows of a key that start between two times (inclusive; None is no bound), by their start."""
-        return self._window_rows(("windows", self._written(key)), _between(start, end), options)
+        """Return the windows of a key that start between two times (inclusive; None is no bound), by start."""
+        return self._window_rows(("windows", self._encoded(key)), _between(start, end), options)
 
     def fetch_one(self, key: K, start: Time, **options: Unpack[KeyOptions]) -> V | None:
-        """The value of a key in the window that starts at a time, None when there is none."""
-        return self._one(("windows", self._written(key)), {"start": _time(start)}, options).value
+        """Return the value of a key in the window that starts at a time; None when the store does not contain it."""
+        return self._one(("windows", self._encoded(key)), {"start": _time(start)}, options).value
 
     def fetch_range(
         self,
@@ -215,7 +217,7 @@ class Store(Generic[K, V]):
         end: Time | None = None,
         **options: Unpack[RangeOptions],
     ) -> Rows[WindowRow[K, V]]:
-        """Windows of keys in a range, by segment, key and start; all bounds are inclusive, None is no bound."""
+        """Return the windows of a range of keys, by segment, key and start. Bounds are inclusive; None is no bound."""
         return self._window_rows(("windows",), self._bounds(low, high) | _between(start, end), options)
 
     def _one(self, path: tuple[str, ...], query: dict[str, str], options: Mapping[str, Any]) -> Answer[V]:
@@ -252,7 +254,7 @@ class Store(Generic[K, V]):
         parameters, timeout_s = self._parameters(query, options)
         return self._transport.lines(("stores", self.name, *path), parameters, timeout_s)
 
-    def _written(self, key: Any) -> str:
+    def _encoded(self, key: Any) -> str:
         if self._key is not None:
             return base64.b64encode(self._key.serialize(key)).decode("ascii")
         return msgspec.json.encode(key).decode()
@@ -262,13 +264,13 @@ class Store(Generic[K, V]):
 
     def _bounds(self, low: K | None, high: K | None) -> dict[str, str]:
         given = {"low": low, "high": high}
-        return {name: self._written(key) for name, key in given.items() if key is not None}
+        return {name: self._encoded(key) for name, key in given.items() if key is not None}
 
     def _parameters(self, query: dict[str, str], options: Mapping[str, Any]) -> tuple[dict[str, str], float]:
         unknown = set(options) - RangeOptions.__annotations__.keys() - KeyOptions.__annotations__.keys()
         unknown -= Options.__annotations__.keys()
         if unknown:
-            raise TypeError(f"there is no option '{min(unknown)}'")
+            raise TypeError(f"unknown query option '{min(unknown)}'")
         timeout: timedelta = options.get("timeout", self._timeout)
         form = "json" if self._key is None else "base64"
         parameters = {"timeout": f"{timeout // _MILLISECOND}ms", "key_format": form, "format": form, **query}
@@ -285,7 +287,7 @@ class Store(Generic[K, V]):
 
 
 class Client:
-    """Asks the workers of an application. Safe for several threads; a `Rows` belongs to one."""
+    """A client for the workers of an application. Thread-safe; a `Rows` is for one thread."""
 
     def __init__(
         self,
@@ -295,13 +297,13 @@ class Client:
         ca_file: Path | None = None,
     ) -> None:
         """Args:
-        urls: base URLs of one or more workers; any of them answers for all.
-        timeout: how long a query waits for an owner, unless it says otherwise.
-        token_file: with the token that workers want, as in their `query.token.file`; read again when it changes.
-        ca_file: certificates (PEM) that may have signed those of workers; those of the system unless given.
+        urls: base URLs of one or more workers; each of them answers for the whole application.
+        timeout: how long a query waits for an owner or a position, unless the query sets its own timeout.
+        token_file: file with a token of the workers' `query.token.file`; reread when it changes.
+        ca_file: certificate authorities to trust (PEM); the default is those of the system.
 
         Raises:
-            ConfigError: there is no URL, one is none, or a file cannot be read.
+            ConfigError: there is no URL, a URL is invalid, or a file cannot be read.
         """
         self._transport = Transport(urls, token_file=token_file, ca_file=ca_file)
         self._timeout = timeout
@@ -313,30 +315,30 @@ class Client:
     def store(self, name: str, *, key: Serde[K], value: Serde[V]) -> Store[K, V]: ...
 
     def store(self, name: str, *, key: Serde[Any] | None = None, value: Serde[Any] | None = None) -> Store[Any, Any]:
-        """A store by its name; nothing is asked yet.
+        """Return a store by its name, without a request.
 
         Args:
-            name: as in the topology.
-            key: the store's own serde; None for what JSON makes of keys.
-            value: the store's own serde; both or none.
+            name: the name of the store in the topology.
+            key: the serde of the store's keys; None for JSON values.
+            value: the serde of the store's values; give both serdes or none.
         """
         if (key is None) != (value is None):
             raise TypeError("give the serdes of both key and value, or none")
         return Store(name, self._transport, self._timeout, key, value)
 
     def stores(self) -> list[dict[str, Any]]:
-        """What can be queried: name, kind, partitions, serdes of each store."""
+        """Return the queryable stores: name, kind, partitions and serdes of each."""
         found: list[dict[str, Any]] = self._transport.one(("stores",), {}, self._timeout.total_seconds())["stores"]
         return found
 
     def metadata(self, store: str, key: Any) -> dict[str, Any]:
-        """Where a key is: partition, task, active worker and standbys (name and address)."""
+        """Return the location of a key: partition, task, active worker and standbys (name and address)."""
         path = ("metadata", store, msgspec.json.encode(key).decode())
         found: dict[str, Any] = self._transport.one(path, {"key_format": "json"}, self._timeout.total_seconds())
         return found
 
     def partitions(self, store: str) -> list[dict[str, Any]]:
-        """Where the partitions of a store are; for each what `metadata` gives."""
+        """Return the location of each partition of a store, as `metadata` does for a key."""
         path = ("metadata", store)
         found: list[dict[str, Any]] = self._transport.one(path, {}, self._timeout.total_seconds())["partitions"]
         return found

@@ -1,4 +1,4 @@
-"""Who has which task: the coordinator's view of the application, kept for a while and looked up again on a miss."""
+"""The task directory: the coordinator's assignment, cached for a short time and fetched again on a miss."""
 
 from __future__ import annotations
 
@@ -21,101 +21,102 @@ from millpond.topology import TaskId
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ("CoordinatorView", "Places", "TaskDirectory", "fetching")
+__all__ = ("CoordinatorView", "Places", "TaskDirectory", "open_assignment")
 
 log = logging.getLogger(__name__)
 
-#: A view is asked for again when it is older than this, and a query misses something in it; and not sooner than after
-#: so many times as long as the last answer took, which is long where there are many tasks.
-_FRESH_S = 0.05
-_SPARING = 5
-#: And when it is older than this, where the view itself is what is asked for.
-_STALE_S = 2.0
+#: After a miss, the view is fetched again if it is older than this, and older than a multiple of the last fetch's
+#: duration, which is long with many tasks.
+_MIN_AGE_ON_MISS_S = 0.05
+_MIN_AGE_IN_FETCHES = 5
+#: Without a miss, the view is fetched again if it is older than this.
+_MAX_AGE_S = 2.0
 _TIMEOUT_S = 2.0
 
 CoordinatorView = Callable[[], Awaitable[View]]
-"""Asks for the assignment; raises anything when it does not get it."""
+"""Fetches the assignment from the coordinator; may raise any exception."""
 
 _views = msgspec.json.Decoder(View)
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where a task is, as far as is known. Workers that cannot be reached over HTTP are not in it."""
+    """The known locations of a task, without workers that have no HTTP address."""
 
     active: tuple[str, ...] = ()
-    """Who processes it: its owner in Kafka, then the worker that is to become it."""
+    """Its owner in Kafka, then the worker that it is assigned to."""
     copies: tuple[str, ...] = ()
-    """Standbys and warm-ups."""
+    """Its standbys and warm-ups."""
 
 
 class TaskDirectory:
-    """The newest view known."""
+    """The latest view of the assignment."""
 
     def __init__(self, fetch: CoordinatorView | None) -> None:
         """Args:
-        fetch: None where there is no coordinator: then nobody else has anything.
+        fetch: None without a coordinator; then there are no other workers.
         """
         self._fetch = fetch
         self._view: View | None = None
         self._members: dict[str, Member] = {}
-        self._asked_at = float("-inf")
-        self._took = 0.0
-        self._asking: asyncio.Task[None] | None = None
-        self._troubled = False
+        self._fetched_at = float("-inf")
+        self._last_fetch_s = 0.0
+        self._fetching: asyncio.Task[None] | None = None
+        self._failing = False
 
     @property
     def alone(self) -> bool:
-        """Whether there are no other workers to know of."""
+        """Whether this worker has no coordinator, and so no other workers."""
         return self._fetch is None
 
     @property
     def view(self) -> View | None:
-        """What was known last."""
+        """The latest view; None before the first one."""
         return self._view
 
-    async def refresh(self, *, older_than_s: float = _STALE_S) -> None:
-        """Ask the coordinator, unless it was asked a moment ago. When it does not answer, what is known stays."""
+    async def refresh(self, *, older_than_s: float = _MAX_AGE_S) -> None:
+        """Fetch the view if it is older than `older_than_s`; keep the known view if the coordinator does not answer."""
         if self._fetch is None:
             return
-        if self._asking is None and time.monotonic() - self._asked_at >= older_than_s:
-            self._asking = asyncio.get_running_loop().create_task(self._ask(self._fetch))
-        if self._asking is not None:
-            # Several queries wait for one answer: none of them may cancel it for the others.
-            await asyncio.shield(self._asking)
+        if self._fetching is None and time.monotonic() - self._fetched_at >= older_than_s:
+            self._fetching = asyncio.get_running_loop().create_task(self._update(self._fetch))
+        if self._fetching is not None:
+            # Several queries wait for the same fetch: a cancelled query must not cancel it for the others.
+            await asyncio.shield(self._fetching)
 
-    async def missed(self) -> None:
-        """`refresh` for a query that did not find what it was told."""
-        await self.refresh(older_than_s=max(_FRESH_S, _SPARING * self._took))
+    async def refresh_after_miss(self) -> None:
+        """Refresh after a partition was not where the view has it."""
+        await self.refresh(older_than_s=max(_MIN_AGE_ON_MISS_S, _MIN_AGE_IN_FETCHES * self._last_fetch_s))
 
-    async def _ask(self, fetch: CoordinatorView) -> None:
+    async def _update(self, fetch: CoordinatorView) -> None:
         started = time.monotonic()
         try:
             self._view = await fetch()
             self._members = {each.worker: each for each in self._view.members}
-            self._took = time.monotonic() - started
-            self._troubled = False
-        except Exception as error:
-            if not self._troubled:
+            self._last_fetch_s = time.monotonic() - started
+            self._failing = False
+        except Exception as error:  # noqa: BLE001 - `fetch` may raise anything; queries go on with the last view
+            if not self._failing:
                 log.warning(
-                    "the coordinator does not say who has which task (%s); queries use what it said last", error
+                    "cannot fetch the assignment from the coordinator (%s); queries use the last known assignment",
+                    error,
                 )
-            self._troubled = True
+            self._failing = True
         finally:
-            self._asked_at = time.monotonic()
-            self._asking = None
+            self._fetched_at = time.monotonic()
+            self._fetching = None
 
     def member(self, worker: str) -> Member | None:
-        """The worker of that name."""
+        """Return the worker of that name; None if the view does not contain it."""
         return self._members.get(worker)
 
     def address(self, worker: str) -> str | None:
-        """The base URL of a worker that lives and can be asked."""
+        """Return the base URL of a worker; None if it is dead or has no HTTP address."""
         member = self.member(worker)
         return None if member is None or not member.alive or not member.address else member.address.rstrip("/")
 
     def places(self, task: TaskId) -> Places:
-        """Where a task is."""
+        """Return the known locations of a task."""
         view, name = self._view, str(task)
         if view is None:
             return Places()
@@ -128,24 +129,24 @@ class TaskDirectory:
 
 
 @asynccontextmanager
-async def fetching(
+async def open_assignment(
     url: str, application: str, *, token_file: Path | None = None, ca_file: Path | None = None
 ) -> AsyncIterator[CoordinatorView]:
-    """Connections to the coordinator while the block runs.
+    """Yield the function that fetches the assignment from the coordinator.
 
     Args:
-        url: of the coordinator.
-        application: whose assignment is wanted.
-        token_file: with the bearer token; read for each request, since tokens are renewed.
-        ca_file: certificates to trust, in PEM; the system's unless given. Read again when the file changes: authorities are
-            replaced while workers run.
+        url: URL of the coordinator.
+        application: id of the application.
+        token_file: file with the bearer token; read for each request, since tokens are renewed.
+        ca_file: certificate authorities to trust (PEM); the default is those of the system. Reread when the file
+            changes: authorities are replaced while workers run.
 
     Raises:
         OSError: the certificates cannot be read.
     """
     import aiohttp
 
-    trusted = _Trusted(ca_file)
+    authorities = _Authorities(ca_file)
     path = f"{url.rstrip('/')}/v1/applications/{quote(application, safe='')}/assignment"
     connector = aiohttp.TCPConnector(limit=2)
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
@@ -156,15 +157,15 @@ async def fetching(
             if token_file is not None:
                 token = await asyncio.to_thread(token_file.read_text, encoding="utf-8")
                 headers["Authorization"] = f"Bearer {token.strip()}"
-            tls = await asyncio.to_thread(trusted.context)
+            tls = await asyncio.to_thread(authorities.context)
             async with session.get(path, headers=headers, allow_redirects=False, ssl=tls) as answer:
                 return await _view(answer)
 
         yield fetch
 
 
-class _Trusted:
-    """The certificates to trust, as their file has them."""
+class _Authorities:
+    """The certificate authorities to trust, reread when their file changes."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -173,7 +174,10 @@ class _Trusted:
         self.context()
 
     def context(self) -> ssl.SSLContext | bool:
-        """What trusts them; True for whatever the system trusts. What cannot be read now was good a moment ago."""
+        """Return the TLS context; True for the system's authorities.
+
+        If the file cannot be read now, the last context stays in use.
+        """
         if self._file is None:
             return True
         try:

@@ -1,4 +1,4 @@
-"""Why a query fails: a reason for programs (those of Kafka's IQv2, KIP-796), a sentence for people."""
+"""Failures of queries: a reason for programs (those of Kafka's IQv2, KIP-796) and a message for people."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ __all__ = ("Failure", "FailureReason", "QueryFailed", "status_of")
 
 
 class FailureReason(enum.StrEnum):
-    """What a program may act on."""
+    """The reason of a failure, for programs."""
 
     BAD_REQUEST = "BAD_REQUEST"
-    """The request cannot be understood. Kafka has no such reason: there the compiler finds these."""
+    """The request is invalid. Kafka Streams has no such reason: there the compiler finds these errors."""
     UNKNOWN_QUERY_TYPE = "UNKNOWN_QUERY_TYPE"
-    """The store is of another kind than the query wants."""
+    """The store is of another kind than the query needs."""
     DOES_NOT_EXIST = "DOES_NOT_EXIST"
     """The application has no such store, or the store no such partition."""
     NOT_PRESENT = "NOT_PRESENT"
-    """No worker that can be reached has the partition."""
+    """No reachable worker has the partition."""
     NOT_ACTIVE = "NOT_ACTIVE"
     """The worker that has the partition does not process it, or not yet."""
     NOT_UP_TO_BOUND = "NOT_UP_TO_BOUND"
-    """The state is older than the query allows: behind its position, staleness or lag bound."""
+    """The state is older than the position, staleness or lag bound of the query allows."""
     STORE_EXCEPTION = "STORE_EXCEPTION"
     """Reading the store failed."""
     UNAUTHORIZED = "UNAUTHORIZED"
-    """The request shows no valid token."""
+    """The request has no valid token."""
     BUSY = "BUSY"
-    """The worker answers as many queries as it may, or this answer took longer than it may."""
+    """The worker is at its limit of concurrent queries, or the answer took longer than allowed."""
 
 
-#: What another worker, or a later moment, may do better.
-_PASSING = frozenset(
+#: Reasons for which a retry, or another worker, may succeed.
+_TRANSIENT = frozenset(
     {FailureReason.NOT_PRESENT, FailureReason.NOT_ACTIVE, FailureReason.NOT_UP_TO_BOUND, FailureReason.BUSY}
 )
 
@@ -50,12 +50,12 @@ _STATUS = {
 
 
 def status_of(reason: FailureReason) -> int:
-    """The HTTP status that goes with a reason; 503 for what may pass."""
+    """Return the HTTP status of a reason; 503 if a retry may succeed."""
     return _STATUS.get(reason, 503)
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A failure as it travels."""
+    """A failure as it is sent over HTTP."""
 
     reason: FailureReason
     message: str
@@ -64,11 +64,11 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class QueryFailed(MillpondError):
-    """A query has no answer.
+    """A query failed.
 
     Attributes:
-        reason: for programs.
-        partitions: the partitions of the store that could not be read, where that is the cause.
+        reason: the reason, for programs.
+        partitions: the partitions of the store that could not be read, if that is the cause.
     """
 
     def __init__(self, reason: FailureReason, message: str, partitions: Iterable[int] = ()) -> None:
@@ -78,15 +78,15 @@ class QueryFailed(MillpondError):
 
     @property
     def passing(self) -> bool:
-        """Whether another worker, or a later moment, may do better."""
-        return self.reason in _PASSING
+        """Whether a retry, or another worker, may succeed."""
+        return self.reason in _TRANSIENT
 
     @property
     def failure(self) -> Failure:
-        """As it travels."""
+        """The failure as it is sent over HTTP."""
         return Failure(self.reason, str(self), self.partitions)
 
     @classmethod
     def of(cls, failure: Failure) -> QueryFailed:
-        """The error of a failure that came from elsewhere."""
+        """Return the error for a received failure."""
         return cls(failure.reason, failure.message, failure.partitions)

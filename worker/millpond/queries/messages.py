@@ -1,7 +1,7 @@
-"""What workers say to each other to answer a query: which rows are wanted, and the rows.
+"""Messages between workers for queries: the request for rows, and the frames of the answer.
 
-A request is one `Read`. The answer is a sequence of frames, each with its length before it: a `Head`, rows as they lie
-in the store, in order, and last of all an `RowsEnd`. An answer without its end was cut off.
+A request is one `Read`. The answer is a sequence of frames, each preceded by its length: a `Head`, rows in store format
+and order, and a `RowsEnd`. An answer without a `RowsEnd` was cut off.
 """
 
 from __future__ import annotations
@@ -30,46 +30,46 @@ __all__ = (
 )
 
 Row = tuple[bytes, int, bytes]
-"""A row's key as it lies in the store but without the partition, the partition, the row's value."""
+"""A row: its key in store format without the partition, the partition, its value in store format."""
 
 MAX_FRAME = 256 * 1024 * 1024
-"""A frame that claims to be longer is none."""
+"""The longest frame accepted, in bytes."""
 
 LENGTH = struct.Struct(">I")
-"""What stands before each frame: how many bytes it has."""
+"""The length prefix of a frame, in bytes."""
 
 
 class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Rows to read. Keys are serialised keys, times are window starts in epoch ms."""
+    """A request for rows. Keys are serialised keys; times are window starts in epoch ms."""
 
     application: str
-    """Whoever listens at the address must be of this application."""
+    """Id of the application; a worker of another application rejects the request."""
     store: str
     partitions: tuple[int, ...]
     low: bytes = b""
-    """The smallest key."""
+    """The smallest key, inclusive."""
     high: bytes | None = None
-    """The first key that is too large; None for no bound."""
+    """The upper bound of keys, exclusive; None for no bound."""
     exact: bool = False
-    """`low` is the one key that is wanted, `high` does not count."""
+    """Whether only the key `low` is read; `high` is then ignored."""
     first: int = 0
-    """The smallest window start."""
+    """The smallest window start, inclusive."""
     last: int = 2**63 - 1
-    """The largest window start."""
+    """The largest window start, inclusive."""
     reverse: bool = False
     limit: int | None = None
     committed: bool = True
-    """Only what is committed; else what the task itself would see."""
+    """Whether to read committed rows only; False: also the uncommitted writes of the task."""
     max_staleness_ms: int | None = None
-    """A copy may answer that was up to date so long ago."""
+    """Allow copies that were caught up at most this long ago, in milliseconds."""
     max_lag: int | None = None
-    """A copy may answer that is so many changelog records behind."""
+    """Allow copies with at most this lag, in changelog records."""
     bound: dict[str, int] = {}
-    """The least position, next offset by `topic-partition`."""
+    """The position to wait for: next offsets by `topic-partition`."""
     resume: dict[int, bytes] = {}
-    """By partition: the row key to go on at; ascending it is the first one wanted, in reverse the first one not."""
+    """Row keys to resume at, by partition: inclusive lower bound if ascending, exclusive upper bound in reverse."""
     timeout_ms: int = 10_000
-    """How long the bound may be waited for."""
+    """How long to wait for `bound`, in milliseconds."""
 
     @property
     def stale(self) -> bool:
@@ -78,21 +78,21 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="head"):
-    """What comes before the rows."""
+    """The first frame of an answer."""
 
     position: dict[str, int] = {}
-    """Everything below these offsets is in the rows, by `topic-partition`."""
+    """Next offsets by `topic-partition`: all input below them is in the rows."""
     staleness_ms: int | None = None
-    """How long ago the oldest copy that is read was up to date; None when only active tasks answer."""
+    """How long ago the most outdated copy was caught up, in milliseconds; None when only active tasks answer."""
 
 
 class RowsEnd(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="end"):
-    """What comes after the rows."""
+    """The last frame of an answer."""
 
     snapshot: bool = True
-    """Whether the rows of each partition are those of one moment."""
+    """Whether the rows of each partition are of one moment."""
     failure: Failure | None = None
-    """The rows are not all."""
+    """Why rows are missing; None when the answer is complete."""
 
 
 Frame = list[Row] | Head | RowsEnd
@@ -103,47 +103,47 @@ _frames: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 
 def encode_read(read: Read) -> bytes:
-    """A request's body."""
+    """Encode the body of a request."""
     return _encoder.encode(read)
 
 
 def decode_read(raw: bytes) -> Read:
-    """A request's body read back.
+    """Decode the body of a request.
 
     Raises:
-        msgspec.DecodeError, msgspec.ValidationError: it is none.
+        msgspec.DecodeError, msgspec.ValidationError: the body is not a valid `Read`.
     """
     return _reads.decode(raw)
 
 
 def encode_frame(content: Frame) -> bytes:
-    """A frame with its length before it."""
+    """Encode a frame, preceded by its length."""
     return with_length(_encoder.encode(content))
 
 
 def with_length(body: bytes) -> bytes:
-    """The body of a frame, its length before it."""
+    """Return the body of a frame, preceded by its length."""
     return LENGTH.pack(len(body)) + body
 
 
 class Stream(Protocol):
-    """What frames are read from: aiohttp's StreamReader."""
+    """A stream of bytes: the part of aiohttp's StreamReader that is needed."""
 
     async def readexactly(self, n: int) -> bytes:
-        """Exactly so many bytes; raises asyncio.IncompleteReadError at the end."""
+        """Return exactly `n` bytes; raises asyncio.IncompleteReadError at the end of the stream."""
 
 
 async def frames(stream: Stream) -> AsyncIterator[Frame]:
-    """The frames of an answer, to its end.
+    """Yield the frames of an answer up to its `RowsEnd`.
 
     Raises:
         asyncio.IncompleteReadError: the answer was cut off.
-        msgspec.DecodeError, msgspec.ValidationError: it is no answer.
+        msgspec.DecodeError, msgspec.ValidationError: the bytes are not an answer.
     """
     while True:
         (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
         if length > MAX_FRAME:
-            raise msgspec.DecodeError(f"a frame of {length} bytes")
+            raise msgspec.DecodeError(f"a frame of {length} bytes is longer than {MAX_FRAME}")
         content = _frames.decode(await stream.readexactly(length))
         yield content
         if isinstance(content, RowsEnd):

@@ -1,4 +1,4 @@
-"""How long queries take, how they end, and how many went on to another worker."""
+"""Metrics of queries: durations by outcome, and requests forwarded to other workers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class Outcome:
-    """How a query ended; what does not raise says so here.
+    """The outcome of a query whose answer has begun, when an error can no longer be raised.
 
     Attributes:
-        failed: why, if it failed after its answer had begun.
+        failed: the failure, if the query failed after its answer had begun.
         begun: whether a part of the answer was sent.
     """
 
@@ -29,7 +29,7 @@ class Outcome:
 
 
 class QueryMetrics:
-    """Figures of the queries a worker answers."""
+    """The metrics of the queries that a worker answers."""
 
     def __init__(self, registry: CollectorRegistry, application: str, worker: str) -> None:
         labels = {"application_id": application, "worker": worker}
@@ -49,12 +49,12 @@ class QueryMetrics:
         ).labels(**labels)
 
     def forwarded(self) -> None:
-        """Another worker is asked."""
+        """Count a request to another worker."""
         self._forwarded.inc()
 
     @contextmanager
     def observed(self, kind: str) -> Iterator[Outcome]:
-        """Time what the block does."""
+        """Measure the block as one query."""
         outcome = Outcome()
         started = perf_counter()
         ended = "aborted"

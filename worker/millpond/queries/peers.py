@@ -1,7 +1,7 @@
-"""Reading what other workers hold, and answering them.
+"""Reads between workers: requests to other workers, and answers to theirs.
 
-A worker that is asked by another one answers from what it holds, or refuses: it never asks further. So however wrong
-the directories are, no query goes round in circles.
+A worker answers another one only from the stores that it holds, or rejects the request; it never forwards it. So no
+query travels in circles, however outdated the task directories are.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ _CONNECT_S = 1.0
 
 
 class RowScan(Protocol):
-    """One request's rows, piece by piece, wherever they are."""
+    """A read of the rows of one request, piece by piece: a `LocalScan` or a `RemoteScan`."""
 
     head: Head | None
     done: bool
     end: RowsEnd
 
     async def piece(self) -> list[Row]:
-        """The next rows; none when `done`. Raises QueryFailed."""
+        """Return the next rows; an empty list only when `done`. Raises QueryFailed."""
 
     def close(self) -> None:
-        """Let go of what it reads from."""
+        """Release the iterator or the connection."""
 
 
 class RemoteScan:
-    """Rows of partitions that another worker holds.
+    """A read of the rows of one request from another worker, piece by piece.
 
     Attributes:
-        head: what can be said of the rows, once there was a piece.
-        done: whether the last piece was the last one.
-        end: what can be said of all rows, when `done`.
+        head: the position and staleness of the rows; None before the first piece.
+        done: whether all pieces were returned.
+        end: when `done`, whether the rows are of one moment.
     """
 
     def __init__(
@@ -71,29 +71,31 @@ class RemoteScan:
         self._frames: AsyncIterator[list[Row] | Head | RowsEnd] | None = None
 
     async def piece(self) -> list[Row]:
-        """The next rows; none when `done`.
+        """Return the next rows; an empty list only when `done`.
 
         Raises:
-            QueryFailed: the worker refused, or it cannot be reached, or its answer was cut off.
+            QueryFailed: the worker rejected the request, cannot be reached, or its answer was cut off.
         """
         import aiohttp
 
         try:
             if self._frames is None:
-                self._frames = frames((await self._asked()).content)
+                self._frames = frames((await self._send()).content)
             async for frame in self._frames:
                 if isinstance(frame, Head):
                     self.head = frame
                 elif isinstance(frame, RowsEnd):
-                    return self._ended(frame)
+                    return self._finish(frame)
                 elif frame:
                     return frame
             raise asyncio.IncompleteReadError(b"", None)
         except (aiohttp.ClientError, OSError, EOFError, TimeoutError, msgspec.DecodeError) as error:
             self.close()
-            raise self._lost(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+            raise self._unreachable(
+                f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            ) from error
 
-    async def _asked(self) -> aiohttp.ClientResponse:
+    async def _send(self) -> aiohttp.ClientResponse:
         headers = {"Content-Type": _CONTENT_TYPE}
         if self._tokens is not None:
             headers["Authorization"] = f"Bearer {self._tokens.own}"
@@ -103,10 +105,10 @@ class RemoteScan:
         self._answer = answer
         if answer.status != 200 or answer.content_type != _CONTENT_TYPE:
             self.close()
-            raise self._lost(f"it answers with status {answer.status} and {answer.content_type}")
+            raise self._unreachable(f"it answered with status {answer.status} and content type {answer.content_type}")
         return answer
 
-    def _ended(self, end: RowsEnd) -> list[Row]:
+    def _finish(self, end: RowsEnd) -> list[Row]:
         self.end = end
         self.done = True
         if self._answer is not None:
@@ -116,22 +118,22 @@ class RemoteScan:
             raise QueryFailed.of(end.failure)
         return []
 
-    def _lost(self, why: str) -> QueryFailed:
+    def _unreachable(self, why: str) -> QueryFailed:
         return QueryFailed(
             FailureReason.NOT_PRESENT,
-            f"worker '{self._worker}' at {self._address} cannot be read from ({why}).",
+            f"cannot read from worker '{self._worker}' at {self._address} ({why}).",
             self._read.partitions,
         )
 
     def close(self) -> None:
-        """End the connection, unless the answer was read to its end."""
+        """Close the connection, unless the answer was read to its end."""
         answer, self._answer = self._answer, None
         if answer is not None:
             answer.close()
 
 
 class Peers:
-    """Connections to other workers. Nothing of a client's request goes there but what a `Read` says."""
+    """The connections to other workers. Of a client's request only the `Read` is sent there."""
 
     def __init__(self, session: aiohttp.ClientSession, tokens: Tokens | None = None) -> None:
         self._session = session
@@ -140,16 +142,16 @@ class Peers:
     @classmethod
     @asynccontextmanager
     async def open(cls, tls: ssl.SSLContext | None = None, tokens: Tokens | None = None) -> AsyncIterator[Peers]:
-        """Have them while the block runs.
+        """Yield the connections and close them after the block.
 
         Args:
-            tls: for workers with HTTPS; None to trust whom the system trusts.
-            tokens: what this worker shows to others; None for nothing.
+            tls: the TLS context for workers with HTTPS; None for the system's authorities.
+            tokens: the tokens to send to other workers; None for none.
         """
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
-        # No limit: answers that wait for each other's connections would wait for ever.
+        # No limit: queries that wait for each other's connections would deadlock.
         connector = aiohttp.TCPConnector(limit=0, ssl=True if tls is None else tls)
         async with aiohttp.ClientSession(
             connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
@@ -157,12 +159,12 @@ class Peers:
             yield cls(session, tokens)
 
     def scan(self, worker: str, address: str, read: Read) -> RemoteScan:
-        """Rows that a worker holds."""
+        """Return a read of rows from another worker."""
         return RemoteScan(self._session, worker, address, read, self._tokens)
 
 
 async def answer_peer(reader: LocalReader, request: web.Request) -> web.StreamResponse:
-    """Answer another worker from what this one holds."""
+    """Answer another worker from the stores that this worker holds."""
     from aiohttp import web
 
     try:
@@ -170,7 +172,7 @@ async def answer_peer(reader: LocalReader, request: web.Request) -> web.StreamRe
     except msgspec.DecodeError as error:
         return web.Response(status=400, text=f"{error}\n")
     if read.application != reader.catalog.application:
-        return web.Response(status=404, text=f"this worker is of application '{reader.catalog.application}'\n")
+        return web.Response(status=404, text=f"this worker belongs to application '{reader.catalog.application}'\n")
     scan: LocalScan | None = None
     response: web.StreamResponse | None = None
     body = b""

@@ -1,8 +1,8 @@
-"""Raw rows of what a worker holds, for tools that look into state: of every store on disk, of active tasks and of copies.
+"""Raw rows of the stores on disk that a worker holds, of active tasks and copies, for tools that inspect state.
 
-`GET /v1/raw` lists the store partitions, and the other workers. `GET /v1/raw/{store}/{partition}` is answered with
-frames as between workers: a `RowsHead`, rows by key, and an `RowsEnd`; without the end the answer was cut off. All rows
-of an answer are of one moment, and stand at the offset in the head.
+`GET /v1/raw` lists the store partitions of this worker, and the other workers. The answer to
+`GET /v1/raw/{store}/{partition}` consists of frames as between workers: a `RowsHead`, rows by key, and a `RowsEnd`.
+An answer without a `RowsEnd` was cut off. All rows of an answer are of one moment, at the offset in the head.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ("HeldPartition", "RawStores", "RowsHead", "answer_rows", "answer_stores", "decode_frame", "encode_frame")
 
 CONTENT_TYPE = "application/vnd.millpond.raw.v1"
-_LONGEST_WRITE_S = 60.0
+_WRITE_TIMEOUT_S = 60.0
 
 
 class HeldPartition(msgspec.Struct, frozen=True):
@@ -42,35 +42,35 @@ class HeldPartition(msgspec.Struct, frozen=True):
     partition: int
     role: Role
     offset: int | None
-    """The changelog offset that its committed rows stand at; None while there are none that count."""
+    """The changelog offset of its committed rows; None while it has no valid rows."""
 
 
 class RawStores(msgspec.Struct, frozen=True):
-    """What a worker says of itself."""
+    """The stores on disk of an application, and the partitions that one worker holds."""
 
     application: str
     worker: str
     stores: dict[str, int]
-    """How many partitions each store has that is on disk and follows a changelog."""
+    """Partition count of each store on disk that has a changelog, by name."""
     held: tuple[HeldPartition, ...]
     workers: dict[str, str]
-    """Base URL of each worker that this one knows to live, by name."""
+    """Base URL of each live worker that this worker knows, by name."""
 
 
 class RowsHead(msgspec.Struct, frozen=True, tag="rows"):
-    """What comes before the rows."""
+    """The first frame of an answer."""
 
     role: Role
     offset: int
     metadata: bytes
     topic_id: str
-    """Of the changelog; "" where the worker does not know it."""
+    """Topic id of the changelog; "" if the worker does not know it."""
     as_of_ms: int | None
-    """When the rows were last known to have all of the changelog, in epoch ms; None where the worker does not know it."""
+    """When the rows were last known to be complete, in epoch ms; None if the worker does not know it."""
 
 
 RawRow = tuple[bytes, bytes]
-"""A full key, which begins with the partition, and a value."""
+"""A key in store format, which begins with the partition, and a value."""
 
 Frame = list[RawRow] | RowsHead | RowsEnd
 
@@ -79,21 +79,21 @@ _frames: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 
 def encode_frame(content: Frame) -> bytes:
-    """Return a frame with its length before it."""
+    """Encode a frame, preceded by its length."""
     return with_length(_encoder.encode(content))
 
 
 def decode_frame(body: bytes) -> Frame:
-    """Return what a frame's body says.
+    """Decode the body of a frame.
 
     Raises:
-        msgspec.DecodeError: it is none.
+        msgspec.DecodeError: the bytes are not a frame.
     """
     return _frames.decode(body)
 
 
 async def answer_stores(reader: LocalReader, directory: TaskDirectory) -> RawStores:
-    """Return what this worker holds, and which other workers there are."""
+    """Return the store partitions of this worker, and the other workers."""
     await directory.refresh()
     view = directory.view
     members = () if view is None else view.members
@@ -114,11 +114,11 @@ async def answer_rows(reader: LocalReader, executor: Executor, request: web.Requ
     """Answer with all rows of a store partition.
 
     Raises:
-        QueryFailed: this worker does not have it; nothing was answered then.
+        QueryFailed: this worker does not have the partition; no part of the answer was sent.
     """
     from aiohttp import web
 
-    store, partition = _asked(reader, request)
+    store, partition = _requested_partition(reader, request)
     loop = asyncio.get_running_loop()
     scan = _Scan(reader, store, partition)
     head = await loop.run_in_executor(executor, scan.open)
@@ -130,7 +130,7 @@ async def answer_rows(reader: LocalReader, executor: Executor, request: web.Requ
         end = RowsEnd()
         try:
             while piece := await loop.run_in_executor(executor, scan.piece):
-                await asyncio.wait_for(response.write(encode_frame(piece)), _LONGEST_WRITE_S)
+                await asyncio.wait_for(response.write(encode_frame(piece)), _WRITE_TIMEOUT_S)
         except QueryFailed as failed:
             end = RowsEnd(failure=failed.failure)
         await response.write_eof(encode_frame(end))
@@ -142,24 +142,24 @@ async def answer_rows(reader: LocalReader, executor: Executor, request: web.Requ
     return response
 
 
-def _asked(reader: LocalReader, request: web.Request) -> tuple[OnDisk, int]:
+def _requested_partition(reader: LocalReader, request: web.Request) -> tuple[OnDisk, int]:
     name, number = request.match_info["store"], request.match_info["partition"]
     found = next((each for each in reader.catalog.on_disk if each.name == name), None)
     if found is None:
         raise QueryFailed(
             FailureReason.DOES_NOT_EXIST,
-            f"'{reader.catalog.application}' has no store '{name}' on disk with a changelog.",
+            f"application '{reader.catalog.application}' has no store '{name}' on disk with a changelog.",
         )
     if not number.isdecimal() or int(number) >= found.partitions:
         raise QueryFailed(
             FailureReason.DOES_NOT_EXIST,
-            f"store '{name}' has {found.partitions} partitions, and no partition '{number}'.",
+            f"store '{name}' has no partition '{number}'; its partitions are 0 to {found.partitions - 1}.",
         )
     return found, int(number)
 
 
 class _Scan:
-    """The rows of a store partition, piece by piece, read in other threads than the loop."""
+    """A read of all rows of a store partition, piece by piece, in other threads than the worker's loop."""
 
     def __init__(self, reader: LocalReader, store: OnDisk, partition: int) -> None:
         self._reader = reader
@@ -170,14 +170,14 @@ class _Scan:
         self._rows: Iterator[RawRow] = iter(())
 
     def open(self) -> RowsHead:
-        """Begin.
+        """Open the iterator and return the first frame.
 
         Raises:
-            QueryFailed: this worker does not have the partition, or has no rows of it that count.
+            QueryFailed: this worker does not have the partition, or has no valid rows of it.
         """
         holding = self._reader.state.holding(TaskId(self._store.subtopology, self._partition))
         if holding is None:
-            raise self._refused("does not have")
+            raise self._not_present("does not have")
         try:
             with self._backend.shared():
                 self._generation = self._backend.generation
@@ -185,16 +185,16 @@ class _Scan:
         except Exception as error:
             raise self._failed(error) from error
         if look is None:
-            raise self._refused("has not begun to restore")
+            raise self._not_present("has not started to restore")
         self._rows = look.rows
         topic_id, as_of_ms, _ = look.provenance or ("", None, False)
         return RowsHead(holding.role, look.offset, look.metadata, topic_id, as_of_ms)
 
     def piece(self) -> list[RawRow]:
-        """Return the next rows; none at the end.
+        """Return the next rows; an empty list at the end.
 
         Raises:
-            QueryFailed: reading failed, or the database was closed or opened anew.
+            QueryFailed: reading failed, or the database was closed or reopened.
         """
         try:
             with self._backend.shared():
@@ -205,7 +205,7 @@ class _Scan:
                     if size >= PIECE_BYTES:
                         break
                 if self._backend.generation != self._generation:
-                    raise self._refused("closed, while it was read,")
+                    raise self._not_present("closed", " during the read")
                 return rows
         except QueryFailed:
             raise
@@ -213,17 +213,17 @@ class _Scan:
             raise self._failed(error) from error
 
     def close(self) -> None:
-        """Let go of the rows."""
+        """Close the iterator."""
         self._rows = iter(())
 
-    def _refused(self, what: str) -> QueryFailed:
+    def _not_present(self, verb: str, when: str = "") -> QueryFailed:
         where = f"partition {self._partition} of store '{self._store.name}'"
         return QueryFailed(
-            FailureReason.NOT_PRESENT, f"worker '{self._reader.worker}' {what} {where}.", (self._partition,)
+            FailureReason.NOT_PRESENT, f"worker '{self._reader.worker}' {verb} {where}{when}.", (self._partition,)
         )
 
     def _failed(self, error: Exception) -> QueryFailed:
         text = str(error) or type(error).__name__
         return QueryFailed(
-            FailureReason.STORE_EXCEPTION, f"reading store '{self._store.name}' failed: {text}", (self._partition,)
+            FailureReason.STORE_EXCEPTION, f"cannot read store '{self._store.name}': {text}", (self._partition,)
         )

@@ -1,7 +1,7 @@
-"""Keys and values on their way between JSON and a store's bytes, by the store's serdes.
+"""Conversion of keys and values between JSON and a store's bytes, with the store's serdes.
 
-A key comes as text, as JSON, or as base64 of its bytes. A value goes out as JSON, or as base64 of its bytes. What JSON
-has no type for is text in its usual form: bytes are base64, UUIDs and times their standard text; not-a-number is null.
+A key is received as text, JSON, or base64 of its bytes. A value is sent as JSON, or base64 of its bytes. Types that
+JSON does not have are sent as text: bytes as base64, UUIDs and times in their standard form; not-a-number is null.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ __all__ = ("Format", "KeyFormat", "raw_key", "renderer")
 
 
 class KeyFormat(enum.StrEnum):
-    """How a key is written in a request."""
+    """The format of a key in a request."""
 
     TEXT = "text"
-    """Where keys are text, the key itself; else JSON, and what is no JSON is a JSON string."""
+    """The key itself if the store's keys are text; else JSON, or a string if it is not valid JSON."""
     JSON = "json"
     BASE64 = "base64"
     """The serialised key."""
 
 
 class Format(enum.StrEnum):
-    """How keys and values are written in an answer."""
+    """The format of keys and values in an answer."""
 
     JSON = "json"
     BASE64 = "base64"
 
 
 def raw_key(info: StoreInfo, text: str, form: KeyFormat) -> bytes:
-    """The serialised key that a request means.
+    """Return the serialised key for a key in a request.
 
     Raises:
-        QueryFailed: the store has no such keys.
+        QueryFailed: the text is not a key of the store.
     """
     serde = info.key
     if form is KeyFormat.BASE64:
@@ -62,24 +62,24 @@ def raw_key(info: StoreInfo, text: str, form: KeyFormat) -> bytes:
     else:
         candidates = _parsed(text)
         if not candidates:
-            raise QueryFailed(FailureReason.BAD_REQUEST, "the key is not JSON: text needs its quotes there.")
+            raise QueryFailed(FailureReason.BAD_REQUEST, "the key is not valid JSON: put quotes around text.")
     problem: Exception = ValueError("nothing to encode")
     for candidate in candidates:
-        for form_of_it in _forms(candidate):
+        for value in _possible_values(candidate):
             try:
-                # There and back: a dictionary becomes the typed object, whose bytes are the store's.
-                return serde.serialize(serde.deserialize(serde.serialize(form_of_it)))
-            except Exception as error:
+                # A round trip turns a dictionary into the typed object, whose bytes are those in the store.
+                return serde.serialize(serde.deserialize(serde.serialize(value)))
+            except Exception as error:  # noqa: BLE001 - serdes are user code
                 problem = error
     raise QueryFailed(
-        FailureReason.BAD_REQUEST, f"this is no key of store '{info.name}', whose keys are {serde.name} ({problem})."
+        FailureReason.BAD_REQUEST, f"this is not a key of store '{info.name}', whose keys are {serde.name} ({problem})."
     )
 
 
 def _is_text(serde: Serde[Any], text: str) -> bool:
     try:
         return serde.serialize(text) == text.encode()
-    except Exception:
+    except Exception:  # noqa: BLE001 - serdes are user code
         return False
 
 
@@ -90,10 +90,10 @@ def _parsed(text: str) -> list[Any]:
         return []
 
 
-def _forms(value: Any) -> Iterator[Any]:
-    """The value, and what JSON writes in the same way."""
+def _possible_values(value: Any) -> Iterator[Any]:
+    """Yield the JSON value, and the values of other types that have the same JSON form."""
     if isinstance(value, dict) and value.keys() >= {"key", "start_ms", "end_ms"}:
-        for key in _forms(value["key"]):
+        for key in _possible_values(value["key"]):
             yield Windowed(key, value["start_ms"], value["end_ms"])
     yield value
     if isinstance(value, str):
@@ -111,10 +111,10 @@ _encode = msgspec.json.Encoder(enc_hook=plain_json).encode
 
 
 def renderer(info: StoreInfo, form: Format) -> Callable[[Row], dict[str, Any]]:
-    """The function from a row to what is sent of it, apart from `encode`.
+    """Return the function that turns a row into the object to `encode`.
 
-    Its result has `key`, `value`, and where the store has them `window` (start and end, epoch ms) and `timestamp`
-    (epoch ms). It raises QueryFailed for what the serdes cannot decode.
+    The object has `key` and `value`, and if the store has them, `window` (start and end, epoch ms) and `timestamp`
+    (epoch ms). The function raises QueryFailed if a serde cannot decode the row.
     """
     split = info.split
     decode_key: Callable[[bytes], Any]
@@ -122,7 +122,7 @@ def renderer(info: StoreInfo, form: Format) -> Callable[[Row], dict[str, Any]]:
     if form is Format.BASE64:
         decode_key = decode_value = _base64
     else:
-        decode_key, decode_value = _careful(info, info.key), _careful(info, info.value)
+        decode_key, decode_value = _decoder(info, info.key), _decoder(info, info.value)
 
     def render(row: Row) -> dict[str, Any]:
         key, window, value, timestamp = split(row[0], row[2])
@@ -138,17 +138,17 @@ def renderer(info: StoreInfo, form: Format) -> Callable[[Row], dict[str, Any]]:
 
 
 def encode(content: Any) -> bytes:
-    """JSON.
+    """Encode as JSON.
 
     Raises:
-        QueryFailed: it has something that JSON has no form for.
+        QueryFailed: the content has a value that JSON cannot represent.
     """
     try:
         return _encode(content)
     except Exception as error:
         raise QueryFailed(
             FailureReason.STORE_EXCEPTION,
-            f"a key or value cannot be shown as JSON ({error}): ask for it with format=base64.",
+            f"a key or value cannot be written as JSON ({error}): use format=base64.",
         ) from error
 
 
@@ -156,7 +156,7 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def _careful(info: StoreInfo, serde: Serde[Any]) -> Callable[[bytes], Any]:
+def _decoder(info: StoreInfo, serde: Serde[Any]) -> Callable[[bytes], Any]:
     decode = serde.deserialize
 
     def decoded(data: bytes) -> Any:
@@ -166,7 +166,7 @@ def _careful(info: StoreInfo, serde: Serde[Any]) -> Callable[[bytes], Any]:
             failed = error if isinstance(error, MillpondError) else serde.decoding_failed(data, error)
             raise QueryFailed(
                 FailureReason.STORE_EXCEPTION,
-                f"store '{info.name}': {failed}; its bytes can be had with format=base64.",
+                f"store '{info.name}': {failed}; use format=base64 to get the bytes.",
             ) from error
 
     return decoded

@@ -1,8 +1,8 @@
-"""One query over all partitions it needs, wherever they are, however they move while it runs.
+"""Routing of a query: its partitions are read from the workers that have them, even while tasks move.
 
-Each partition is read where the directory says it is. When that worker refuses or vanishes, the directory is asked
-again, and the rest of the partition is read from whoever has it then, until the query's deadline. The deadline is a
-limit on standing still: it starts anew with every piece of the answer.
+Each partition is read from the worker that the task directory names. When that worker rejects the request or does not
+answer, the directory is refreshed and the rest of the partition is read from the worker that has it then, until the
+query's deadline. The deadline limits the time without progress: it restarts with every piece of the answer.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from .rows import resume_after
 __all__ = ("RoutedScan", "Router")
 
 _BACKOFF = Backoff(timedelta(milliseconds=10), timedelta(milliseconds=100))
-#: A worker that gives up at the deadline is given so long to say why.
+#: A worker that gives up at the deadline has this much time to send the reason.
 _GRACE_S = 1.0
-#: What says more of why there is no answer.
-_TELLING = {FailureReason.NOT_PRESENT: 0, FailureReason.NOT_ACTIVE: 1, FailureReason.NOT_UP_TO_BOUND: 2}
-#: While a worker does not answer, it is looked up so often whether the partition is still there.
-_SECOND_THOUGHT_S = 0.5
+#: How specific a reason is: of several failures the most specific one is reported.
+_SPECIFICITY = {FailureReason.NOT_PRESENT: 0, FailureReason.NOT_ACTIVE: 1, FailureReason.NOT_UP_TO_BOUND: 2}
+#: While a worker does not answer, the directory is checked this often for a change of the partition's location.
+_LOCATION_CHECK_INTERVAL_S = 0.5
 
 
 class RemoteReader(Protocol):
-    """Reads what other workers hold: `Peers`."""
+    """Reads from other workers: `Peers`."""
 
     def scan(self, worker: str, address: str, read: Read) -> RowScan:
-        """Rows that a worker holds."""
+        """Return a read of rows from another worker."""
 
 
 class Router:
-    """Knows where partitions are read: here, or at another worker."""
+    """The choice of workers to read partitions from: this one, or others."""
 
     def __init__(
         self, reader: LocalReader, directory: TaskDirectory, peers: RemoteReader, forwarded: Callable[[], None]
     ) -> None:
         """Args:
-        reader: reads what this worker holds.
-        directory: knows what others hold.
-        peers: reads it.
+        reader: reads the stores that this worker holds.
+        directory: the locations of tasks on other workers.
+        peers: reads from other workers.
         forwarded: called for each request to another worker.
         """
         self.reader = reader
@@ -62,16 +62,16 @@ class Router:
         self.forwarded = forwarded
 
     def scan(self, read: Read) -> RoutedScan:
-        """The rows of a request."""
+        """Return the read of the rows of a request."""
         return RoutedScan(self, read)
 
     def task(self, read: Read, partition: int) -> TaskId | None:
-        """The task that has a partition of the store, None for a global store."""
+        """Return the task that has a partition of the store; None for a global store."""
         subtopology = self.reader.catalog[read.store].subtopology
         return None if subtopology is None else TaskId(subtopology, partition)
 
     def candidates(self, read: Read, partition: int) -> list[str]:
-        """Who may answer for a partition, the best first. This worker is among them only when it can."""
+        """Return the workers that may answer for a partition, the best first; this worker only if it can answer now."""
         me = self.reader.worker
         found = [me] if self.reader.readable(read, partition) else []
         task = self.task(read, partition)
@@ -84,7 +84,7 @@ class Router:
 
 
 class _Source:
-    """Some of the partitions, all read from one worker."""
+    """The partitions of a query that are read from one worker."""
 
     def __init__(self, worker: str, partitions: tuple[int, ...], scan: RowScan) -> None:
         self.worker = worker
@@ -104,13 +104,13 @@ class _Source:
 
 
 class RoutedScan:
-    """The rows of one query, in the order of their keys as they lie in the store, over all its partitions.
+    """The read of one query's rows over all its partitions, in the order of the keys' bytes.
 
     Attributes:
-        position: everything below these offsets is in the rows, by `topic-partition`.
-        staleness_ms: how far behind the oldest copy that was read may be; None when only active tasks answered.
-        snapshot: whether the rows of each partition are those of one moment.
-        workers: who answered.
+        position: next offsets by `topic-partition`: all input below them is in the rows.
+        staleness_ms: how long ago the most outdated copy was caught up; None when only active tasks answered.
+        snapshot: whether the rows of each partition are of one moment.
+        workers: the workers that answered.
     """
 
     def __init__(self, router: Router, read: Read) -> None:
@@ -123,77 +123,75 @@ class RoutedScan:
         self._timeout_s = read.timeout_ms / 1000
         self._deadline = time.monotonic() + self._timeout_s
         self._sources: list[_Source] = []
-        self._homeless = set(read.partitions)
+        self._unplaced = set(read.partitions)
         self._resume: dict[int, bytes] = dict(read.resume)
         self._tried: dict[int, set[str]] = {}
         self._failed: dict[int, QueryFailed] = {}
-        self._left = read.limit
+        self._remaining = read.limit
         self._waits = iter(_BACKOFF)
 
     async def batches(self) -> AsyncGenerator[list[Row], None]:
-        """The rows; every batch has some.
+        """Yield the rows in non-empty batches.
 
         Raises:
-            QueryFailed: they are not all; what was given so far is right.
+            QueryFailed: rows are missing; those yielded so far are correct.
         """
         try:
-            while self._homeless or self._sources:
+            while self._unplaced or self._sources:
                 await self._place()
                 await self._fill()
-                if self._homeless:
+                if self._unplaced:
                     continue
                 batch = self._merged()
                 if batch:
                     yield batch
                     self._deadline = time.monotonic() + self._timeout_s
                     self._waits = iter(_BACKOFF)
-                self._retire()
-                if self._left == 0:
+                self._remove_finished()
+                if self._remaining == 0:
                     break
         finally:
             for source in self._sources:
-                self._note(source)
+                self._record_outcome(source)
                 source.scan.close()
 
-    # Where ----------------------------------------------------------------------------------------------------
-
     async def _place(self) -> None:
-        """Find somebody to read each partition from that has nobody."""
+        """Choose a worker for each partition without a source."""
         directory = self._router.directory
-        while self._homeless:
+        while self._unplaced:
             if self._failed:
                 self._check_deadline()
-            homes: dict[str, list[int]] = {}
-            for partition in sorted(self._homeless):
+            chosen: dict[str, list[int]] = {}
+            for partition in sorted(self._unplaced):
                 worker = self._choose(partition)
                 if worker is not None:
-                    homes.setdefault(worker, []).append(partition)
-            for worker, partitions in homes.items():
+                    chosen.setdefault(worker, []).append(partition)
+            for worker, partitions in chosen.items():
                 self._open(worker, tuple(partitions))
-            if not self._homeless:
+            if not self._unplaced:
                 return
             self._check_deadline()
             known = directory.view
-            await self._patient(directory.missed())
+            await self._until_deadline(directory.refresh_after_miss())
             if directory.view is known:
                 await asyncio.sleep(min(next(self._waits), max(0.0, self._deadline - time.monotonic())))
-            for partition in self._homeless:
+            for partition in self._unplaced:
                 self._tried.pop(partition, None)
 
     def _choose(self, partition: int) -> str | None:
         reader = self._router.reader
         candidates = self._router.candidates(self._read, partition)
         if reader.worker not in candidates:
-            failed = reader.refusal(self._read, partition)
+            failed = reader.rejection(self._read, partition)
             if failed is not None and failed.reason is not FailureReason.NOT_PRESENT:
                 self._note_failure(partition, failed)
         tried = self._tried.get(partition, ())
         return next((each for each in candidates if each not in tried), None)
 
     def _note_failure(self, partition: int, failed: QueryFailed) -> None:
-        """Remember why a partition was not read: what says most of it, and of several such the last one."""
+        """Remember why a partition was not read: the most specific failure, and of equal ones the last."""
         known = self._failed.get(partition)
-        if known is None or _TELLING[failed.reason] >= _TELLING[known.reason]:
+        if known is None or _SPECIFICITY[failed.reason] >= _SPECIFICITY[known.reason]:
             self._failed[partition] = failed
 
     def _open(self, worker: str, partitions: tuple[int, ...]) -> None:
@@ -201,7 +199,7 @@ class RoutedScan:
         resume = {each: self._resume[each] for each in partitions if each in self._resume}
         remaining_ms = max(1, int((self._deadline - time.monotonic()) * 1000))
         read = msgspec.structs.replace(
-            self._read, partitions=partitions, resume=resume, limit=self._left, timeout_ms=remaining_ms
+            self._read, partitions=partitions, resume=resume, limit=self._remaining, timeout_ms=remaining_ms
         )
         scan: RowScan
         if worker == me:
@@ -213,45 +211,43 @@ class RoutedScan:
             router.forwarded()
             scan = router.peers.scan(worker, address, read)
         self._sources.append(_Source(worker, partitions, scan))
-        self._homeless.difference_update(partitions)
+        self._unplaced.difference_update(partitions)
 
     def _check_deadline(self) -> None:
         if time.monotonic() < self._deadline:
             return
-        partition = min(self._homeless)
+        partition = min(self._unplaced)
         failed = self._failed.get(partition)
         within = f"within {self._read.timeout_ms} ms"
         where = f"partition {partition} of store '{self._read.store}'"
         if failed is None:
-            why = f"no worker is known to have {where}, and none came up {within}."
-            raise QueryFailed(FailureReason.NOT_PRESENT, why, sorted(self._homeless))
+            why = f"no worker is known to have {where}, and none appeared {within}."
+            raise QueryFailed(FailureReason.NOT_PRESENT, why, sorted(self._unplaced))
         raise QueryFailed(
-            failed.reason, f"{where} could not be read {within}; the last answer: {failed}", sorted(self._homeless)
+            failed.reason, f"{where} could not be read {within}; last failure: {failed}", sorted(self._unplaced)
         )
 
-    async def _patient(self, refreshing: Coroutine[Any, Any, None]) -> None:
-        """Wait for the directory, but not beyond the deadline."""
+    async def _until_deadline(self, refreshing: Coroutine[Any, Any, None]) -> None:
+        """Wait for the directory, at most until the deadline."""
         try:
             await asyncio.wait_for(refreshing, max(0.0, self._deadline - time.monotonic()))
         except TimeoutError:
             pass
 
-    # What -----------------------------------------------------------------------------------------------------
-
     async def _fill(self) -> None:
-        """Get a piece from each source that has run out of rows; those that fail lose their partitions."""
+        """Get a piece from each source without rows; partitions of sources that fail are placed again."""
         waiting = [source for source in self._sources if source.waiting]
         if not waiting:
             return
-        outcomes = await asyncio.gather(*map(self._filled, waiting), return_exceptions=True)
+        outcomes = await asyncio.gather(*map(self._fill_source, waiting), return_exceptions=True)
         for source, outcome in zip(waiting, outcomes, strict=True):
             if isinstance(outcome, QueryFailed) and outcome.passing:
-                self._lose(source, outcome)
+                self._drop_source(source, outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _filled(self, source: _Source) -> None:
-        """Fill a source, and give it up when its partitions turn out to be elsewhere."""
+    async def _fill_source(self, source: _Source) -> None:
+        """Fill a source; give up when its partitions have moved to another worker."""
         if isinstance(source.scan, LocalScan):
             await source.fill()
             return
@@ -259,38 +255,38 @@ class RoutedScan:
         try:
             while True:
                 left = self._deadline + _GRACE_S - time.monotonic()
-                done, _ = await asyncio.wait([filling], timeout=max(0.0, min(_SECOND_THOUGHT_S, left)))
+                done, _ = await asyncio.wait([filling], timeout=max(0.0, min(_LOCATION_CHECK_INTERVAL_S, left)))
                 if done:
                     return filling.result()
-                gone = f"worker '{source.worker}' did not answer"
+                silent = f"worker '{source.worker}' did not answer"
                 if left <= 0:
-                    raise QueryFailed(FailureReason.NOT_PRESENT, f"{gone}.", source.partitions)
-                await self._patient(self._router.directory.missed())
+                    raise QueryFailed(FailureReason.NOT_PRESENT, f"{silent}.", source.partitions)
+                await self._until_deadline(self._router.directory.refresh_after_miss())
                 for partition in source.partitions:
                     if source.worker not in self._router.candidates(self._read, partition):
                         raise QueryFailed(
                             FailureReason.NOT_PRESENT,
-                            f"{gone}, and is no longer who is to be asked.",
+                            f"{silent}, and partition {partition} has moved to another worker.",
                             source.partitions,
                         )
         finally:
             filling.cancel()
 
-    def _lose(self, source: _Source, failed: QueryFailed) -> None:
+    def _drop_source(self, source: _Source, failed: QueryFailed) -> None:
         source.scan.close()
         self._sources.remove(source)
         if source.last is not None:
-            self._note(source)
-            # The rest comes from another moment than what was read before.
+            self._record_outcome(source)
+            # The remaining rows are of another moment than those read so far.
             self.snapshot = False
-            self._resume.update(resume_after(source.partitions, source.last, self._read.reverse))
+            self._resume.update(resume_after(source.partitions, source.last, reverse=self._read.reverse))
         for partition in source.partitions:
-            self._homeless.add(partition)
+            self._unplaced.add(partition)
             self._tried.setdefault(partition, set()).add(source.worker)
             self._note_failure(partition, failed)
 
     def _merged(self) -> list[Row]:
-        """The rows that no source can still come before."""
+        """Take the rows that no later row of any source can precede."""
         reverse = self._read.reverse
         sources = [source for source in self._sources if source.rows]
         if len(sources) == 1 and len(self._sources) == 1:
@@ -300,22 +296,22 @@ class RoutedScan:
             bound = (max(ends) if reverse else min(ends)) if ends else None
             batch = []
             for source in sources:
-                count = len(source.rows) if bound is None else _count_until(source.rows, bound, reverse)
+                count = len(source.rows) if bound is None else _count_until(source.rows, bound, reverse=reverse)
                 batch += source.rows[:count]
                 del source.rows[:count]
             batch.sort(reverse=reverse)
-        if self._left is not None:
-            batch = batch[: self._left]
-            self._left -= len(batch)
+        if self._remaining is not None:
+            batch = batch[: self._remaining]
+            self._remaining -= len(batch)
         return batch
 
-    def _retire(self) -> None:
+    def _remove_finished(self) -> None:
         for source in [each for each in self._sources if each.scan.done and not each.rows]:
             self._sources.remove(source)
-            self._note(source)
+            self._record_outcome(source)
 
-    def _note(self, source: _Source) -> None:
-        """Take over what a source says of its rows."""
+    def _record_outcome(self, source: _Source) -> None:
+        """Add the position, staleness and worker of a source to those of the query."""
         head = source.scan.head
         self.snapshot = self.snapshot and source.scan.end.snapshot
         if head is None:
@@ -327,6 +323,6 @@ class RoutedScan:
             self.staleness_ms = max(head.staleness_ms, self.staleness_ms or 0)
 
 
-def _count_until(rows: list[Row], bound: Row, reverse: bool) -> int:
-    """How many of the rows come no later than `bound`."""
+def _count_until(rows: list[Row], bound: Row, *, reverse: bool) -> int:
+    """Return how many of the rows do not come after `bound`."""
     return len(rows) - bisect_left(rows[::-1], bound) if reverse else bisect_right(rows, bound)

@@ -1,8 +1,8 @@
-"""The HTTP interface for queries, the same on every worker: whoever is asked answers for the whole application.
+"""The HTTP interface for queries. Every worker answers for the whole application.
 
-One row is answered as a JSON object, with its position. Many rows are lines of JSON, in the order of the keys' bytes
-over all partitions (windows: segment, key, start), and a last line that begins with `complete`; without it the answer
-was cut off.
+The answer for one key is a JSON object, with its position. The answer with many rows is lines of JSON, in the order of
+the keys' bytes over all partitions (windows: segment, key, start), and a last line that begins with `complete`; without
+that line the answer was cut off.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from prometheus_client import CollectorRegistry
 
 from millpond.state.formats import next_prefix
 
-from .access import Access, Gate, client_context, keep_certificates
+from .access import Access, Gate, client_context, reload_certificates
 from .catalog import QueryableKind, StoreCatalog, StoreInfo
 from .directory import CoordinatorView, TaskDirectory
 from .failures import FailureReason, QueryFailed, status_of
 from .local import LocalReader, LocalState
 from .messages import Read, Row
 from .metrics import Outcome, QueryMetrics
-from .parameters import RequestOptions, bad, time_ms
+from .parameters import RequestOptions, bad_request, time_ms
 from .peers import PATH, Peers, answer_peer
 from .raw_rows import answer_rows, answer_stores
 from .rendering import KeyFormat, encode, raw_key, renderer
@@ -41,20 +41,20 @@ __all__ = ("QueryService",)
 log = logging.getLogger(__name__)
 
 _THREADS = 2
-#: A reader that takes nothing for so long is given up.
-_LONGEST_WRITE_S = 60.0
-_NO_NAMES: frozenset[str] = frozenset()
-_EVERYBODY = Access()
+#: A client that reads nothing for this long is disconnected.
+_WRITE_TIMEOUT_S = 60.0
+_NO_PARAMETERS: frozenset[str] = frozenset()
+_UNRESTRICTED = Access()
 _PEER = "peer"
 
 Respond = Callable[["web.Request", Outcome], Awaitable["web.StreamResponse"]]
 
 
 class HttpRoutes(Protocol):
-    """What the service needs of the worker's HTTP server."""
+    """The part of the worker's HTTP server that the service needs."""
 
     def route(self, method: str, path: str, handler: Callable[[Any], Awaitable[Any]]) -> None:
-        """Answer requests for a path."""
+        """Answer requests for a path with a handler."""
 
     def resource(self, opened: Callable[[], AbstractAsyncContextManager[object]]) -> None:
         """Enter a context on the event loop before the first request."""
@@ -68,24 +68,24 @@ class _Opened:
 
 
 class QueryService:
-    """Queries of one worker. Its routes are there from the start; it answers once `open` was called."""
+    """The query service of one worker. Its routes exist from the start; it answers queries after `open`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         application: str,
         worker: str,
         registry: CollectorRegistry,
         coordinator: Callable[[], AbstractAsyncContextManager[CoordinatorView]] | None = None,
-        access: Access = _EVERYBODY,
+        access: Access = _UNRESTRICTED,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Args:
-        application: its id.
-        worker: this worker's name.
-        registry: takes the metrics.
-        coordinator: opens the connection to the coordinator (`directory.fetching`); None where there is none.
-        access: who may ask, and how much.
-        tls: of the server that the routes are added to, whose certificate is read again when it changes.
+        application: id of the application.
+        worker: name of this worker.
+        registry: where the metrics are registered.
+        coordinator: opens the connection to the coordinator (`directory.open_assignment`); None without a coordinator.
+        access: the access settings.
+        tls: TLS context of the server that the routes are added to; its certificate is reloaded when it changes.
 
         Raises:
             ConfigError: the token file cannot be read.
@@ -99,11 +99,11 @@ class QueryService:
         self._directory = TaskDirectory(None)
         self._peers: Peers
         self._executor: Executor
-        self._given: tuple[LocalState, StoreCatalog] | None = None
+        self._local: tuple[LocalState, StoreCatalog] | None = None
         self._opened: _Opened | None = None
 
     def add_to(self, http: HttpRoutes) -> None:
-        """Add the routes. Before the server's start."""
+        """Add the routes, before the server starts."""
         store = "/v1/stores/{store}"
         http.resource(self._resources)
         for path, kind, respond in (
@@ -124,19 +124,19 @@ class QueryService:
         http.route("POST", PATH, self._answering(_PEER, self._peer))
 
     def open(self, state: LocalState, catalog: StoreCatalog) -> None:
-        """Answer from here on. Safe from any thread."""
-        self._given = (state, catalog)
+        """Start to answer queries. Thread-safe."""
+        self._local = (state, catalog)
 
     @asynccontextmanager
     async def _resources(self) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             context = client_context(self._gate.access.ca_file)
             self._peers = await stack.enter_async_context(Peers.open(context, self._gate.tokens))
-            keeping = asyncio.create_task(keep_certificates(self._gate.access, self._tls, context))
-            stack.callback(keeping.cancel)
+            reloading = asyncio.create_task(reload_certificates(self._gate.access, self._tls, context))
+            stack.callback(reloading.cancel)
             if self._coordinator is not None:
                 self._directory = TaskDirectory(await stack.enter_async_context(self._coordinator()))
-            # Its threads start with the first query that needs them.
+            # Threads start with the first query that needs them.
             executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="millpond-query")
             stack.callback(executor.shutdown, wait=False, cancel_futures=True)
             self._executor = executor
@@ -145,9 +145,11 @@ class QueryService:
 
     def _open(self) -> _Opened:
         if self._opened is None:
-            if self._given is None:
-                raise QueryFailed(FailureReason.NOT_ACTIVE, f"worker '{self._worker}' starts, and knows no stores yet.")
-            state, catalog = self._given
+            if self._local is None:
+                raise QueryFailed(
+                    FailureReason.NOT_ACTIVE, f"worker '{self._worker}' is starting and has no stores yet."
+                )
+            state, catalog = self._local
             reader = LocalReader(self._worker, state, catalog, self._executor)
             router = Router(reader, self._directory, self._peers, self._metrics.forwarded)
             self._opened = _Opened(reader, router, self._directory)
@@ -160,7 +162,7 @@ class QueryService:
                 with self._metrics.observed(kind) as outcome:
                     gate.check(request)
                     try:
-                        with gate.place(peer=kind == _PEER):
+                        with gate.slot(peer=kind == _PEER):
                             async with gate.deadline():
                                 return await respond(request, outcome)
                     except TimeoutError as error:
@@ -168,39 +170,39 @@ class QueryService:
                             request.transport.abort()
                         raise QueryFailed(
                             FailureReason.BUSY,
-                            f"the answer took longer than {gate.access.longest_s:g} s: ask for less, or raise "
-                            "'query.max.duration.ms'.",
+                            f"the answer took longer than {gate.access.max_duration_s:g} s: ask for fewer rows, "
+                            "or raise 'query.max.duration.ms'.",
                         ) from error
             except QueryFailed as failed:
                 return _json({"error": failed.failure}, status_of(failed.reason))
 
         return answer
 
-    # What there is --------------------------------------------------------------------------------------------
+    # Stores
 
     async def _stores(self, _request: web.Request, _outcome: Outcome) -> web.StreamResponse:
         catalog = self._open().reader.catalog
-        return _json({"application": self._application, "stores": [_described(each) for each in catalog.values()]})
+        return _json({"application": self._application, "stores": [_description(each) for each in catalog.values()]})
 
     async def _store(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
-        return _json(_described(self._info(request)))
+        return _json(_description(self._info(request)))
 
     def _info(self, request: web.Request, *kinds: QueryableKind) -> StoreInfo:
         info = self._open().reader.catalog[request.match_info["store"]]
         if kinds and info.kind not in kinds:
             raise QueryFailed(
                 FailureReason.UNKNOWN_QUERY_TYPE,
-                f"store '{info.name}' is a {info.kind.value.replace('_', '-')} store and has no answer to this query; "
+                f"store '{info.name}' is a {info.kind.value.replace('_', '-')} store and does not support this query; "
                 f"{_USAGE[info.kind]}.",
             )
         return info
 
-    # One row --------------------------------------------------------------------------------------------------
+    # One row
 
     async def _key(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
         info = self._info(request, QueryableKind.KEY_VALUE)
         options = self._options(request, info)
-        key = await self._keyed(info, request.match_info["key"], options.key_format)
+        key = await self._raw_key(info, request.match_info["key"], options.key_format)
         return await self._one(info, options, key, options.reading(low=key, exact=True))
 
     async def _one(self, info: StoreInfo, options: RequestOptions, key: bytes, read: Read) -> web.StreamResponse:
@@ -211,7 +213,7 @@ class QueryService:
             answer["value"] = None
         else:
             answer |= renderer(info, options.format)(row)
-        return _json(answer | _said(scan))
+        return _json(answer | _scan_summary(scan))
 
     async def _row(self, read: Read) -> tuple[RoutedScan, Row | None]:
         scan = self._open().router.scan(read)
@@ -221,7 +223,7 @@ class QueryService:
                 found = batch[0]
         return scan, found
 
-    # Many rows ------------------------------------------------------------------------------------------------
+    # Many rows
 
     async def _range(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
         info = self._info(request, QueryableKind.KEY_VALUE)
@@ -233,8 +235,8 @@ class QueryService:
         info = self._info(request, QueryableKind.KEY_VALUE)
         options = self._options(request, info, "prefix")
         if "prefix" not in request.query:
-            raise bad("prefix: which one?")
-        low = await self._keyed(info, request.query["prefix"], options.key_format)
+            raise bad_request("prefix: this parameter is required")
+        low = await self._raw_key(info, request.query["prefix"], options.key_format)
         return await self._rows(request, outcome, info, options, options.reading(low=low, high=next_prefix(low)))
 
     async def _all(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
@@ -246,19 +248,19 @@ class QueryService:
         info = self._info(request, QueryableKind.WINDOW)
         options = self._options(request, info, "low", "high", "from", "to")
         low, high = await self._bounds(info, options, request)
-        first, last = _times(request)
+        first, last = _window_bounds(request)
         read = options.reading(low=low, high=high, first=first, last=last)
         return await self._rows(request, outcome, info, options, read)
 
     async def _windows_of_key(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
         info = self._info(request, QueryableKind.WINDOW)
         options = self._options(request, info, "from", "to", "start")
-        key = await self._keyed(info, request.match_info["key"], options.key_format)
+        key = await self._raw_key(info, request.match_info["key"], options.key_format)
         if "start" in request.query:
             start = time_ms(request.query, "start", 0)
             return await self._one(info, options, key, options.reading(low=key, exact=True, first=start, last=start))
         partition = info.partition_of(key) if options.partition is None else options.partition
-        first, last = _times(request)
+        first, last = _window_bounds(request)
         read = _of_partition(options.reading(low=key, exact=True, first=first, last=last), partition)
         return await self._rows(request, outcome, info, options, read)
 
@@ -286,7 +288,7 @@ class QueryService:
                         if not response.prepared:
                             outcome.begun = True
                             await response.prepare(request)
-                        await asyncio.wait_for(response.write(text), _LONGEST_WRITE_S)
+                        await asyncio.wait_for(response.write(text), _WRITE_TIMEOUT_S)
                         count += len(batch)
             except QueryFailed as failed:
                 if not response.prepared:
@@ -295,14 +297,16 @@ class QueryService:
                 end = {"complete": False, "error": failed.failure}
             if not response.prepared:
                 await response.prepare(request)
-            await response.write_eof(encode(end | {"rows": count, "snapshot": scan.snapshot} | _said(scan)) + b"\n")
+            await response.write_eof(
+                encode(end | {"rows": count, "snapshot": scan.snapshot} | _scan_summary(scan)) + b"\n"
+            )
         except (ConnectionError, TimeoutError) as error:
-            log.debug("the reader of a query's answer went away: %s", error)
+            log.debug("the client of a query disconnected before the end of the answer: %s", error)
             if request.transport is not None:
                 request.transport.abort()
         return response
 
-    # Where things are -----------------------------------------------------------------------------------------
+    # Locations
 
     async def _metadata(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
         info = self._info(request)
@@ -313,8 +317,8 @@ class QueryService:
 
     async def _metadata_of_key(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
         info = self._info(request)
-        form = RequestOptions.of(self._application, info, request.query, _NO_NAMES).key_format
-        key = await self._keyed(info, request.match_info["key"], form)
+        form = RequestOptions.of(self._application, info, request.query, _NO_PARAMETERS).key_format
+        key = await self._raw_key(info, request.match_info["key"], form)
         await self._directory.refresh()
         return _json({"store": info.name, **self._place(info, info.partition_of(key), str(request.url.origin()))})
 
@@ -324,23 +328,28 @@ class QueryService:
         task = opened.router.task(read, partition)
         here = opened.reader.readable(read, partition)
         if task is None:
-            # Every worker has the whole of a global store.
-            return {"partition": partition, "task": None, "active": self._named(self._worker, url), "standbys": []}
+            # Every worker has all rows of a global store.
+            return {
+                "partition": partition,
+                "task": None,
+                "active": self._worker_address(self._worker, url),
+                "standbys": [],
+            }
         places = opened.directory.places(task)
         active = self._worker if here else next(iter(places.active), None)
         return {
             "partition": partition,
             "task": str(task),
-            "active": None if active is None else self._named(active, url),
-            "standbys": [self._named(each, url) for each in places.copies if each != active],
+            "active": None if active is None else self._worker_address(active, url),
+            "standbys": [self._worker_address(each, url) for each in places.copies if each != active],
         }
 
-    def _named(self, worker: str, url: str) -> dict[str, Any]:
-        """A worker and where it is asked; `url` is how this one was reached."""
+    def _worker_address(self, worker: str, url: str) -> dict[str, Any]:
+        """Return a worker and its address; `url` is the address this worker was reached at."""
         address = self._directory.address(worker)
         return {"worker": worker, "address": url if address is None and worker == self._worker else address}
 
-    # ----------------------------------------------------------------------------------------------------------
+    # Raw rows, and reads of other workers
 
     async def _raw_stores(self, _request: web.Request, _outcome: Outcome) -> web.StreamResponse:
         opened = self._open()
@@ -361,26 +370,26 @@ class QueryService:
     ) -> tuple[bytes, bytes | None]:
         low, high = request.query.get("low"), request.query.get("high")
         return (
-            b"" if low is None else await self._keyed(info, low, options.key_format),
-            # Inclusive: the first key above it.
-            None if high is None else await self._keyed(info, high, options.key_format) + b"\0",
+            b"" if low is None else await self._raw_key(info, low, options.key_format),
+            # `high` is inclusive, the bound of `Read` is not: use the next larger key.
+            None if high is None else await self._raw_key(info, high, options.key_format) + b"\0",
         )
 
-    async def _keyed(self, info: StoreInfo, text: str, form: KeyFormat) -> bytes:
+    async def _raw_key(self, info: StoreInfo, text: str, form: KeyFormat) -> bytes:
         if info.key.specialize is None:
             return raw_key(info, text, form)
-        # Such serdes may ask a registry.
+        # A specialised serde may send requests to a schema registry.
         return await asyncio.get_running_loop().run_in_executor(self._executor, raw_key, info, text, form)
 
 
 _USAGE = {
-    QueryableKind.KEY_VALUE: "ask for /keys/{key}, /range, /prefix or /all",
-    QueryableKind.WINDOW: "ask for /windows/{key}, /windows or /all",
+    QueryableKind.KEY_VALUE: "use /keys/{key}, /range, /prefix or /all",
+    QueryableKind.WINDOW: "use /windows/{key}, /windows or /all",
 }
 
 
-def _described(info: StoreInfo) -> dict[str, Any]:
-    described = {
+def _description(info: StoreInfo) -> dict[str, Any]:
+    description = {
         "name": info.name,
         "kind": info.kind,
         "partitions": info.partitions,
@@ -391,8 +400,8 @@ def _described(info: StoreInfo) -> dict[str, Any]:
         "inputs": sorted(info.inputs),
     }
     if info.kind is QueryableKind.WINDOW:
-        described |= {"window_size_ms": info.window_size_ms, "retention_ms": info.retention_ms}
-    return described
+        description |= {"window_size_ms": info.window_size_ms, "retention_ms": info.retention_ms}
+    return description
 
 
 def _of_partition(read: Read, partition: int) -> Read:
@@ -401,11 +410,11 @@ def _of_partition(read: Read, partition: int) -> Read:
     return replace(read, partitions=(partition,))
 
 
-def _times(request: web.Request) -> tuple[int, int]:
+def _window_bounds(request: web.Request) -> tuple[int, int]:
     return time_ms(request.query, "from", 0), time_ms(request.query, "to", 2**63 - 1)
 
 
-def _said(scan: RoutedScan) -> dict[str, Any]:
+def _scan_summary(scan: RoutedScan) -> dict[str, Any]:
     return {"position": scan.position, "staleness_ms": scan.staleness_ms, "workers": sorted(scan.workers)}
 
 

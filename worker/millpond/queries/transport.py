@@ -1,4 +1,4 @@
-"""Requests of the Python client: kept connections, several workers to ask, answers line by line."""
+"""HTTP requests of the Python client: reused connections, failover between workers, streamed answers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .messages import LENGTH
 
 __all__ = ("Transport",)
 
-#: Workers give up at the deadline and say why: that answer is waited for.
+#: A worker gives up at the deadline and sends the reason: wait this much longer for it.
 _GRACE_S = 2.0
 _BACKOFF = Backoff(timedelta(milliseconds=20), timedelta(milliseconds=250))
-_MOST_KEPT = 4
+_MAX_IDLE_CONNECTIONS = 4
 
 _Connection = http.client.HTTPConnection
-_TROUBLES = (OSError, http.client.HTTPException)
+_CONNECTION_ERRORS = (OSError, http.client.HTTPException)
 
 
 class _Address(NamedTuple):
@@ -40,7 +40,7 @@ class _Address(NamedTuple):
 
 
 class _Error(msgspec.Struct, frozen=True):
-    """The body of a refusal."""
+    """The body of a response with an error status."""
 
     error: Failure
 
@@ -50,24 +50,24 @@ _errors = msgspec.json.Decoder(_Error)
 
 @dataclass
 class _Reading:
-    """An answer that is being read."""
+    """An answer while it is read."""
 
     answer: http.client.HTTPResponse
     whole: bool = False
-    """Whether it was read to its end."""
+    """Whether the answer was read to its end."""
 
 
 class Transport:
-    """Asks one worker after the other until one answers. Safe for several threads."""
+    """Requests that try one worker after the other until one answers. Thread-safe."""
 
     def __init__(self, urls: tuple[str, ...], *, token_file: Path | None = None, ca_file: Path | None = None) -> None:
         """Args:
         urls: base URLs of workers.
-        token_file: its first token is shown to workers; it is read again when it changes.
-        ca_file: certificates to trust, in PEM; the system's unless given.
+        token_file: file whose first token is sent to workers; reread when it changes.
+        ca_file: certificate authorities to trust (PEM); the default is those of the system.
 
         Raises:
-            ConfigError: there is none, one is no URL, or a file cannot be read.
+            ConfigError: there is no URL, a URL is invalid, or a file cannot be read.
         """
         if not urls:
             raise ConfigError("a query client needs the URL of at least one worker, such as http://localhost:8080.")
@@ -75,42 +75,42 @@ class Transport:
         for url in urls:
             parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ConfigError(f"'{url}' is no URL of a worker: it should look like http://localhost:8080.")
+                raise ConfigError(f"'{url}' is not the URL of a worker: use a URL such as http://localhost:8080.")
             secure = parts.scheme == "https"
             self._addresses.append(_Address(parts.hostname, parts.port or (443 if secure else 80), secure))
         self._tokens = None if token_file is None else Tokens(token_file)
         secured = any(address.secure for address in self._addresses)
         self._tls = client_context(ca_file) if secured or ca_file is not None else None
-        self._kept: dict[_Address, list[_Connection]] = {address: [] for address in self._addresses}
+        self._idle: dict[_Address, list[_Connection]] = {address: [] for address in self._addresses}
         self._lock = threading.Lock()
 
     def one(self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float) -> Any:
-        """The JSON object that answers a request.
+        """Return the JSON object that answers a request.
 
         Args:
-            segments: of the path.
+            segments: the segments of the path.
             query: the parameters.
             timeout_s: how long the workers may take.
 
         Raises:
-            QueryFailed: there is no answer.
+            QueryFailed: no worker answered, or the query failed.
         """
-        address, connection, answer = self._asked(segments, query, timeout_s)
+        address, connection, answer = self._request(segments, query, timeout_s)
         try:
             body = answer.read()
-        except _TROUBLES as error:
+        except _CONNECTION_ERRORS as error:
             connection.close()
-            raise _cut(address, error) from error
-        self._keep(address, connection)
+            raise _cut_off(address, error) from error
+        self._release(address, connection)
         return msgspec.json.decode(body)
 
     def lines(self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float) -> Iterator[bytes]:
-        """The lines of an answer, which is asked for when the first is wanted.
+        """Yield the lines of an answer; the request is sent when the first line is requested.
 
-        One that was cut off ends without its last line, and raises nothing.
+        An answer that was cut off ends without its last line and raises no error.
 
         Raises:
-            QueryFailed: there is no answer.
+            QueryFailed: no worker answered, or the query failed.
         """
         with self._read(segments, query, timeout_s) as read:
             while True:
@@ -123,12 +123,12 @@ class Transport:
     def frames(
         self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float
     ) -> Generator[bytes, None, None]:
-        """The frames of an answer, without their lengths; it is asked for when the first is wanted.
+        """Yield the frames of an answer, without lengths; the request is sent when the first frame is requested.
 
-        One that was cut off ends without its last frame, and raises nothing.
+        An answer that was cut off ends without its last frame and raises no error.
 
         Raises:
-            QueryFailed: there is no answer.
+            QueryFailed: no worker answered, or the query failed.
         """
         with self._read(segments, query, timeout_s) as read:
             while len(start := read.answer.read(LENGTH.size)) == LENGTH.size:
@@ -141,20 +141,20 @@ class Transport:
 
     @contextmanager
     def _read(self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float) -> Iterator[_Reading]:
-        """An answer that is read piece by piece: one that breaks off ends the block, and only a whole one keeps its connection."""
-        address, connection, answer = self._asked(segments, query, timeout_s)
+        """Yield an answer to read. If it is cut off, the block ends; only a complete answer keeps its connection."""
+        address, connection, answer = self._request(segments, query, timeout_s)
         read = _Reading(answer)
         try:
             yield read
-        except _TROUBLES:
+        except _CONNECTION_ERRORS:
             return
         finally:
             if read.whole and answer.isclosed():
-                self._keep(address, connection)
+                self._release(address, connection)
             else:
                 connection.close()
 
-    def _asked(
+    def _request(
         self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float
     ) -> tuple[_Address, _Connection, http.client.HTTPResponse]:
         path = "/v1/" + "/".join(quote(each, safe="") for each in segments)
@@ -162,54 +162,55 @@ class Transport:
             path += "?" + urlencode(query)
         deadline = time.monotonic() + timeout_s
         waits = iter(_BACKOFF)
-        trouble: Exception = OSError("not asked")
-        refused: QueryFailed | None = None
+        last_error: Exception = OSError("no request was sent")
+        rejected: QueryFailed | None = None
         while True:
             for address in self._addresses:
                 left = max(deadline - time.monotonic(), 0.0)
                 try:
-                    connection, answer = self._sent(address, path, left + _GRACE_S)
-                except _TROUBLES as error:
-                    trouble = error
+                    connection, answer = self._send(address, path, left + _GRACE_S)
+                except _CONNECTION_ERRORS as error:
+                    last_error = error
                     continue
                 if answer.status == 200:
                     return address, connection, answer
-                failed = self._refused(address, connection, answer)
+                failed = self._rejection(address, connection, answer)
                 if failed.reason is FailureReason.NOT_ACTIVE and not failed.partitions and time.monotonic() < deadline:
-                    # The worker itself has just started: another one, or a moment, may help.
-                    refused = failed
+                    # The worker has just started: try the other workers, then retry.
+                    rejected = failed
                     continue
                 raise failed
             pause = next(waits)
             if time.monotonic() + pause >= deadline:
                 break
             time.sleep(pause)
-        if refused is not None:
-            raise refused
+        if rejected is not None:
+            raise rejected
         tried = ", ".join(f"{each.host}:{each.port}" for each in self._addresses)
         raise QueryFailed(
             FailureReason.NOT_PRESENT,
-            f"no worker answers at {tried} ({trouble}): are they running, and is 'http.host' an address others reach?",
-        ) from trouble
+            f"no worker answers at {tried} ({last_error}): check that workers run there, and that their 'http.host' "
+            "is reachable from here.",
+        ) from last_error
 
-    def _sent(self, address: _Address, path: str, timeout_s: float) -> tuple[_Connection, http.client.HTTPResponse]:
+    def _send(self, address: _Address, path: str, timeout_s: float) -> tuple[_Connection, http.client.HTTPResponse]:
         while True:
             with self._lock:
-                kept = self._kept[address].pop() if self._kept[address] else None
-            connection = kept or self._opened(address)
+                kept = self._idle[address].pop() if self._idle[address] else None
+            connection = kept or self._connection(address)
             connection.timeout = timeout_s
             if connection.sock is not None:
                 connection.sock.settimeout(timeout_s)
             try:
                 connection.request("GET", path, headers=self._headers())
                 return connection, connection.getresponse()
-            except _TROUBLES as error:
+            except _CONNECTION_ERRORS as error:
                 connection.close()
                 if kept is None or isinstance(error, TimeoutError):
                     raise
-                # The worker closed a connection that was not used for a while: with a new one it may well answer.
+                # The worker closed the idle connection: retry with a new one.
 
-    def _opened(self, address: _Address) -> _Connection:
+    def _connection(self, address: _Address) -> _Connection:
         if not address.secure:
             return _Connection(address.host, address.port)
         return http.client.HTTPSConnection(address.host, address.port, context=self._tls)
@@ -220,40 +221,40 @@ class Transport:
             headers["Authorization"] = f"Bearer {self._tokens.own}"
         return headers
 
-    def _refused(self, address: _Address, connection: _Connection, answer: http.client.HTTPResponse) -> QueryFailed:
+    def _rejection(self, address: _Address, connection: _Connection, answer: http.client.HTTPResponse) -> QueryFailed:
         try:
             body = answer.read()
-            self._keep(address, connection)
+            self._release(address, connection)
             return QueryFailed.of(_errors.decode(body).error)
-        except _TROUBLES as error:
+        except _CONNECTION_ERRORS as error:
             connection.close()
-            return _cut(address, error)
+            return _cut_off(address, error)
         except msgspec.DecodeError:
             where = f"{address.host}:{address.port}"
             return QueryFailed(
                 FailureReason.NOT_PRESENT,
-                f"what listens at {where} answers with status {answer.status}, and not as a millpond worker does.",
+                f"{where} answered with status {answer.status}, but not as a millpond worker does: check the URL.",
             )
 
-    def _keep(self, address: _Address, connection: _Connection) -> None:
+    def _release(self, address: _Address, connection: _Connection) -> None:
         with self._lock:
-            kept = self._kept[address]
-            if connection.sock is not None and len(kept) < _MOST_KEPT:
+            kept = self._idle[address]
+            if connection.sock is not None and len(kept) < _MAX_IDLE_CONNECTIONS:
                 kept.append(connection)
                 return
         connection.close()
 
     def close(self) -> None:
-        """Close the connections that are kept."""
+        """Close the idle connections."""
         with self._lock:
-            connections = [each for kept in self._kept.values() for each in kept]
-            for kept in self._kept.values():
+            connections = [each for kept in self._idle.values() for each in kept]
+            for kept in self._idle.values():
                 kept.clear()
         for connection in connections:
             connection.close()
 
 
-def _cut(address: _Address, error: Exception) -> QueryFailed:
+def _cut_off(address: _Address, error: Exception) -> QueryFailed:
     return QueryFailed(
-        FailureReason.NOT_PRESENT, f"the answer of {address.host}:{address.port} was cut off ({error}): ask again."
+        FailureReason.NOT_PRESENT, f"the answer of {address.host}:{address.port} was cut off ({error}): retry."
     )

@@ -1,1 +1,1 @@
-"""What a worker answers over HTTP: probes, metrics and queries."""
+"""The HTTP interface of a worker: probes, metrics and queries."""

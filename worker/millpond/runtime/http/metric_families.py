@@ -1,6 +1,6 @@
-"""What a scrape shows of tasks, inputs, stores and RocksDB: each figure a row of a table, read when somebody asks.
+"""The metric families of tasks, inputs, stores and RocksDB: one table row per family, read at each scrape.
 
-Names are `millpond_<part>_<what>_<unit>`, after semantics.md 1.8; counters get Prometheus' `_total`.
+Names are `millpond_<part>_<what>_<unit>`; counters get Prometheus' `_total`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class MetricRow(NamedTuple):
 
     name: str
     text: str
-    """What it says."""
+    """Help text."""
     value: Callable[[Any], float | None]
-    """Reads it; None where it does not apply."""
+    """Reads the value of an object; returns None if the metric does not apply to it."""
     counter: bool = False
-    """Whether it only grows."""
+    """Whether the value only increases."""
 
 
 def _lateness(task: Any) -> float | None:
@@ -37,16 +37,16 @@ def _e2e(task: Any) -> float | None:
 
 
 def _of(attribute: str) -> Callable[[Any], float | None]:
-    """An attribute, or what a method of that name answers; None where there is none."""
+    """Return a function that reads an attribute or calls a method; it returns None if there is none."""
 
-    def value(thing: Any) -> float | None:
-        found = getattr(thing, attribute, None)
+    def value(source: Any) -> float | None:
+        found = getattr(source, attribute, None)
         return float(found() if callable(found) else found) if found is not None else None
 
     return value
 
 
-#: Of a StreamTask; label: task.
+#: Metrics of a StreamTask; label: task.
 TASKS = (
     MetricRow("millpond_task_processed_records", "Records processed.", _of("processed"), counter=True),
     MetricRow(
@@ -57,17 +57,17 @@ TASKS = (
     ),
     MetricRow(
         "millpond_task_enforced_processing",
-        "Runs past max.task.idle.ms.",
+        "Times the task processed although an input was empty, after max.task.idle.ms.",
         lambda task: task.group.enforced,
         counter=True,
     ),
     MetricRow("millpond_task_punctuations", "Punctuators fired.", _of("punctuated"), counter=True),
     MetricRow("millpond_task_buffered_records", "Records read ahead.", lambda task: task.group.buffered()),
-    MetricRow("millpond_task_record_lateness_seconds", "Stream time less the last record's timestamp.", _lateness),
-    MetricRow("millpond_task_record_e2e_latency_seconds", "Now less the last record's timestamp.", _e2e),
+    MetricRow("millpond_task_record_lateness_seconds", "Stream time minus the last record's timestamp.", _lateness),
+    MetricRow("millpond_task_record_e2e_latency_seconds", "Current time minus the last record's timestamp.", _e2e),
 )
 
-#: Of a RecordQueue, the source node of one topic; labels: task, topic. What follows a source is one compiled call.
+#: Metrics of a RecordQueue, the source node of one topic; labels: task, topic. Other nodes are compiled into one call.
 INPUTS = (
     MetricRow("millpond_processor_consumed_records", "Records read from the topic.", _of("consumed"), counter=True),
     MetricRow(
@@ -76,47 +76,49 @@ INPUTS = (
     MetricRow("millpond_processor_buffered_records", "Records read ahead.", _of("buffered")),
     MetricRow(
         "millpond_processor_caught_up",
-        "1 when nothing more was in the topic and all of it is processed.",
+        "1 when the end of the topic was reached and all records are processed.",
         lambda queue: float(queue.at_end and not queue.chunks),
     ),
 )
 
-#: Of a store instance; labels: task, store.
+#: Metrics of a store instance; labels: task, store.
 STORES = (
     MetricRow("millpond_store_staged_bytes", "State staged for the next commit.", _of("staged_bytes")),
-    MetricRow("millpond_store_cache_bytes", "Entries held in memory, staged ones included.", _of("cache_bytes")),
+    MetricRow("millpond_store_cache_bytes", "Entries in memory, with staged ones.", _of("cache_bytes")),
     MetricRow(
         "millpond_store_record_cache_bytes",
-        "Updates not yet sent on (statestore.cache.max.bytes).",
+        "Updates not forwarded yet (statestore.cache.max.bytes).",
         lambda store: store.dirty_bytes() if store.caching else None,
     ),
     MetricRow(
-        "millpond_store_backend_reads", "Reads that memory could not answer.", _of("backend_reads"), counter=True
+        "millpond_store_backend_reads", "Reads that were not answered from memory.", _of("backend_reads"), counter=True
     ),
     MetricRow(
         "millpond_store_expired_records", "Updates to windows past retention.", _of("expired_puts"), counter=True
     ),
-    MetricRow("millpond_store_suppressed_records", "Results held back until they are final.", _of("num_records")),
-    MetricRow("millpond_store_suppressed_bytes", "Their size.", _of("buffer_size")),
+    MetricRow("millpond_store_suppressed_records", "Suppressed results that are not final yet.", _of("num_records")),
+    MetricRow(
+        "millpond_store_suppressed_bytes", "Size of suppressed results that are not final yet.", _of("buffer_size")
+    ),
 )
 
-#: Of a task that is held, in whatever role; labels: task, role.
+#: Metrics of a held task in any role; labels: task, role.
 HELD = (
-    MetricRow("millpond_task_held", "1 for a task the worker holds.", lambda held: 1.0),
-    MetricRow("millpond_task_changelog_lag_records", "Changelog records its stores are behind.", _of("lag")),
+    MetricRow("millpond_task_held", "1 for a task that the worker holds.", lambda held: 1.0),
+    MetricRow("millpond_task_changelog_lag_records", "Lag of its stores, in changelog records.", _of("lag")),
 )
 
-#: Of a Restoration; labels: store, partition.
+#: Metrics of a Restoration; labels: store, partition.
 RESTORATIONS = (
     MetricRow("millpond_restore_records", "Changelog records applied.", _of("restored"), counter=True),
-    MetricRow("millpond_restore_remaining_records", "Offsets to go.", _of("remaining")),
+    MetricRow("millpond_restore_remaining_records", "Remaining changelog offsets.", _of("remaining")),
 )
 
-#: Of the worker's Bootstrap, where a location for snapshots is set.
+#: Metrics of the worker's SnapshotRestorer, if a location for snapshots is set.
 BOOTSTRAP = (
     MetricRow("millpond_bootstrap_waiting_tasks", "Tasks that wait for a snapshot.", _of("waiting")),
     MetricRow("millpond_bootstrap_fetched_bytes", "Bytes of snapshot files fetched.", _of("fetched"), counter=True),
-    MetricRow("millpond_bootstrap_ingested_rows", "Rows taken from snapshots.", _of("ingested_rows"), counter=True),
+    MetricRow("millpond_bootstrap_ingested_rows", "Rows ingested from snapshots.", _of("ingested_rows"), counter=True),
     MetricRow(
         "millpond_bootstrap_ingested_stores",
         "Store partitions restored from a snapshot.",
@@ -126,51 +128,51 @@ BOOTSTRAP = (
     MetricRow(
         "millpond_bootstrap_refused_stores",
         "Store partitions whose changelog is replayed because the snapshot cannot be used.",
-        _of("refused_stores"),
+        _of("rejected_stores"),
         counter=True,
     ),
 )
 
-#: Of the worker's StateFile.
+#: Metrics of the worker's StateFile.
 ROCKSDB = tuple(
     MetricRow(f"millpond_rocksdb_{name}", text, lambda state_file, name=name: state_file.figures().get(name))  # type: ignore[misc]
     for name, text in (
-        ("block_cache_bytes", "Block cache in use, write buffers charged to it included."),
+        ("block_cache_bytes", "Block cache in use, with the write buffers charged to it."),
         ("memtable_bytes", "Write buffers of all stores."),
         ("sst_bytes", "Files of all stores."),
-        ("running_compactions", "Compactions at work."),
-        ("running_flushes", "Flushes at work."),
+        ("running_compactions", "Running compactions."),
+        ("running_flushes", "Running flushes."),
     )
 )
 
 
 def families(
-    figures: Iterable[MetricRow],
+    rows: Iterable[MetricRow],
     labels: Mapping[str, str],
     more: Sequence[str],
-    things: Iterable[tuple[Sequence[str], Any]],
+    sources: Iterable[tuple[Sequence[str], Any]],
 ) -> Iterator[Metric]:
-    """The families of some figures.
+    """Yield the metric families of some rows.
 
     Args:
-        figures: what to show.
-        labels: of every sample.
-        more: names of further labels.
-        things: values of those labels, and what to read the figures of.
+        rows: the rows of the families.
+        labels: labels of every sample, with their values.
+        more: names of additional labels.
+        sources: values of the additional labels, and the object to read the metrics of.
     """
-    found = [([*labels.values(), *values], thing) for values, thing in things]
-    for figure in figures:
-        make = CounterMetricFamily if figure.counter else GaugeMetricFamily
-        family = make(figure.name, figure.text, labels=[*labels, *more])
-        for values, thing in found:
-            value = _read(figure, thing)
+    labelled = [([*labels.values(), *values], source) for values, source in sources]
+    for row in rows:
+        make = CounterMetricFamily if row.counter else GaugeMetricFamily
+        family = make(row.name, row.text, labels=[*labels, *more])
+        for values, source in labelled:
+            value = _read(row, source)
             if value is not None:
                 family.add_metric(values, value)
         yield family
 
 
-def _read(figure: MetricRow, thing: Any) -> float | None:
+def _read(row: MetricRow, source: Any) -> float | None:
     try:
-        return figure.value(thing)
+        return row.value(source)
     except RuntimeError:
-        return None  # the worker's thread changed what was being looked at: the next scrape sees it
+        return None  # the worker's thread changed a collection during the read: the next scrape reads it

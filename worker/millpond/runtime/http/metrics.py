@@ -1,7 +1,7 @@
-"""Metrics in Prometheus' format on `/metrics`, with `/healthz` and `/readyz` beside them.
+"""The metrics of a worker in Prometheus' format on `/metrics`, and its probes `/healthz` and `/readyz`.
 
-Nothing is measured per record: the loop adds up per batch and per commit, and a scrape reads what the tasks, stores
-and clients know of themselves. Names and meanings follow semantics.md 1.8, in base units.
+Nothing is measured per record: the loop counts per batch and per commit, and a scrape reads the counters of tasks,
+stores and clients. Metrics have base units.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = ("ObservedTasks", "WorkerMetrics")
 
 log = logging.getLogger(__name__)
 
-#: The loop counts as alive while its last turn is not older: the default of `max.poll.interval.ms`, after which Kafka Streams
-#: gives up a thread. A probe that fails earlier would kill a worker for a slow record, and then again for the same one.
+#: The loop counts as stuck when its last turn is older: the default of `max.poll.interval.ms`, after which Kafka
+#: Streams gives up a thread. An earlier failure of the probe would kill a worker for a slow record, again and again.
 _STUCK_S = 300.0
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class ObservedTasks(Protocol):
-    """What the metrics look at."""
+    """The part of the worker that the probes and metrics read."""
 
     waiting: Blockers
     contact: BrokerContact
@@ -56,20 +56,20 @@ class ObservedTasks(Protocol):
 
     @property
     def rejection(self) -> str | None:
-        """Why the coordinator has never let the worker in; None when it has, or when there is none."""
+        """Why the coordinator has not admitted the worker; None if it has, or without a coordinator."""
 
 
 class WorkerMetrics:
-    """Figures of one worker.
+    """The metrics of one worker.
 
     Attributes:
-        polls: polls that brought records.
-        polled_records: what they brought.
-        records_processed: since the start.
-        recoveries: how often the worker went back to the last commit.
-        clients_replaced: how many Kafka clients did not find the brokers again and were replaced.
-        registry: what is served on `/metrics`; others may register with it.
-        http: the server; others may add routes to it before the start.
+        polls: number of polls that returned records.
+        polled_records: number of records that they returned.
+        records_processed: number of records processed since the start.
+        recoveries: how often the worker returned to the last commit.
+        clients_replaced: number of Kafka clients that lost their brokers and were replaced.
+        registry: the registry served on `/metrics`; other parts may register with it.
+        http: the HTTP server; other parts may add routes to it before the start.
     """
 
     def __init__(self, config: Config) -> None:
@@ -103,38 +103,38 @@ class WorkerMetrics:
 
     @property
     def port(self) -> int:
-        """Where they are served, 0 while they are not."""
+        """The port of the HTTP server; 0 while it is not running."""
         return self.http.port
 
     def watch(self, executor: Any, state_file: Any, topics: Any = None) -> None:
-        """Read tasks, stores and the watch over topics from here on."""
+        """Set the tasks, state file and topics that scrapes read."""
         self._topics = topics
         self._executor = executor
         self._state_file = state_file
 
     def polled(self, records: int) -> None:
-        """A poll brought so many records."""
+        """Count a poll that returned records."""
         self.polls += 1
         self.polled_records += records
 
     def processed(self, records: int, seconds: float) -> None:
-        """A turn of the loop processed so many records in so long."""
+        """Count the records of one turn of the loop, and their processing time."""
         self.records_processed += records
         self.process_seconds += seconds
 
     def committed(self, seconds: float, _partitions: int) -> None:
-        """A commit is through."""
+        """Count a completed commit and its duration."""
         self.commits += 1
         self._commit_seconds.observe(seconds)
 
-    # Serving --------------------------------------------------------------------------------------------------
+    # Serving
 
     @contextmanager
     def serving(self, worker: ObservedTasks) -> Iterator[None]:
-        """Serve over HTTP in a thread while the block runs, as `http.host` and `http.port` say.
+        """Serve on `http.host` and `http.port` in a thread while the block runs.
 
         Raises:
-            ConfigError: the address cannot be listened on.
+            ConfigError: the address is not available.
         """
         self._worker = worker
         with self.http:
@@ -148,25 +148,25 @@ class WorkerMetrics:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         names = request.query.getall("name[]", [])
         registry: Any = self.registry.restricted_registry(names) if names else self.registry
-        # In a thread of its own: the event loop has heartbeats to answer meanwhile.
+        # In another thread: the event loop must send heartbeats meanwhile.
         body: bytes = await asyncio.to_thread(encode, registry)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _healthz(self, _request: web.Request) -> web.StreamResponse:
-        return self._checked(self.healthy())
+        return self._probe_response(ok=self.healthy())
 
     async def _readyz(self, _request: web.Request) -> web.StreamResponse:
-        return self._checked(self.ready(), self._obstacle())
+        return self._probe_response(ok=self.ready(), reason=self._obstacle())
 
-    def _checked(self, good: bool, why_not: str | None = None) -> web.Response:
+    def _probe_response(self, *, ok: bool, reason: str | None = None) -> web.Response:
         from aiohttp import web
 
         state = "created" if self._worker is None else self._worker.state.value
-        more = "" if good or why_not is None else f": {why_not}"
-        return web.Response(status=200 if good else 503, text=f"{state}{more}\n")
+        suffix = "" if ok or reason is None else f": {reason}"
+        return web.Response(status=200 if ok else 503, text=f"{state}{suffix}\n")
 
     def _obstacle(self) -> str | None:
-        """What the worker waits for."""
+        """Return what the worker is waiting for, as text; None if nothing."""
         worker = self._worker
         if worker is None:
             return None
@@ -174,14 +174,14 @@ class WorkerMetrics:
         return worker.rejection if trouble is None else trouble.message
 
     def healthy(self) -> bool:
-        """Whether the loop turns."""
+        """Return whether the worker's loop is running."""
         worker = self._worker
         if worker is None or worker.state in (WorkerState.ERROR, WorkerState.NOT_RUNNING):
             return False
         return worker.state is WorkerState.STARTING or time.monotonic() - worker.last_turn < _STUCK_S
 
     def ready(self) -> bool:
-        """Whether records are processed."""
+        """Return whether the worker processes records."""
         worker = self._worker
         return (
             worker is not None
@@ -190,10 +190,10 @@ class WorkerMetrics:
             and not worker.contact.lost
         )
 
-    # Reading --------------------------------------------------------------------------------------------------
+    # Reading
 
     def families(self) -> Iterator[Metric]:
-        """One scrape."""
+        """Yield the metrics of one scrape."""
         yield from self._worker_families()
         executor = self._executor
         tasks = [] if executor is None else list(executor.tasks.values())
@@ -221,15 +221,15 @@ class WorkerMetrics:
         state = MetricRow("millpond_worker_state", "1 for the state the worker is in.", float)
         yield from families([state], labels, ["state"], states)
         for name, text, value in (
-            ("millpond_worker_polls", "Polls of the consumer that brought records.", self.polls),
-            ("millpond_worker_polled_records", "Records they brought.", self.polled_records),
+            ("millpond_worker_polls", "Polls of the consumer that returned records.", self.polls),
+            ("millpond_worker_polled_records", "Records returned by polls.", self.polled_records),
             ("millpond_worker_processed_records", "Records processed.", self.records_processed),
-            ("millpond_worker_process_seconds", "Time spent in processing.", self.process_seconds),
-            ("millpond_worker_produced_records", "Records sent, changelogs included.", self._sent()),
-            ("millpond_worker_recoveries", "Times the worker went back to the last commit.", self.recoveries),
+            ("millpond_worker_process_seconds", "Time spent processing.", self.process_seconds),
+            ("millpond_worker_produced_records", "Records sent, with changelog records.", self._sent()),
+            ("millpond_worker_recoveries", "Times the worker returned to the last commit.", self.recoveries),
             (
                 "millpond_worker_clients_replaced",
-                "Kafka clients that did not find the brokers again and were replaced.",
+                "Kafka clients that lost their brokers and were replaced.",
                 self.clients_replaced,
             ),
         ):
@@ -237,14 +237,14 @@ class WorkerMetrics:
         waiting = MetricRow("millpond_worker_outbox_records", "Records that wait for the next transaction.", float)
         yield from families([waiting], labels, [], [((), self._waiting())])
         silent = MetricRow(
-            "millpond_worker_brokers_silent_seconds", "For how long no broker has answered; 0 while they do.", float
+            "millpond_worker_brokers_silent_seconds", "Time since a broker answered; 0 while brokers answer.", float
         )
         yield from families(
             [silent], labels, [], [((), 0.0 if self._worker is None else self._worker.contact.silent_s)]
         )
-        unread = MetricRow("millpond_worker_unread_partitions", "Partitions of inputs that no task reads.", float)
+        unread = MetricRow("millpond_worker_unread_partitions", "Input partitions that no task reads.", float)
         yield from families([unread], labels, [], [((), 0 if self._topics is None else self._topics.unread)])
-        held = MetricRow("millpond_worker_tasks", "Tasks the worker holds.", float)
+        held = MetricRow("millpond_worker_tasks", "Tasks that the worker holds.", float)
         yield from families([held], labels, [], [((), 0 if self._executor is None else len(self._executor.tasks))])
 
     def _sent(self) -> int:
@@ -255,7 +255,7 @@ class WorkerMetrics:
 
 
 class _Scrape(Collector):
-    """Reads the worker when somebody asks."""
+    """The collector that reads the worker at each scrape."""
 
     def __init__(self, metrics: WorkerMetrics) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""What queries have to know of an application: its stores, from its topology and plan, and its coordinator."""
+"""The query catalog of an application, from its topology and plan, and the connection to its coordinator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from millpond.queries.catalog import OnDisk, QueryableKind, StoreCatalog, StoreInfo
-from millpond.queries.directory import CoordinatorView, fetching
+from millpond.queries.directory import CoordinatorView, open_assignment
 from millpond.runtime.config.model import Config
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.topics.plan import Plan
@@ -19,22 +19,22 @@ __all__ = ("coordinator_view", "store_catalog")
 
 
 def coordinator_view(config: Config) -> Callable[[], AbstractAsyncContextManager[CoordinatorView]] | None:
-    """Opens the connection that says who has which task; None where there is no coordinator."""
+    """Return a function that opens the connection to the coordinator's assignment; None without a coordinator."""
     url = config.coordinator_url
     if url is None:
         return None
-    return lambda: fetching(
+    return lambda: open_assignment(
         url, config.application_id, token_file=config.coordinator_token_file, ca_file=config.coordinator_ca_file
     )
 
 
 def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> StoreCatalog:
-    """The stores that can be queried: all but the buffers behind `suppress`.
+    """Return the queryable stores: all but the buffers of `suppress`.
 
     Args:
-        topology: the application's.
-        plan: made of it.
-        environment: has the default serdes.
+        topology: the topology of the application.
+        plan: the plan of the topology.
+        environment: the environment, with the default serdes.
     """
     found = []
     on_disk = []
@@ -60,7 +60,7 @@ def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> S
 def _info(
     builder: Any, topic: str | None, partitions: int, subtopology: int | None, inputs: dict[str, int]
 ) -> StoreInfo | None:
-    key, value = builder._serdes(topic)
+    key, value = builder._serdes(topic)  # noqa: SLF001 - of every store builder of the package
     common: dict[str, Any] = {
         "name": builder.name, "partitions": partitions, "key": key, "value": value,
         "persistent": builder.persistent, "subtopology": subtopology, "inputs": inputs,

@@ -1,4 +1,4 @@
-"""Where a worker answers queries, and whom: the `query.*` settings become a site and its service."""
+"""The query service of a worker and the HTTP site it runs on, made from the `query.*` settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ("query_access", "query_interface")
 
 
 def query_access(config: Config) -> Access:
-    """Who may ask, and how much.
+    """Return the access settings for queries.
 
     Raises:
         ConfigError: the settings contradict each other.
@@ -26,29 +26,29 @@ def query_access(config: Config) -> Access:
             raise ConfigError("'query.ssl.key.location' needs 'query.ssl.certificate.location': set both, or neither.")
     elif config.query_port < 0:
         raise ConfigError(
-            "'query.ssl.certificate.location' needs 'query.port': metrics and health stay on 'http.port' without TLS, so "
-            "queries need a port of their own."
+            "'query.ssl.certificate.location' needs 'query.port': 'http.port' serves metrics and health without "
+            "TLS, so set a separate port for queries."
         )
     return Access(
         token_file=config.query_token_file,
         certificate_file=config.query_ssl_certificate_location,
         key_file=config.query_ssl_key_location,
         ca_file=config.query_ssl_ca_location,
-        most=config.query_max_concurrent,
-        longest_s=config.query_max_duration_ms / 1000,
+        max_concurrent=config.query_max_concurrent,
+        max_duration_s=config.query_max_duration_ms / 1000,
     )
 
 
 def query_interface(config: Config, http: HttpServer, registry: CollectorRegistry) -> tuple[QueryService, HttpSite]:
-    """Make the query service of a worker, and the site where others reach it.
+    """Make the query service of a worker and the HTTP site on which others reach it.
 
     Args:
-        config: the worker's.
-        http: serves metrics and health already.
-        registry: takes the metrics.
+        config: the configuration of the worker.
+        http: the server of metrics and health.
+        registry: where the query metrics are registered.
 
     Raises:
-        ConfigError: a file cannot be used, or settings contradict each other.
+        ConfigError: a file cannot be used, or the settings contradict each other.
     """
     access = query_access(config)
     tls = server_context(access)

@@ -1,8 +1,8 @@
-"""The worker's HTTP side: one thread with an event loop, and the servers on it for everything the worker answers.
+"""The HTTP thread of a worker: an event loop with all HTTP servers and clients.
 
-The worker's own loop is synchronous and never waits for a socket. What needs the network beside Kafka lives here:
-metrics and health, queries, and the client of the coordinator, which `spawn` starts on the same event loop.
-aiohttp is imported when the thread starts, so that building and testing a topology does not pay for it.
+The worker's own loop is synchronous and never waits for a socket. This thread runs everything else that needs the
+network: metrics and probes, queries, and the coordinator's client, which `spawn` starts on the same event loop.
+aiohttp is imported when the thread starts, so that building and testing a topology does not need it.
 """
 
 from __future__ import annotations
@@ -29,50 +29,50 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
-"""Answers one request, on the event loop: it must not block."""
+"""Answers one request on the event loop; it must not block."""
 
-#: How long the end waits for answers that are under way, and for spawned coroutines to end after their cancellation.
+#: How long `stop` waits for running requests, and for cancelled coroutines.
 _GRACE_S = 1.0
-#: Of a request: it may have a key of a store in its path.
-_LONGEST_LINE = 128 * 1024
-#: A connection that nothing is asked on for so long is closed.
-_KEPT_ALIVE_S = 75.0
+#: The longest request line, in bytes: its path may contain a key of a store.
+_MAX_LINE_BYTES = 128 * 1024
+#: Idle connections are closed after this time.
+_KEEP_ALIVE_S = 75.0
 
 
 class HttpSite:
-    """An address and what is answered there.
+    """An address with its routes.
 
     Attributes:
         host: the address to listen on.
-        port: the port it listens on; 0 while it does not.
+        port: the port that it listens on; 0 while it does not listen.
     """
 
     def __init__(
         self, server: HttpServer, host: str, port: int, tls: ssl.SSLContext | None = None, setting: str = "http.port"
     ) -> None:
         """Args:
-        server: on whose thread it listens.
+        server: the server whose thread it runs on.
         host: the address to listen on.
-        port: 0 for any free one; negative to serve nothing.
-        tls: for HTTPS; None for HTTP.
-        setting: that says which port.
+        port: the port; 0 for any free port, negative for no server.
+        tls: TLS context for HTTPS; None for HTTP.
+        setting: name of the setting for the port, for messages.
         """
         self.host = host
         self.port = 0
         self._server = server
-        self._wanted = port
+        self._configured_port = port
         self._tls = tls
         self._setting = setting
         self._routes: list[tuple[str, str, Handler]] = []
 
     @property
     def url(self) -> str | None:
-        """Where it listens, None while it does not."""
+        """The base URL; None while it does not listen."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}" if self.port else None
 
     def route(self, method: str, path: str, handler: Handler) -> None:
-        """Answer requests for a path (aiohttp's syntax: ``/v1/stores/{store}``). Before the start only."""
+        """Answer requests for a path (aiohttp's syntax: ``/v1/stores/{store}``). Call it before the start."""
         self._server.check_not_started()
         self._routes.append((method, path, handler))
 
@@ -81,12 +81,12 @@ class HttpSite:
         self._server.resource(opened)
 
     async def listen(self, stack: AsyncExitStack) -> None:
-        """Listen until the stack is left.
+        """Listen until the stack is closed.
 
         Raises:
-            ConfigError: the address cannot be listened on.
+            ConfigError: the address is not available.
         """
-        if self._wanted < 0:
+        if self._configured_port < 0:
             return
         from aiohttp import web
 
@@ -94,20 +94,19 @@ class HttpSite:
         for method, path, handler in self._routes:
             application.router.add_route(method, path, handler)
         application.router.add_get("/{path:.*}", self._unknown)
-        # What is under way at the end gets the grace, then its connection is closed.
+        # At the end, running requests get the grace period, then their connections are closed.
         runner = web.AppRunner(
-            application, access_log=None, handle_signals=False, shutdown_timeout=_GRACE_S, max_line_size=_LONGEST_LINE,
-            keepalive_timeout=_KEPT_ALIVE_S,
+            application, access_log=None, handle_signals=False, shutdown_timeout=_GRACE_S,
+            max_line_size=_MAX_LINE_BYTES, keepalive_timeout=_KEEP_ALIVE_S,
         )  # fmt: skip
         stack.push_async_callback(runner.cleanup)
         await runner.setup()
         try:
-            await web.TCPSite(runner, self.host, self._wanted, ssl_context=self._tls).start()
+            await web.TCPSite(runner, self.host, self._configured_port, ssl_context=self._tls).start()
         except OSError as error:
             raise ConfigError(
-                f"nothing can be served on {self.host}:{self._wanted} ({error.strerror or error}): set 'http.host' and "
-                f"'{self._setting}' to an address of this machine that is free, or '{self._setting}' to 0 for any free "
-                "port."
+                f"cannot listen on {self.host}:{self._configured_port} ({error.strerror or error}): set 'http.host' "
+                f"and '{self._setting}' to a free address of this machine, or '{self._setting}' to 0 for any free port."
             ) from error
         self.port = runner.addresses[0][1]
         stack.callback(setattr, self, "port", 0)
@@ -120,35 +119,35 @@ class HttpSite:
 
 
 class HttpServer:
-    """A thread with an event loop, and a server on it; `site` adds further ones.
+    """A thread with an event loop and an HTTP server; `site` adds servers at other addresses.
 
-    Routes and resources are added before `start`. The thread runs even where nothing is served, for `spawn`.
+    Routes and resources are added before `start`. The thread also runs without a server, for `spawn`.
 
     Attributes:
-        main: where routes are added that no other site is named for.
+        main: the site of `host` and `port`.
     """
 
     def __init__(self, host: str, port: int) -> None:
         """Args:
         host: the address to listen on.
-        port: 0 for any free one; negative to serve nothing.
+        port: the port; 0 for any free port, negative for no server.
         """
         self.main = HttpSite(self, host, port)
         self._sites = [self.main]
         self._resources: list[Callable[[], AbstractAsyncContextManager[object]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._over: asyncio.Event
+        self._stop_requested: asyncio.Event
         self._thread: threading.Thread | None = None
         self._spawned: set[asyncio.Task[Any]] = set()
 
     @property
     def port(self) -> int:
-        """The port it listens on; 0 while it does not."""
+        """The port of the main site; 0 while it does not listen."""
         return self.main.port
 
     @property
     def url(self) -> str | None:
-        """Where it listens, None while it does not."""
+        """The base URL of the main site; None while it does not listen."""
         return self.main.url
 
     def route(self, method: str, path: str, handler: Handler) -> None:
@@ -156,24 +155,24 @@ class HttpServer:
         self.main.route(method, path, handler)
 
     def site(self, host: str, port: int, tls: ssl.SSLContext | None, setting: str) -> HttpSite:
-        """Listen at another address, too; see `HttpSite`. Before the start only."""
+        """Add a site at another address; see `HttpSite`. Call it before the start."""
         self.check_not_started()
         self._sites.append(HttpSite(self, host, port, tls, setting))
         return self._sites[-1]
 
     def resource(self, opened: Callable[[], AbstractAsyncContextManager[object]]) -> None:
-        """Enter a context on the event loop before the first request, and leave it after the last one.
+        """Enter a context on the event loop before the first request, and exit it after the last one.
 
-        For what handlers share, such as a client's connections. Before the start only.
+        It is for resources that handlers share, such as connections of a client. Call it before the start.
         """
         self.check_not_started()
         self._resources.append(opened)
 
     def start(self) -> None:
-        """Start the thread, and return once requests are answered.
+        """Start the thread, and return when it answers requests.
 
         Raises:
-            ConfigError: the address cannot be listened on.
+            ConfigError: an address is not available.
         """
         self.check_not_started()
         started: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -190,31 +189,31 @@ class HttpServer:
         """Run a coroutine on the event loop, from any thread; it is cancelled when the server stops.
 
         Returns:
-            its result to come; cancelling that cancels the coroutine.
+            The future of its result. Cancelling it cancels the coroutine.
 
         Raises:
-            RuntimeError: the server does not run.
+            RuntimeError: the server is not running.
         """
         loop = self._loop
         if loop is None:
             coroutine.close()
-            raise RuntimeError("the HTTP thread does not run: start() it first")
-        return asyncio.run_coroutine_threadsafe(self._kept(coroutine), loop)
+            raise RuntimeError("the HTTP thread is not running: call start() first")
+        return asyncio.run_coroutine_threadsafe(self._tracked(coroutine), loop)
 
     def stop(self) -> None:
-        """Stop listening, end what was spawned, and end the thread. Idempotent."""
+        """Stop the servers, cancel spawned coroutines, and end the thread. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
         loop = self._loop
         if loop is not None:
-            loop.call_soon_threadsafe(self._over.set)
+            loop.call_soon_threadsafe(self._stop_requested.set)
         thread.join()
 
     def check_not_started(self) -> None:
-        """Refuse what comes after the start."""
+        """Raise RuntimeError after the start."""
         if self._thread is not None:
-            raise RuntimeError("the HTTP thread runs already: routes and resources are added before its start")
+            raise RuntimeError("the HTTP thread is already running: add routes and resources before its start")
 
     def __enter__(self) -> Self:
         self.start()
@@ -225,33 +224,33 @@ class HttpServer:
     ) -> None:
         self.stop()
 
-    # On the thread --------------------------------------------------------------------------------------------
+    # In the thread
 
     def _run(self, started: concurrent.futures.Future[None]) -> None:
         try:
-            asyncio.run(self._live(started))
+            asyncio.run(self._serve(started))
         except BaseException as error:
             if started.done():
-                log.exception("the HTTP thread ended")
+                log.exception("the HTTP thread failed; it no longer answers requests and sends no heartbeats")
             else:
                 started.set_exception(error)
         finally:
             self._loop = None
 
-    async def _live(self, started: concurrent.futures.Future[None]) -> None:
-        self._over = asyncio.Event()
+    async def _serve(self, started: concurrent.futures.Future[None]) -> None:
+        self._stop_requested = asyncio.Event()
         async with AsyncExitStack() as stack:
             for opened in self._resources:
                 await stack.enter_async_context(opened())
-            stack.push_async_callback(self._end_spawned)
+            stack.push_async_callback(self._cancel_spawned)
             for site in self._sites:
                 await site.listen(stack)
             self._loop = asyncio.get_running_loop()
             started.set_result(None)
-            await self._over.wait()
+            await self._stop_requested.wait()
             self._loop = None
 
-    async def _kept(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def _tracked(self, coroutine: Coroutine[Any, Any, T]) -> T:
         task = asyncio.current_task()
         assert task is not None
         self._spawned.add(task)
@@ -263,11 +262,11 @@ class HttpServer:
         finally:
             self._spawned.discard(task)
 
-    async def _end_spawned(self) -> None:
+    async def _cancel_spawned(self) -> None:
         tasks = list(self._spawned)
         for task in tasks:
             task.cancel()
         if tasks:
-            _, left = await asyncio.wait(tasks, timeout=_GRACE_S)
-            for task in left:
-                log.warning("a coroutine of the HTTP thread did not end: %r", task)
+            _, remaining = await asyncio.wait(tasks, timeout=_GRACE_S)
+            for task in remaining:
+                log.warning("a coroutine of the HTTP thread did not end after its cancellation: %r", task)

@@ -1,1 +1,1 @@
-"""Who owns a task: lookups in Kafka, claims and take-overs."""
+"""Ownership of tasks: lookups in Kafka, claims and take-overs."""

@@ -1,7 +1,7 @@
-"""Looks up and changes in Kafka whose the tasks are, beside the worker's loop.
+"""Lookups and changes of task ownership in Kafka, in threads beside the worker's loop.
 
-Every question here may have to wait for a broker, a transaction that ends, or an owner that is being fenced; the
-loop asks, goes on processing, and finds the answer later.
+Each request may wait for a broker, an open transaction, or the fencing of an owner. The loop submits it, goes on
+processing, and collects the answer later.
 """
 
 from __future__ import annotations
@@ -22,64 +22,63 @@ from millpond.runtime.offsets.metadata import Claim, CommittedOffset, Partition,
 from millpond.runtime.topics.identity import TopicIdentity
 from millpond.topology import TaskId
 
-from .takeover import OffsetStore, commit_directly, commit_under, take_over
+from .takeover import UNOWNED, OffsetStore, commit_directly, commit_under, take_over
 
 __all__ = ("LookupAnswer", "OwnershipLookups", "TakeOverAnswer", "TaskLookup")
 
 log = logging.getLogger(__name__)
 
-_TOGETHER_S = 0.25
+_JOINT_READ_TIMEOUT_S = 0.25
 
 
 @dataclass(frozen=True)
 class TaskLookup:
-    """Where a task stands in Kafka."""
+    """The facts about one task in Kafka."""
 
     committed: Mapping[Partition, CommittedOffset]
-    """Of its inputs; empty when it was not asked for."""
+    """Committed offsets of its inputs; empty if they were not requested."""
     ranges: Mapping[Partition, tuple[int, int]]
-    """First offset kept, and offset after the last record, of its inputs and changelogs."""
+    """First offset and end offset of its inputs and changelogs."""
     topics: Mapping[str, TopicIdentity]
-    """What its changelogs are."""
+    """Identities of its changelogs, by topic."""
     asked: Moment
-    """When it was asked for: the ends are those of then, or later ones."""
+    """When the end offsets were requested: they are of that time or later."""
 
 
 @dataclass(frozen=True)
 class LookupAnswer:
-    """Answer to `OwnershipLookups.look_up`."""
+    """The answer to `OwnershipLookups.look_up`."""
 
     tasks: Mapping[TaskId, TaskLookup]
     committed: bool
-    """Whether committed offsets were asked for."""
+    """Whether committed offsets were requested."""
     number: int = 0
-    """What `look_up` or `find` returned."""
+    """The number given to `look_up` or `look_up_named`."""
 
 
 @dataclass(frozen=True)
 class TakeOverAnswer:
-    """Answer to `OwnershipLookups.take_over`."""
+    """The answer to `OwnershipLookups.take_over`."""
 
     previous: str | None
     owners: Mapping[TaskId, str | None]
-    """Who owns each task now, as Kafka has it."""
+    """The current owner of each task in Kafka."""
 
 
 class OwnershipLookups:
-    """Asks Kafka on behalf of a worker.
+    """The ownership lookups and take-overs of one worker.
 
     Args:
         errands: threads, each with a consumer of the application's group.
-        cluster: tells where partitions begin and end.
+        cluster: reads offset ranges and topics.
         offsets: reads committed offsets, in one of those threads.
-        partitions_of: the inputs and the changelogs of a task.
-        fencing: makes a producer that has the transactional id of an owner to itself; None where there are no
-            transactions.
-        start_of: where a partition that was never committed begins, from its range.
-        topology: hash of the worker's.
+        partitions_of: returns the inputs and the changelogs of a task.
+        fencing: makes a producer that fences the owner with that transactional id; None without transactions.
+        start_of: returns where a partition without a committed offset begins, from its range.
+        topology: hash of the worker's topology.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         errands: ConsumerThreads,
         cluster: KafkaAdmin,
@@ -98,32 +97,32 @@ class OwnershipLookups:
         self._topology = topology
         self._answers: SimpleQueue[LookupAnswer | TakeOverAnswer | BaseException] = SimpleQueue()
 
-    # Questions whose answers come through `answers` -----------------------------------------------------------
+    # Requests whose answers are collected with `answers`
 
     def look_up(self, tasks: Collection[TaskId], *, number: int, committed: bool) -> None:
-        """Ask where tasks stand; `committed` includes who owns them.
+        """Look up tasks; with `committed`, also their committed offsets and so their owners.
 
-        That a task is this worker's, at these offsets, is only known if the look-up began after the producer that will
-        commit for it was initialised, and if that producer committed nothing for the task since.
+        An answer proves this worker's ownership only if the lookup began after the producer that will commit for the
+        task was initialised, and if that producer has committed nothing for the task since.
 
-        The answers bear the number; there may be several, each for some of the tasks. What was asked earlier may be out of
-        date when its answer comes.
+        There may be several answers with this number, each for some of the tasks. An answer to an earlier request may
+        be out of date when it arrives.
         """
-        self._ask(lambda: self._look_up(tasks, committed, number))
+        self._submit(lambda: self._look_up(tasks, committed=committed, number=number))
 
-    def find(self, worker: str, tasks: Collection[TaskId], number: int) -> None:
-        """As `look_up`, for those of the tasks that `naming` would give; one answer, which may be empty."""
-        self._ask(lambda: self._answers.put(self._whereabouts(self._naming(worker, tasks), True, number)))
+    def look_up_named(self, worker: str, tasks: Collection[TaskId], number: int) -> None:
+        """Look up the tasks that `tasks_naming` would return; there is one answer, which may be empty."""
+        self._submit(lambda: self._read(self._naming(worker, tasks), committed=True, number=number))
 
     def take_over(self, previous: str | None, owners: Mapping[TaskId, str]) -> None:
-        """Ask to move tasks from a previous owner, or from nobody, to new ones."""
-        self._ask(lambda: self._answers.put(self._take_over(previous, owners)))
+        """Request new owners for tasks of a previous owner, or for tasks without an owner (None)."""
+        self._submit(lambda: self._take_over(previous, owners))
 
     def answers(self) -> Iterator[LookupAnswer | TakeOverAnswer]:
-        """What is known by now; what is not taken stays for the next time.
+        """Yield the answers that have arrived; those that the caller does not take stay for the next call.
 
         Raises:
-            BrokerError: the broker refused, or did not answer in time.
+            BrokerError: the broker rejected a request, or did not answer in time.
         """
         while not self._answers.empty():
             answer = self._answers.get()
@@ -131,39 +130,41 @@ class OwnershipLookups:
                 raise answer
             yield answer
 
-    def _ask(self, job: Callable[[], None]) -> None:
+    def _submit(self, request: Callable[[], LookupAnswer | TakeOverAnswer | None]) -> None:
         def run() -> None:
             try:
-                job()
-            except BaseException as error:
+                answer = request()
+                if answer is not None:
+                    self._answers.put(answer)
+            except BaseException as error:  # noqa: BLE001 - the loop raises it
                 self._answers.put(error)
 
         self._errands.run(run)
 
-    # Questions whose answers are waited for -------------------------------------------------------------------
+    # Requests that wait for their answer
 
-    def looked_up(self, tasks: Collection[TaskId]) -> LookupAnswer:
-        """As `look_up`, waiting for the whole answer."""
-        return self._errands.run(lambda: self._whereabouts(tasks, True, 0)).result()
+    def look_up_now(self, tasks: Collection[TaskId]) -> LookupAnswer:
+        """Look up tasks with their owners, and wait for the answer."""
+        return self._errands.run(lambda: self._read(tasks, committed=True, number=0)).result()
 
-    def naming(self, worker: str, tasks: Collection[TaskId]) -> list[TaskId]:
-        """Those of the tasks that name a worker, and no other topology; transactions are not waited for."""
+    def tasks_naming(self, worker: str, tasks: Collection[TaskId]) -> list[TaskId]:
+        """Return the tasks that name a worker as owner, and no other topology, without waiting for transactions."""
         return self._errands.run(lambda: self._naming(worker, tasks)).result()
 
-    def surveyed(self, tasks: Collection[TaskId]) -> dict[TaskId, Mapping[Partition, CommittedOffset]]:
-        """What is committed for tasks, not waiting for transactions: only good for choosing what to look up."""
+    def survey(self, tasks: Collection[TaskId]) -> dict[TaskId, Mapping[Partition, CommittedOffset]]:
+        """Return committed offsets without waiting for transactions: only good to choose which tasks to look up."""
         return self._errands.run(lambda: self._survey(tasks)).result()
 
-    def taken_over(self, previous: str | None, owners: Mapping[TaskId, str]) -> TakeOverAnswer:
-        """As `take_over`, waiting for the answer."""
+    def take_over_now(self, previous: str | None, owners: Mapping[TaskId, str]) -> TakeOverAnswer:
+        """Take tasks over, and wait for the answer; see `take_over`."""
         return self._errands.run(lambda: self._take_over(previous, owners)).result()
 
     def announce(self, producer: Producer | None, offsets: Offsets) -> None:
-        """Commit offsets that are this worker's, by a transaction of its producer, or directly where there is none.
+        """Commit offsets of tasks that this worker owns: in a transaction of its producer, or directly without one.
 
         Raises:
             OwnershipError: the producer is fenced.
-            KafkaException: the broker refused for another reason.
+            KafkaException: the broker rejected the commit for another reason.
         """
 
         def run() -> None:
@@ -176,25 +177,26 @@ class OwnershipLookups:
         self._errands.run(run).result()
 
     def close(self) -> None:
-        """Begin nothing more; what is under way ends by itself."""
+        """Start no more requests; running ones end by themselves."""
         self._errands.close()
 
-    # In the threads -------------------------------------------------------------------------------------------
+    # In the threads
 
-    def _look_up(self, tasks: Collection[TaskId], committed: bool, number: int) -> None:
+    def _look_up(self, tasks: Collection[TaskId], *, committed: bool, number: int) -> LookupAnswer | None:
         inputs = [each for task in tasks for each in self._partitions_of(task)[0]]
-        offsets = self._offsets.try_read(inputs, _TOGETHER_S) if committed and len(tasks) > 1 else None
+        offsets = self._offsets.try_read(inputs, _JOINT_READ_TIMEOUT_S) if committed and len(tasks) > 1 else None
         if offsets is not None or not committed or len(tasks) == 1:
-            self._answers.put(self._whereabouts(tasks, committed, number, offsets))
-            return
-        # A request waits for every open transaction that concerns one of its partitions, and one of those may be of a
-        # worker that hangs: the other tasks need not wait for it.
+            return self._read(tasks, committed=committed, number=number, offsets=offsets)
+        # A request waits for the open transactions of all its partitions, and one may be of a worker that hangs. With
+        # one request for each task, the other tasks do not wait for it.
         for task in tasks:
-            self._ask(lambda task=task: self._answers.put(self._whereabouts([task], committed, number)))  # type: ignore[misc]
+            self._submit(lambda task=task: self._read([task], committed=committed, number=number))  # type: ignore[misc]
+        return None
 
-    def _whereabouts(
+    def _read(
         self,
         tasks: Collection[TaskId],
+        *,
         committed: bool,
         number: int,
         offsets: Mapping[Partition, CommittedOffset] | None = None,
@@ -202,8 +204,8 @@ class OwnershipLookups:
         inputs = {task: self._partitions_of(task) for task in tasks}
         if offsets is None:
             offsets = self._offsets.read([each for own, _ in inputs.values() for each in own]) if committed else {}
-        # The ends after the offsets: whoever owns a task now, what was committed before is below them. And the ends of
-        # all records, not of the committed ones: the markers of a transaction reach offsets and changelogs apart.
+        # Ends are read after offsets, so all commits before are below them, whoever owns a task now. They are the ends
+        # of all records, not of committed ones: transaction markers reach offsets and changelogs at different times.
         asked = Moment.now()
         ranges = self._cluster.ranges({each for own, logs in inputs.values() for each in (*own, *logs)})
         topics = self._cluster.facts({each.topic for _, logs in inputs.values() for each in logs})
@@ -249,7 +251,7 @@ class OwnershipLookups:
         except OwnershipError as error:
             log.warning("%s", error)
         except KafkaException as error:
-            log.warning("the take-over from %s failed: %s", previous or "nobody", error.args[0].str())
+            log.warning("cannot take over tasks from owner %s: %s", previous or UNOWNED, error.args[0].str())
         found: dict[TaskId, str | None] = {task: owners[task] for task in taken}
         others = [task for task in owners if task not in found]
         if others:

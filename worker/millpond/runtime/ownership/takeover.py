@@ -1,7 +1,8 @@
-"""Carries out ownership (design.md, "Ownership"): reads offsets with their metadata, claims, takes over.
+"""Claims and take-overs of tasks, and reads of the offset metadata that names their owners.
 
-Every claim is a transaction under the previous owner's transactional id, so it is a compare-and-swap: of two
-workers that claim the same task, one is fenced. What nobody owned yet is claimed under `<application.id>-unowned`.
+A take-over is a transaction under the previous owner's transactional id, so it is a compare-and-swap: of two workers
+that take over the same task, one is fenced. Tasks without an owner are claimed under `<application.id>-unowned`.
+See docs/decisions/0013-ownership.md.
 """
 
 from __future__ import annotations
@@ -28,46 +29,45 @@ from millpond.runtime.offsets.metadata import (
 )
 from millpond.topology import TaskId
 
-__all__ = ("UNOWNED", "OffsetStore", "commit_directly", "commit_under", "initialised", "take_over")
+__all__ = ("UNOWNED", "OffsetStore", "commit_directly", "commit_under", "init_producer", "take_over")
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Stands for the owner of what nobody owns.
+#: The name of the owner of tasks without an owner, in its transactional id.
 UNOWNED = "unowned"
 
-_TRY_S = 10.0
-_ANSWER_S = 5.0
-_UNKNOWN_S = 30.0
+_REQUEST_TIMEOUT_S = 5.0
+_UNKNOWN_PARTITION_S = 30.0
 _PAUSE_S = 0.02
-_COMMIT_S = 60.0
-_AT_ONCE_S = 0.1
-#: While the broker ends a transaction that was left open, it turns its successor away. The client would come back after
-#: a fixed half second; a new client need not wait so long, provided that the old one is gone before it comes back. The
-#: wait is short for another reason too: an owner that lives begins anew a tenth of a second after it was fenced.
+_COMMIT_TIMEOUT_S = 60.0
+_TRY_READ_TIMEOUT_S = 0.1
+#: While the broker ends an open transaction, it rejects the next producer with that id. That client would retry after a
+#: fixed half second; a new client retries earlier, provided that the old one is gone before its own retry. The wait is
+#: also short because a live owner starts again a tenth of a second after it was fenced.
 _FIRST_INIT, _LONGEST_INIT = timedelta(milliseconds=50), timedelta(seconds=10)
-#: After so long waits the client retries by itself: what keeps the transaction from ending is away for longer.
-_OWN_RETRY_S = 0.5
+#: From this wait on, the client's own retry is used: the transaction will not end soon.
+_CLIENT_RETRY_S = 0.5
 
 
 class _OutOfDate(KafkaException):
-    """The answer is below a mark: that ends after half a minute, whatever the patience with brokers, and never a worker."""
+    """A committed offset is below its mark. It is read again until `Marks` accepts it, after half a minute at most."""
 
 
 class OffsetStore:
-    """The group's committed offsets.
+    """The committed offsets of the application's group.
 
     Args:
-        consumer: gives the calling thread's, of the group; whether it waits for pending transactions follows from its
-            isolation level.
-        forget_consumer: told when that one gives no answer: the calling thread is to have another one.
-        surveyor: makes a consumer of the group that does not wait for them.
-        stopping: asked while waiting; True gives up.
+        consumer: returns the calling thread's consumer of the group; by its isolation level it waits for pending
+            transactions or not.
+        forget_consumer: called when that consumer gets no answer, so that the calling thread gets another one.
+        surveyor: makes a consumer of the group that does not wait for pending transactions.
+        stopping: called while waiting; True gives up.
         patience_s: how long to wait for a broker, in seconds.
 
     Attributes:
-        marks: what answers may not fall behind.
+        marks: the lower bounds of committed offsets; an answer below them is out of date.
     """
 
     def __init__(
@@ -86,63 +86,63 @@ class OffsetStore:
         self._patience_s = patience_s
 
     def read(self, partitions: Sequence[Partition]) -> dict[Partition, CommittedOffset]:
-        """Committed offsets with metadata; a pending transaction of the group is waited for.
+        """Return committed offsets with metadata, after pending transactions of the group have ended.
 
         Raises:
-            BrokerError: the coordinator does not answer.
+            BrokerError: the group coordinator did not answer in time, or rejected the request.
         """
-        return self._patiently(
-            lambda: self._believable(_committed(self._consumer(), partitions, _ANSWER_S)),
+        return self._retry(
+            lambda: self._check_marks(_committed(self._consumer(), partitions, _REQUEST_TIMEOUT_S)),
             "the committed offsets",
             self._forget_consumer,
         )
 
     def try_read(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset] | None:
-        """As `read`, once; None when there is no answer within `timeout_s`, or one that is out of date."""
+        """Read once, without a retry; return None without an up-to-date answer within `timeout_s`."""
         try:
-            return self._believable(_committed(self._consumer(), partitions, timeout_s))
+            return self._check_marks(_committed(self._consumer(), partitions, timeout_s))
         except KafkaException:
             return None
 
     def survey(self, partitions: Sequence[Partition]) -> dict[Partition, CommittedOffset]:
-        """As `read`, but what pending transactions will change is not waited for, unless the answer is out of date.
+        """Return committed offsets like `read`, without waiting for pending transactions unless they are out of date.
 
-        A broker that loaded offsets while it served them answers this question, which asks for no write in its log, with those of
-        the past until somebody commits: longer than anybody waits.
+        A broker that served offsets while it loaded them answers such a request with earlier offsets until the next
+        commit, which may not come. So an answer that is out of date is replaced by that of `read`.
 
         Raises:
-            BrokerError: the coordinator does not answer.
+            BrokerError: the group coordinator did not answer in time, or rejected the request.
         """
         consumer = self._surveyor()
         try:
-            found = self._patiently(lambda: _committed(consumer, partitions, _ANSWER_S), "the committed offsets")
+            found = self._retry(lambda: _committed(consumer, partitions, _REQUEST_TIMEOUT_S), "the committed offsets")
         finally:
             consumer.close()
         return self.read(partitions) if self.marks.outdated(found) else found
 
-    def _believable(self, found: dict[Partition, CommittedOffset]) -> dict[Partition, CommittedOffset]:
+    def _check_marks(self, found: dict[Partition, CommittedOffset]) -> dict[Partition, CommittedOffset]:
         if self.marks.outdated(found):
             raise _OutOfDate(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
         return found
 
-    def _patiently(self, ask: Callable[[], T], what: str, unanswered: Callable[[], None] = lambda: None) -> T:
+    def _retry(self, request: Callable[[], T], what: str, unanswered: Callable[[], None] = lambda: None) -> T:
         began = time.monotonic()
         while True:
-            asked = time.monotonic()
+            requested = time.monotonic()
             try:
-                return ask()
+                return request()
             except KafkaException as error:
                 cause = error.args[0]
                 waited = time.monotonic() - began
-                passing = cause.retriable() or cause.code() in _PASSING
-                # A partition whose broker is away for a moment is unknown to the client, like one that does not exist.
-                passing = passing or (cause.code() == KafkaError._UNKNOWN_PARTITION and waited < _UNKNOWN_S)
-                impatient = waited >= self._patience_s and not isinstance(error, _OutOfDate)
-                if self._stopping() or not passing or impatient:
+                transient = cause.retriable() or cause.code() in _TRANSIENT
+                # While its broker is away, a partition is unknown to the client like one that does not exist.
+                transient = transient or (cause.code() == _UNKNOWN_PARTITION and waited < _UNKNOWN_PARTITION_S)
+                timed_out = waited >= self._patience_s and not isinstance(error, _OutOfDate)
+                if self._stopping() or not transient or timed_out:
                     raise BrokerError(f"cannot read {what}: {cause.str()}. Check that the brokers are up.") from error
-                if time.monotonic() - asked >= _ANSWER_S:
+                if time.monotonic() - requested >= _REQUEST_TIMEOUT_S:
                     unanswered()
-                time.sleep(_PAUSE_S)  # some errors come at once
+                time.sleep(_PAUSE_S)  # some errors are raised at once
 
 
 def _committed(
@@ -152,7 +152,7 @@ def _committed(
         return {}
     answer = consumer.committed([TopicPartition(each.topic, each.partition) for each in partitions], timeout=timeout_s)
     for each in answer:
-        # Without its error such a partition would look like one that was never committed.
+        # Without this check a failed partition would look like one without a committed offset.
         if each.error is not None:
             raise KafkaException(each.error)
     return {
@@ -163,12 +163,14 @@ def _committed(
     }
 
 
-_PASSING = frozenset(
+# confluent-kafka names librdkafka's public error codes with an underscore.
+_UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 - a public error code
+_TRANSIENT = frozenset(
     {
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._WAIT_COORD,
-        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,  # noqa: SLF001 - a public error code
+        KafkaError._TIMED_OUT,  # noqa: SLF001 - a public error code
+        KafkaError._WAIT_COORD,  # noqa: SLF001 - a public error code
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - a public error code
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -179,16 +181,16 @@ _PASSING = frozenset(
 )
 
 
-def initialised(make: Callable[[], Producer], stopping: Callable[[], bool], patience_s: float) -> Producer:
-    """A producer that has its transactional id to itself: who used it before is fenced, what was left open is aborted.
+def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], patience_s: float) -> Producer:
+    """Return a producer with initialised transactions: earlier users of its id are fenced, open transactions aborted.
 
     Args:
-        make: makes the producer; asked again when an open transaction is in the way.
-        stopping: asked while waiting; True gives up.
+        make: makes the producer; called again if an open transaction delays the initialisation.
+        stopping: called while waiting; True gives up.
         patience_s: how long to try, in seconds.
 
     Raises:
-        BrokerError: the broker refuses, or does not answer in time.
+        BrokerError: the broker rejected the request, or did not answer in time.
     """
     deadline = time.monotonic() + patience_s
     producer = make()
@@ -201,16 +203,18 @@ def initialised(make: Callable[[], Producer], stopping: Callable[[], bool], pati
         except KafkaException as error:
             cause = error.args[0]
             if stopping() or not cause.retriable() or time.monotonic() >= deadline:
-                raise BrokerError(f"cannot begin transactions: {cause.str()}. Check the brokers.") from error
-            if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS and wait < _OWN_RETRY_S:
+                raise BrokerError(
+                    f"cannot begin transactions: {cause.str()}. Check that the brokers are up."
+                ) from error
+            if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS and wait < _CLIENT_RETRY_S:
                 producer = make()
             wait = next(waits)
             if wait == _LONGEST_INIT.total_seconds():
-                log.warning("the broker does not answer (%s); trying again", cause.str())
-                producer = make()  # one whose brokers went away may not find them again (see `reconnect.py`)
+                log.warning("the broker does not initialise transactions (%s); retrying", cause.str())
+                producer = make()  # a client that lost its brokers may not find them again (see `reconnect.py`)
 
 
-def take_over(
+def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
     producer_of: Callable[[str], Producer] | None,
     consumer: Consumer,
     store: OffsetStore,
@@ -220,32 +224,32 @@ def take_over(
     start_of: Callable[[Partition], int],
     topology: str,
 ) -> Collection[TaskId]:
-    """Write new owners beside the offsets of those tasks that `previous` still owns: a compare-and-swap.
+    """Commit new owners of those tasks that `previous` still owns: a compare-and-swap.
 
     Args:
-        producer_of: makes a producer that has an owner's transactional id to itself, so that owner is fenced; None
-            without transactions, where the same is done as well as it can be.
-        consumer: of the application's group.
+        producer_of: makes a producer that fences the owner with that transactional id; None without transactions,
+            where the compare-and-swap is not atomic.
+        consumer: a consumer of the application's group.
         store: reads the committed offsets, after the fencing.
         inputs: the input partitions of each task.
-        owners: the new owner of each.
-        previous: who must own a task still; None for nobody.
-        start_of: where a partition that was never committed begins.
-        topology: hash of the one whose tasks these are from now on.
+        owners: the new owner of each task.
+        previous: the worker that must still own the tasks; None for tasks without an owner.
+        start_of: returns where a partition without a committed offset begins.
+        topology: hash of the topology of the new owners.
 
     Returns:
         the tasks that have new owners now.
 
     Raises:
-        OwnershipError: somebody else was faster.
-        KafkaException: the broker refused for another reason.
+        OwnershipError: another worker was faster.
+        KafkaException: the broker rejected the commit for another reason.
     """
     producer = None if producer_of is None else producer_of(previous or UNOWNED)
     tasks: Collection[TaskId] = owners
-    everything = store.try_read([partition for task in owners for partition in inputs[task]], _AT_ONCE_S)
+    everything = store.try_read([partition for task in owners for partition in inputs[task]], _TRY_READ_TIMEOUT_S)
     if everything is None:
-        # Some of them are another's already, who has a transaction open. Only what still is to be taken is waited for:
-        # nobody but this producer can have one pending there.
+        # Another worker may already own some of the tasks and have a transaction open. Read only tasks that can still
+        # be taken over: there, no other producer can have a pending transaction.
         seen = store.survey([partition for task in owners for partition in inputs[task]])
         tasks = [task for task in owners if takeable(previous, {each: seen[each] for each in inputs[task]})]
         everything = store.read([partition for task in tasks for partition in inputs[task]])
@@ -262,7 +266,7 @@ def take_over(
         commit_directly(consumer, wanted)
     else:
         commit_under(producer, consumer.consumer_group_metadata(), wanted)
-    log.info("took %d partitions over from owner %s", len(wanted), previous or UNOWNED)
+    log.info("took over %d partitions from owner %s", len(wanted), previous or UNOWNED)
     return taken
 
 
@@ -271,16 +275,16 @@ def commit_under(producer: Producer, group: Any, offsets: Offsets) -> None:
 
     Raises:
         OwnershipError: the producer is fenced.
-        KafkaException: the broker refused for another reason.
+        KafkaException: the broker rejected the commit for another reason.
     """
     try:
         producer.begin_transaction()
         for part in portions(topic_partitions(offsets)):
-            producer.send_offsets_to_transaction(part, group, _COMMIT_S)
-        producer.commit_transaction(_COMMIT_S)
+            producer.send_offsets_to_transaction(part, group, _COMMIT_TIMEOUT_S)
+        producer.commit_transaction(_COMMIT_TIMEOUT_S)
     except KafkaException as error:
         if is_fenced(error):
-            raise OwnershipError("another worker claimed the same tasks at the same time.") from error
+            raise OwnershipError("another worker took over the same tasks at the same time.") from error
         raise
 
 
@@ -288,7 +292,7 @@ def commit_directly(consumer: Consumer, offsets: Offsets) -> None:
     """Commit offsets without a transaction.
 
     Raises:
-        KafkaException: the broker refused.
+        KafkaException: the broker rejected the commit.
     """
     for part in portions(topic_partitions(offsets)):
         for each in consumer.commit(offsets=part, asynchronous=False) or ():
@@ -296,7 +300,7 @@ def commit_directly(consumer: Consumer, offsets: Offsets) -> None:
                 raise KafkaException(each.error)
 
 
-def claimed(
+def claimed(  # noqa: PLR0913 - the parts of the metadata
     committed: Mapping[Partition, CommittedOffset],
     start_of: Callable[[Partition], int],
     worker: str,
@@ -304,11 +308,9 @@ def claimed(
     topology: str,
     of: Collection[str | None] | None = None,
 ) -> dict[Partition, tuple[int, OffsetMetadata]]:
-    """The offsets as they are, with `worker` as their owner, as those of a task of the topology with this hash.
+    """Return the unchanged offsets with `worker` as owner, for a task of the topology with this hash.
 
-    A partition never committed starts at `start_of`.
-
-    With `of`, only the partitions of those owners.
+    A partition without a committed offset begins at `start_of`. With `of`, only partitions of those owners.
     """
     return {
         partition: (

@@ -1,1 +1,1 @@
-"""Stores become current: from changelogs, from snapshots, and global stores from their topics."""
+"""Restoring of stores: from changelogs, from snapshots, and of global stores from their topics."""

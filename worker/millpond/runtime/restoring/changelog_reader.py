@@ -1,10 +1,10 @@
-"""Brings stores up to the end of their changelogs, and keeps copies there, from wherever the local state stands.
+"""Restoring of stores from their changelogs, and the continuous updates of copies, from the offset of local state on.
 
-A changelog is complete when the broker says that nothing more is there: the ends of transactions take offsets too, so
-counting would not do. An active task's store is done once; a copy's goes on following.
+A changelog is read to its end when the broker reports the end of the partition. Offsets alone do not show that, because
+transaction markers take offsets too. The store of an active task is restored once; that of a copy is updated for ever.
 
-What is read must not be older than the changelog's `delete.retention.ms` allows: deletions would be missing from it. A store
-that fell so far behind takes nothing more, and has to be opened again, from the beginning.
+Records may not be read later than the changelog's `delete.retention.ms` allows, because deletions would be missing. A
+store that falls so far behind takes no more records; it must be reopened and restored from the beginning.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ __all__ = ("BATCH", "BATCH_BESIDE_TASKS", "ChangelogReader", "Restoration")
 
 log = logging.getLogger(__name__)
 
-#: Records that are written together. RocksDB takes rows in the order of keys, and the more there are, the nearer is each to
-#: the one before: 20,000 cost half of what 2,000 cost, each. Beside running tasks they wait for such a write.
+#: Records per write. RocksDB writes rows in the order of keys, and in a larger batch neighbouring keys are closer: with
+#: 20,000 a record costs half of what it costs with 2,000. Running tasks wait for a write, so batches are smaller there.
 BATCH = 20_000
 BATCH_BESIDE_TASKS = 5_000
-#: What is held back of all changelogs, and for how long at the most.
-_MOST_BYTES = 64 << 20
-_LONGEST_S = 0.5
-#: What a record takes beside its value.
-_OF_RECORD = 400
+#: The limits of records that wait for a write: bytes of all changelogs, and time.
+_MAX_HELD_BYTES = 64 << 20
+_MAX_HELD_S = 0.5
+#: Memory of a record beside its value, in bytes.
+_RECORD_OVERHEAD = 400
 
 
 def _wall_ms() -> int:
@@ -47,62 +47,62 @@ def _wall_ms() -> int:
 
 @dataclass(eq=False)
 class Restoration:
-    """One changelog partition on its way into a store."""
+    """The restoring of one store partition from its changelog."""
 
     store: Any
     """The store instance."""
     backend: Any
-    """Where its rows go."""
+    """The backend of the store's rows."""
     source: Partition
     """The changelog partition."""
     start: int
-    """Offset the reading starts at: the state's own, or the first kept."""
+    """Offset to read from: that of the local state, or the first of the changelog."""
     end: int
-    """Offset after the last record as known last: for an active task it is fixed once its owner is known."""
+    """Latest known end offset; fixed for an active task once its owner is known."""
     bounded: bool = False
-    """Whether to stop at `end`: the changelog is a source topic, and what follows is not processed yet."""
+    """Whether to stop at `end`: the changelog is a source topic, and later records are not processed yet."""
     following: bool = False
-    """Whether it goes on after the end: the store is a copy's."""
+    """Whether to continue after the end: the store belongs to a copy."""
     facts: TopicIdentity = TopicIdentity("", None)
-    """What the changelog is."""
+    """Identity of the changelog topic."""
     completeness: Completeness = field(default_factory=lambda: Completeness(_wall_ms()))
-    """Until when the store is known to have had everything."""
+    """The moment up to which the store is known to be complete."""
     whole: bool = False
-    """Whether it began with an empty store at the beginning of the changelog."""
+    """Whether it started with an empty store at the beginning of the changelog."""
     position: int = field(init=False)
     """Offset after the last record applied."""
     held: list[Message] = field(default_factory=list)
-    """Records after it that wait to be applied together."""
+    """Records from `position` on that wait for the next write."""
     held_bytes: int = 0
-    """What they take."""
+    """Their memory, in bytes."""
     held_since: float = 0.0
-    """Monotonic seconds."""
+    """When the first of them arrived, in monotonic seconds."""
     restored: int = 0
-    """Records applied."""
+    """Number of records applied."""
     done: bool = False
-    """Whether the end was reached; of a copy, whether it ever was."""
+    """Whether the end was reached; for a copy, whether it was ever reached."""
     seen_end: int = -1
-    """Where the broker said last that nothing more is there."""
+    """End of the partition that the broker reported last."""
     stamped_ms: int = 0
-    """The time that stands on disk: until then the rows there are known to have had everything."""
+    """The time on disk, in epoch ms: up to then the rows on disk are known to be complete."""
     expired: bool = False
-    """Whether deletions may be missing from what it would read: it takes nothing more."""
+    """Whether deletions may be missing from the changelog: it takes no more records."""
     warned: bool = False
-    """Whether it was said that it takes too long."""
+    """Whether the warning about a slow restore was logged."""
     started: float = field(default_factory=time.monotonic)
-    """Monotonic seconds."""
+    """Start time, in monotonic seconds."""
 
     def __post_init__(self) -> None:
         self.position = self.start
         self.stamped_ms = self.completeness.as_of_ms
 
     def provenance(self, as_of_ms: int) -> Provenance:
-        """What stands beside the offset of rows that have everything until `as_of_ms`."""
+        """Return what is stored with the offset of rows that are complete up to `as_of_ms`."""
         return Provenance(self.facts.id, as_of_ms)
 
     @property
     def remaining(self) -> int:
-        """Offsets left, an upper bound of the records left."""
+        """Offsets up to the end, an upper bound of the remaining records."""
         return max(0, self.end - self.position) if self.following or not self.done else 0
 
 
@@ -110,9 +110,9 @@ class ChangelogReader:
     """All restorations of a worker.
 
     Attributes:
-        restorations: by changelog partition.
-        expired: those that have to be opened again; who does it takes them out.
-        batch: records that are written together.
+        restorations: the restorations, by changelog partition.
+        expired: restorations whose stores must be reopened; the caller that reopens them removes them.
+        batch: records per write.
     """
 
     def __init__(
@@ -132,15 +132,15 @@ class ChangelogReader:
 
     @property
     def rate(self) -> float | None:
-        """Records restored per second, of all stores together, when there were many last; None before that."""
+        """Records restored per second, over all stores, when last measured; None before the first measurement."""
         return self._meter.rate
 
     def add(self, restoration: Restoration) -> None:
-        """Begin with a store. One that starts at its end is done at once."""
+        """Start to restore a store. It is done at once if there is nothing to read."""
         self.restorations[restoration.source] = restoration
         log.info(
-            "%s store %s partition %d from %s: offsets %d to %d (%d to go)",
-            "copying" if restoration.following else "restoring", restoration.store.name, restoration.store.partition,
+            "store %s partition %d: %s from %s, offsets %d to %d (%d to read)",
+            restoration.store.name, restoration.store.partition, "copying" if restoration.following else "restoring",
             restoration.source, restoration.start, restoration.end, restoration.remaining,
         )  # fmt: skip
         self._listener.restore_started(
@@ -150,29 +150,29 @@ class ChangelogReader:
             self._finish(restoration)
 
     def remove(self, restoration: Restoration) -> None:
-        """Forget a changelog."""
-        self._let_go(restoration)
+        """Stop a restoration."""
+        self._drop_held(restoration)
         if self.restorations.get(restoration.source) is restoration:
             del self.restorations[restoration.source]
 
-    def become_active(self, restoration: Restoration, end: int) -> None:
-        """A copy's store is to be an active task's: it is done at `end`, which nobody will move any more."""
+    def promote(self, restoration: Restoration, end: int) -> None:
+        """Turn a copy's store into that of an active task: it is done at `end`, which no longer moves."""
         self._apply(restoration)
         restoration.following = False
         restoration.end = end
-        # Beyond its bound a copy saw ends that it did not apply.
+        # Beyond its bound, a copy has seen ends without applying the records.
         seen = restoration.position if restoration.bounded else max(restoration.position, restoration.seen_end)
         restoration.done = seen >= end
 
-    def follow(self, restoration: Restoration) -> None:
-        """An active task's store is a copy's from here on."""
+    def demote(self, restoration: Restoration) -> None:
+        """Turn an active task's store into that of a copy."""
         restoration.following = True
         self.restorations[restoration.source] = restoration
 
     def records(self, partition: Partition, messages: Sequence[Message]) -> None:
-        """Take what one poll returned for a changelog partition, and apply it when there is enough, or nothing more to wait for.
+        """Take the records of one poll for a changelog partition, and write them when a batch is complete.
 
-        Records of a changelog that was removed, or is complete, are ignored.
+        Records of a changelog that was removed, or that is read to its end, are ignored.
         """
         restoration = self.restorations.get(partition)
         if restoration is None or (restoration.done and not restoration.following) or self._expires(restoration):
@@ -181,13 +181,13 @@ class ChangelogReader:
             beyond = int(messages[-1].offset() or 0) + 1
             messages = [message for message in messages if int(message.offset() or 0) < restoration.end]
         self._hold(restoration, messages)
-        if self._held_bytes > _MOST_BYTES:
+        if self._held_bytes > _MAX_HELD_BYTES:
             for each in list(self.restorations.values()):
                 self._apply(each)
-        elif self._is_ripe(restoration):
+        elif self._is_due(restoration):
             self._apply(restoration)
         if restoration.bounded and beyond >= restoration.end:
-            # Its input may go on for long, and need not be read to its end.
+            # The input may be much longer than the bound, and need not be read to its end.
             self.reached_end(partition, beyond)
 
     def _hold(self, restoration: Restoration, messages: Sequence[Message]) -> None:
@@ -195,33 +195,33 @@ class ChangelogReader:
             return
         held = restoration.held
         if held and int(messages[0].offset() or 0) <= int(held[-1].offset() or 0):
-            self._let_go(restoration)  # a new client reads on from what is applied
+            self._drop_held(restoration)  # a new client rereads from the last applied record
         if not restoration.held:
             restoration.held_since = time.monotonic()
-        size = sum(map(len, messages)) + _OF_RECORD * len(messages)
+        size = sum(map(len, messages)) + _RECORD_OVERHEAD * len(messages)
         restoration.held += messages
         restoration.held_bytes += size
         self._held_bytes += size
 
-    def _let_go(self, restoration: Restoration) -> None:
+    def _drop_held(self, restoration: Restoration) -> None:
         self._held_bytes -= restoration.held_bytes
         restoration.held, restoration.held_bytes = [], 0
 
-    def _is_ripe(self, restoration: Restoration) -> bool:
+    def _is_due(self, restoration: Restoration) -> bool:
         held = restoration.held
         return bool(held) and (
             restoration.done
             or len(held) >= self.batch
             or int(held[-1].offset() or 0) + 1 >= restoration.end
-            or time.monotonic() - restoration.held_since > _LONGEST_S
+            or time.monotonic() - restoration.held_since > _MAX_HELD_S
         )
 
     def _apply(self, restoration: Restoration) -> None:
-        """Write what is held back."""
+        """Write the held records."""
         held = restoration.held
         if not held:
             return
-        self._let_go(restoration)
+        self._drop_held(restoration)
         restoration.position = int(held[-1].offset() or 0) + 1
         changes = [
             (key, message.value(), message.timestamp()[1], message.headers())
@@ -236,20 +236,20 @@ class ChangelogReader:
             self._on_progress(restoration)
 
     def reached_end(self, partition: Partition, offset: int) -> None:
-        """The broker says that nothing is there after `offset`."""
+        """Take in that the broker reported the end of a partition."""
         restoration = self.restorations.get(partition)
         if restoration is None or restoration.expired:
             return
         self._apply(restoration)
         restoration.seen_end = offset
         if restoration.following and not restoration.bounded:
-            # Markers of transactions take offsets: after them the copy is as far as it can be.
+            # The last offsets may be transaction markers: then the copy is at the end, too.
             restoration.position = max(restoration.position, offset)
             restoration.end = max(restoration.end, offset)
             restoration.completeness.advance(restoration.position)
         if restoration.done or offset < restoration.end:
             return
-        # What lies beyond a bounded end is not in the store: it is for the task to process.
+        # Records beyond a bounded end are not in the store: the task will process them.
         restoration.position = max(restoration.position, restoration.end if restoration.bounded else offset)
         restoration.completeness.advance(restoration.position)
         if restoration.position > restoration.start:
@@ -257,13 +257,13 @@ class ChangelogReader:
         self._finish(restoration)
 
     def stamp(self, restoration: Restoration) -> None:
-        """Write anew until when a copy on disk is known to have had everything, where that is long ago."""
+        """Update the time up to which a copy on disk is known to be complete, if that time is long ago."""
         age_ms = restoration.completeness.as_of_ms - restoration.stamped_ms
         if restoration.done and age_ms > longest_unwritten_ms(restoration.facts):
             self._write(restoration, [])
 
     def _expires(self, restoration: Restoration) -> bool:
-        """Whether deletions may be missing from what the restoration reads now."""
+        """Return whether deletions may be missing from the records that the restoration reads now."""
         if restoration.expired or self._now_ms() < oldest_ms(restoration.completeness.as_of_ms, restoration.facts):
             return restoration.expired
         store, source = restoration.store, restoration.source
@@ -272,16 +272,16 @@ class ChangelogReader:
                 restoration.warned = True
                 log.warning(
                     "store %s partition %d: restoring from the beginning of %s takes longer than the topic's "
-                    "'delete.retention.ms' (%s), so keys that are deleted meanwhile may stay; raise it",
+                    "'delete.retention.ms' (%s), so keys deleted meanwhile may stay in the store; raise that setting",
                     store.name, store.partition, source, restoration.facts.delete_retention_ms,
                 )  # fmt: skip
             return False
         log.warning(
-            "store %s partition %d: the local rows are so old that deletions may have left %s since; restoring from its "
-            "beginning", store.name, store.partition, source,
+            "store %s partition %d: the local rows are so old that %s may have lost deletions since; "
+            "restoring from its beginning", store.name, store.partition, source,
         )  # fmt: skip
         restoration.expired = True
-        self._let_go(restoration)
+        self._drop_held(restoration)
         self.expired.append(restoration)
         return True
 
@@ -299,7 +299,7 @@ class ChangelogReader:
         restoration.done = True
         self._on_progress(restoration)
         log.info(
-            "restored store %s partition %d: %d records in %.1f s",
+            "store %s partition %d: restored %d records in %.1f s",
             restoration.store.name, restoration.store.partition, restoration.restored,
             time.monotonic() - restoration.started,
         )  # fmt: skip

@@ -1,12 +1,12 @@
-"""Global stores: every worker fills them from all partitions of their topic, before it starts and ever after.
+"""Global stores: every worker restores them from all partitions of their topic at its start, and keeps them updated.
 
-They are outside the transactions: what is committed in the topic is applied as it arrives, and written to the state
-file together with the position reached (semantics.md 3.6).
+They are outside of transactions: committed records of the topic are applied as they arrive, and written to the state
+file together with their offsets.
 
-Their topics are inputs, so a topic that was deleted and made again is the truth from then on, and every worker begins with
-it: rows of the former one are dropped, lest workers disagree.
+Their topics are inputs. If such a topic is deleted and created again, every worker drops the rows of the old topic and
+starts with the new one, so that workers do not differ.
 
-A plain table that is far behind may wait for a snapshot: its topic is not read until the worker's loop has ingested that.
+A plain table that is far behind may wait for a snapshot: its topic is not read until the worker has ingested it.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ __all__ = ("GlobalStores",)
 
 log = logging.getLogger(__name__)
 
-#: How often the ends of their topics are asked for, in seconds: rows on disk are as old as the last answer.
-_ASK_S = 10.0
+#: How often the end offsets of their topics are requested, in seconds: rows on disk are as old as the last answer.
+_END_REQUEST_INTERVAL_S = 10.0
 
 
 class GlobalStores:
     """The global stores of a worker.
 
     Attributes:
-        bootstrap: restores from snapshots; None where there are none.
-        updaters: one per store.
-        behind: partitions of their topics whose end was not seen yet.
+        bootstrap: restores from snapshots; None without a location for snapshots.
+        updaters: the updater of each store.
+        behind: partitions of their topics that were not read to the end yet.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         definitions: Sequence[GlobalStore],
         partitions: Mapping[str, int],
@@ -55,16 +55,16 @@ class GlobalStores:
         cluster: KafkaAdmin,
         bootstrap: SnapshotRestorer | None = None,
     ) -> None:
-        """Define them; `create` makes them.
+        """Prepare the stores; `create` builds them.
 
         Args:
-            definitions: from the topology.
+            definitions: the global stores of the topology.
             partitions: partition count of each topic.
-            environment: of the worker.
-            backend_of: where a store builder's rows are.
-            consumer: reads their topics.
-            cluster: tells where those begin and end.
-            bootstrap: restores from snapshots; None where there are none.
+            environment: the environment of the worker.
+            backend_of: returns the backend for a store builder.
+            consumer: reads the topics.
+            cluster: reads the offset ranges of the topics.
+            bootstrap: restores from snapshots; None without a location for snapshots.
         """
         self.bootstrap = bootstrap
         self._waiting: dict[TaskId, GlobalStateUpdater] = {}
@@ -74,12 +74,12 @@ class GlobalStores:
         self._backend_of = backend_of
         self._consumer = consumer
         self._cluster = cluster
-        self._ends = EndOffsets(cluster, _ASK_S)
+        self._ends = EndOffsets(cluster, _END_REQUEST_INTERVAL_S)
         self.updaters: list[GlobalStateUpdater] = []
         self.behind: set[Partition] = set()
 
     def create(self) -> None:
-        """Build the stores and begin to read their topics where the state on disk ends."""
+        """Build the stores and start to read their topics from the offsets on disk."""
         wanted: list[TopicPartition] = []
         for definition in self._definitions:
             builder = self._environment.complete(definition.store)
@@ -91,7 +91,7 @@ class GlobalStores:
             self._consumer.incremental_assign(wanted)
 
     def _begin(self, updater: GlobalStateUpdater) -> list[TopicPartition]:
-        """Find out what a store has to read, which is nothing as long as it waits for a snapshot."""
+        """Return the partitions and offsets that a store has to read; none while it waits for a snapshot."""
         asked = Moment.now()
         ranges = self._cluster.ranges(
             [Partition(updater.topic, number) for number in range(self._partitions[updater.topic])]
@@ -105,10 +105,10 @@ class GlobalStores:
         return [TopicPartition(updater.topic, number, offset) for number, offset in updater.positions.items()]
 
     def restored(self, id: TaskId) -> bool:
-        """Read the topic of a store that waited for a snapshot, from where its rows end; False when none has that number.
+        """Start to read the topic of a store that waited for a snapshot; False if no store with that id waited.
 
         Raises:
-            BrokerError: the brokers do not tell where the topic begins.
+            BrokerError: the brokers did not return the offsets of the topic in time.
         """
         updater = self._waiting.pop(id, None)
         if updater is None:
@@ -121,73 +121,74 @@ class GlobalStores:
 
     @property
     def _reading(self) -> list[GlobalStateUpdater]:
-        """Those that do not wait for a snapshot."""
+        """The updaters of stores that do not wait for a snapshot."""
         return [each for each in self.updaters if each.id not in self._waiting]
 
     def apply(self, partition: Partition, messages: Sequence[Message]) -> bool:
-        """Process records of a global store's topic; False when it is none.
+        """Process records of a global store's topic; False if the topic belongs to no global store.
 
         Raises:
-            CommitFailed: the store is being filled anew, and tasks have to wait for that.
+            CommitFailed: the store is being rebuilt, and tasks must wait for that.
         """
         updater = self.of_topic(partition.topic)
         if updater is None:
             return False
         if updater.id in self._waiting:
-            return True  # polled before it began to wait
+            return True  # polled before the store began to wait
         if updater.too_old(partition.partition, self._environment.now_ms()):
-            self.rebuild(updater, "was not read for so long that deletions may have left it")
+            self.rebuild(updater, "was not read for so long that deletions may be missing from it")
         updater.apply(partition, messages)
         return True
 
     def rebuild(self, updater: GlobalStateUpdater, why: str) -> None:
-        """Fill a store anew from the beginning of its topic. The store object stays: tasks hold it.
+        """Rebuild a store from the beginning of its topic. The store object stays, because tasks hold it.
 
         Args:
-            updater: of the store.
-            why: a clause whose subject is the topic.
+            updater: the updater of the store.
+            why: the reason, as a clause whose subject is the topic.
 
         Raises:
-            CommitFailed: so that tasks go back, and run again when the store is complete; always, unless that has begun.
-            BrokerError: the brokers do not tell where the topic begins.
+            CommitFailed: always, unless the store waits for a snapshot: tasks return to their last commit, and run
+                again when the store is complete.
+            BrokerError: the brokers did not return the offsets of the topic in time.
         """
         if updater.id in self._waiting:
             return
         name, topic = updater.store.name, updater.topic
-        log.warning("global store %s: topic %s %s; filling the store anew from its beginning", name, topic, why)
-        # Records of other topics may have come with what brought this up, and are read again.
+        log.warning("global store %s: topic %s %s; rebuilding the store from its beginning", name, topic, why)
+        # Records of other topics may have come with the same poll, and are read again.
         self._unassign()
         updater.drop()
         self._begin(updater)
         self.resume()
-        raise CommitFailed(f"global store {name} is filled anew: topic {topic} {why}")
+        raise CommitFailed(f"global store {name} is being rebuilt: topic {topic} {why}")
 
     def reached_end(self, partition: Partition, offset: int) -> None:
-        """Nothing is in the partition after `offset`."""
+        """Take in that the broker reported the end of a partition."""
         updater = self.of_topic(partition.topic)
         if updater is not None and updater.id not in self._waiting:
             updater.reached_end(partition.partition, offset)
             self.behind.discard(partition)
 
     def look_at_ends(self) -> None:
-        """Ask, now and then, where the topics end. Cheap when it is not time."""
+        """Handle end offsets of the topics, and request them when it is time. Cheap otherwise."""
         if self.updaters:
-            self._ends.poll(self._told)
+            self._ends.poll(self._end_offset_callbacks)
 
-    def _told(self) -> dict[Partition, EndOffsetCallback]:
-        def hears(updater: GlobalStateUpdater, number: int) -> EndOffsetCallback:
-            def heard(asked: Moment, end: int) -> None:
-                updater.completeness[number].record_end(asked, end, updater.positions[number])
+    def _end_offset_callbacks(self) -> dict[Partition, EndOffsetCallback]:
+        def callback(updater: GlobalStateUpdater, number: int) -> EndOffsetCallback:
+            def record(requested_at: Moment, end: int) -> None:
+                updater.completeness[number].record_end(requested_at, end, updater.positions[number])
                 updater.stamp()
 
-            return heard
+            return record
 
         return {
-            Partition(each.topic, number): hears(each, number) for each in self._reading for number in each.positions
+            Partition(each.topic, number): callback(each, number) for each in self._reading for number in each.positions
         }
 
     def resume(self) -> None:
-        """Read on where it was, with a consumer that has nothing assigned."""
+        """Continue to read, with a consumer that has no partitions assigned."""
         positions = [
             TopicPartition(updater.topic, number, offset)
             for updater in self._reading
@@ -197,7 +198,7 @@ class GlobalStores:
             self._consumer.incremental_assign(positions)
 
     def reread(self) -> None:
-        """Read on where the stores are: records that were polled since, while a commit was waited for, went to nobody."""
+        """Read again from the stores' positions: records polled during a wait for a commit were not applied."""
         self._unassign()
         self.resume()
 
@@ -207,15 +208,15 @@ class GlobalStores:
             self._consumer.incremental_unassign(reading)
 
     def by_name(self) -> dict[str, Any]:
-        """The stores by name."""
+        """Return the stores by name."""
         return {updater.store.name: updater.store for updater in self.updaters}
 
     def of_topic(self, topic: str) -> GlobalStateUpdater | None:
-        """What is filled from a topic."""
+        """Return the updater of a topic; None if the topic belongs to no global store."""
         return next((updater for updater in self.updaters if updater.topic == topic), None)
 
     def close(self) -> None:
-        """Stop reading and waiting, and forget the stores."""
+        """Stop reading and waiting, and close the stores."""
         self._unassign()
         for id in self._waiting:
             assert self.bootstrap is not None

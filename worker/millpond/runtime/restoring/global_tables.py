@@ -1,4 +1,4 @@
-"""Which global stores are plain tables of their topics, so that their rows can be computed from the records. Pure."""
+"""Global stores that are plain tables of their topics: their rows can be computed from the records. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ("global_layout", "reason_not_plain")
 
 
 def reason_not_plain(definition: GlobalStore, default_extractor: Any) -> str | None:
-    """Return why the rows of a global store are not the newest records of its topic by key; None when they are.
+    """Return why the rows of a global store are not the newest records of its topic by key; None if they are.
 
     Args:
-        definition: of the store.
-        default_extractor: the configured timestamp extractor, None for the records' own timestamps.
+        definition: the definition of the store.
+        default_extractor: the configured timestamp extractor; None for the records' own timestamps.
 
     Returns:
         A clause whose subject is the store.
@@ -30,10 +30,10 @@ def reason_not_plain(definition: GlobalStore, default_extractor: Any) -> str | N
 
 
 def global_layout(definition: GlobalStore, key: Serde[Any] | None, value: Serde[Any] | None) -> StoreLayout:
-    """Return the layout of a global table's rows, which depends on the serdes that make them.
+    """Return the layout of a global table's rows, which depends on its serdes.
 
     Args:
-        definition: of the store.
+        definition: the definition of the store.
         key: the default serde of keys.
         value: the default serde of values.
     """

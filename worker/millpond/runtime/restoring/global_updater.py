@@ -1,4 +1,4 @@
-"""One global store: the records of its topic, from all partitions, become its rows."""
+"""The updates of one global store from all partitions of its topic."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ log = logging.getLogger(__name__)
 
 
 class GlobalStateUpdater:
-    """Applies the records of one global store's topic to the store.
+    """The updater of one global store, as `GlobalStateUpdateTask` in Kafka Streams.
 
     Attributes:
-        id: the number that its nodes have in place of a task's.
+        id: the id that its nodes have in place of a task's.
         store: the store instance.
-        topic: the real topic.
-        context: what its nodes share.
-        positions: next offset per partition.
-        completeness: until when the store has everything, per partition.
-        facts: what the topic is.
+        topic: real name of the topic.
+        context: the context that its nodes share.
+        positions: next offset by partition.
+        completeness: the moment up to which the store is complete, by partition.
+        facts: identity of the topic.
     """
 
     def __init__(self, definition: GlobalStore, builder: Any, backend: Any, environment: Environment) -> None:
-        """Make the store.
+        """Build the store.
 
         Args:
-            definition: from the topology.
-            builder: of the store, complete.
-            backend: where its rows are.
-            environment: of the worker.
+            definition: the definition of the store in the topology.
+            builder: the builder of the store, with the default serdes filled in.
+            backend: the backend of its rows.
+            environment: the environment of the worker.
         """
         self.id = TaskId(definition.id, 0)
         self.store = store = builder.build(GLOBAL_PARTITION, backend, None)
@@ -75,12 +75,12 @@ class GlobalStateUpdater:
     def begin(
         self, ranges: Mapping[Partition, tuple[int, int]], facts: TopicIdentity, asked: Moment, now_ms: int
     ) -> None:
-        """Find the positions to read from, as far as the state file's rows are of this topic and new enough.
+        """Set the positions to read from. Rows on disk are kept if they are of this topic and new enough.
 
         Args:
-            ranges: where the partitions begin and end.
-            facts: what the topic is.
-            asked: when brokers were asked for that.
+            ranges: first and end offset of the partitions.
+            facts: identity of the topic.
+            asked: when the ranges were requested from the brokers.
             now_ms: the wall clock, in epoch milliseconds.
         """
         self.facts = facts
@@ -93,7 +93,7 @@ class GlobalStateUpdater:
                 verdict = judge(LocalRows(offset, known), each, now_ms)
                 if verdict.trust is not LocalRowsVerdict.KEEP:
                     log.warning(
-                        "global store %s: the local rows of partition %d %s; reading %s from the beginning",
+                        "global store %s: the local rows of partition %d %s; rebuilding from the beginning of %s",
                         name, number, verdict.reason, self.topic,
                     )  # fmt: skip
                     self.drop()
@@ -105,37 +105,37 @@ class GlobalStateUpdater:
             completeness = Completeness(asked.wall_ms if offset is None else known.as_of_ms)
             completeness.record_end(asked, each.end, self.positions[number])
             self.completeness[number] = completeness
-
         self._stamped_ms = self.as_of_ms
 
     def wanted(self, ranges: Mapping[Partition, tuple[int, int]]) -> list[WantedStore]:
-        """What is to be read of the topic, as far as snapshots may have it.
+        """Return the partitions that a snapshot may restore; none if the store is not a plain table.
 
         Args:
-            ranges: where the partitions begin and end, as for `begin`.
+            ranges: first and end offset of the partitions, as for `begin`.
         """
         if self._layout is None:
             return []
         return [
             WantedStore(
-                self.store.name, self._layout, self.topic, partition.partition, len(ranges), ChangelogFacts(*found, self.facts),
-                self.backend.offset(self.store.name, partition.partition), is_input=True,
+                self.store.name, self._layout, self.topic, partition.partition, len(ranges),
+                ChangelogFacts(*range_, self.facts), self.backend.offset(self.store.name, partition.partition),
+                is_input=True,
             )
-            for partition, found in ranges.items()
+            for partition, range_ in ranges.items()
         ]  # fmt: skip
 
     @property
     def as_of_ms(self) -> int:
-        """Until when the store has everything, in epoch milliseconds."""
+        """The time up to which the store is complete, in epoch milliseconds."""
         return min(each.as_of_ms for each in self.completeness.values())
 
     def stamp(self) -> None:
-        """Write anew until when the rows on disk have everything, where that is long ago and nothing has changed."""
+        """Update the time up to which rows on disk are complete, if it is long ago and no rows were written since."""
         if self.as_of_ms - self._stamped_ms > longest_unwritten_ms(self.facts):
             self.write()
 
     def drop(self) -> None:
-        """Forget all rows, which are of all partitions together, and so are the offsets: all of them at once."""
+        """Delete the rows and offsets of all partitions; rows do not tell which partition they are from."""
         name = self.store.name
         rows = Rows((), [(partition_prefix(GLOBAL_PARTITION), partition_prefix(GLOBAL_PARTITION + 1))])
         self.backend.write(
@@ -144,22 +144,22 @@ class GlobalStateUpdater:
         self.store.revert()
 
     def too_old(self, partition: int, now_ms: int) -> bool:
-        """Whether deletions may be missing from what is read of a partition now: it was not read for too long."""
+        """Return whether a partition was not read for so long that deletions may be missing from it."""
         completeness = self.completeness[partition]
         return completeness.at is not None and now_ms >= oldest_ms(completeness.as_of_ms, self.facts)
 
     def reached_end(self, partition: int, offset: int) -> None:
-        """Nothing is in the partition after `offset`."""
+        """Take in that the broker reported the end of a partition."""
         self.positions[partition] = max(offset, self.positions[partition])
         self.completeness[partition].advance(self.positions[partition])
 
     def apply(self, partition: Partition, messages: Sequence[Message]) -> None:
-        """Process the records and write them with their position."""
+        """Process records and write the rows with the positions reached."""
         context = self.context
         chunk = self._decoder.decode(messages, context.stream_time)
         for _, bad in chunk.bad or ():
             self._decoder.on_bad_record(bad)
-        # There is no transaction to send dead letters in.
+        # Dead letters need a transaction, and there is none.
         context.outbox.clear()
         entry = self._entry
         for message, key, value, timestamp in zip(
@@ -177,7 +177,7 @@ class GlobalStateUpdater:
         self.write()
 
     def write(self) -> None:
-        """Write what is staged with the positions reached."""
+        """Write the staged rows with the positions reached."""
         self._stamped_ms = self.as_of_ms
         store = self.store
         store.flush([])

@@ -1,8 +1,8 @@
-"""Whether local rows of a store may be built upon, or have to be restored from the beginning of their changelog.
+"""The decision whether local rows of a store are reused, or restored from the beginning of their changelog. Pure.
 
-Pure. What is on disk is a cache of the changelog, but only of the very topic it was written from, and only as long as the
-topic still tells what was deleted. Where the topic itself is not the one that it was, local rows may be the only good copy
-of the state: then nothing is dropped, and the worker refuses to go on (docs/decisions/0026-changelogs-that-were-deleted.md).
+Rows on disk are a cache of the changelog, but only of the topic they were written from, and only while that topic still
+has the deletions since. If the topic was deleted and created again, local rows may be the only good copy of the state:
+then nothing is dropped, and the worker stops (docs/decisions/0026-changelogs-that-were-deleted.md).
 """
 
 from __future__ import annotations
@@ -28,56 +28,56 @@ __all__ = (
     "oldest_ms",
 )
 
-_LONGEST_MARGIN_MS = 3_600_000
-_LONGEST_UNWRITTEN_MS = 600_000
-#: Clocks of machines differ by less; a time that is further in the future is wrong, and says nothing.
-_CLOCKS_DIFFER_MS = 60_000
+_MAX_MARGIN_MS = 3_600_000
+_MAX_UNWRITTEN_MS = 600_000
+#: The largest clock skew between machines: a time further in the future is wrong.
+_MAX_CLOCK_SKEW_MS = 60_000
 
 
 class LocalRows(NamedTuple):
-    """What the worker has of a store partition."""
+    """The local rows of a store partition."""
 
     offset: int
-    """Where it stands in the changelog."""
+    """Their changelog offset."""
     provenance: Provenance
-    """Which changelog that was, and when it was complete."""
+    """Their changelog topic, and the time up to which they are complete."""
 
 
 class ChangelogFacts(NamedTuple):
-    """The changelog partition as it is now."""
+    """The facts about a changelog partition."""
 
     first: int
-    """The first offset kept."""
+    """First offset."""
     end: int
-    """The offset after the last record."""
+    """End offset, after the last record."""
     facts: TopicIdentity
-    """What the topic is."""
+    """Identity of the topic."""
 
 
 class LocalRowsVerdict(enum.Enum):
     """What to do with local rows."""
 
     KEEP = "keep"
-    """Restore from where they stand."""
+    """Restore from their offset on."""
     REBUILD = "rebuild"
-    """Drop them, and restore from the beginning."""
+    """Drop them and restore from the beginning."""
     OTHER_TOPIC = "other topic"
-    """The topic is not the one that they were written from."""
+    """The topic is not the one they were written from."""
 
 
 class Verdict(NamedTuple):
-    """What to do, and why."""
+    """The decision, with its reason."""
 
     trust: LocalRowsVerdict
     reason: str = ""
-    """A clause whose subject is the local rows; empty for KEEP."""
+    """The reason, as a clause whose subject is the local rows; empty for KEEP."""
 
 
 def judge(rows: LocalRows, log: ChangelogFacts, now_ms: int) -> Verdict:
-    """Say what to do with local rows.
+    """Decide what to do with local rows.
 
     Args:
-        rows: the rows.
+        rows: the local rows.
         log: their changelog.
         now_ms: the wall clock, in epoch milliseconds.
     """
@@ -87,48 +87,48 @@ def judge(rows: LocalRows, log: ChangelogFacts, now_ms: int) -> Verdict:
             LocalRowsVerdict.OTHER_TOPIC, f"were written from another topic of that name (id {was}, now {id})"
         )
     if rows.offset > log.end:
-        return Verdict(LocalRowsVerdict.OTHER_TOPIC, f"stand at offset {rows.offset}, and the topic ends at {log.end}")
+        return Verdict(LocalRowsVerdict.OTHER_TOPIC, f"are at offset {rows.offset}, but the topic ends at {log.end}")
     if rows.offset < log.first:
         return Verdict(
             LocalRowsVerdict.REBUILD,
-            f"stand at offset {rows.offset}, and the topic begins at {log.first}: what was between is gone",
+            f"are at offset {rows.offset}, but the topic begins at {log.first}: the records between were deleted",
         )
     as_of_ms = rows.provenance.as_of_ms
     if rows.offset < log.end and now_ms >= oldest_ms(as_of_ms, log.facts):
         return Verdict(
             LocalRowsVerdict.REBUILD,
-            f"are {max(0, now_ms - as_of_ms) // 1000} s old, and deletions may have left the topic since "
+            f"are {max(0, now_ms - as_of_ms) // 1000} s old, so the topic may have lost deletions since "
             f"('delete.retention.ms' is {log.facts.delete_retention_ms})",
         )
-    if as_of_ms > now_ms + _CLOCKS_DIFFER_MS and rows.offset < log.end and log.facts.delete_retention_ms is not None:
+    if as_of_ms > now_ms + _MAX_CLOCK_SKEW_MS and rows.offset < log.end and log.facts.delete_retention_ms is not None:
         return Verdict(
             LocalRowsVerdict.REBUILD,
-            f"have a time {(as_of_ms - now_ms) // 1000} s in the future: a clock was wrong, and their age is unknown",
+            f"have a time {(as_of_ms - now_ms) // 1000} s in the future: a clock was wrong, so their age is unknown",
         )
     return Verdict(LocalRowsVerdict.KEEP)
 
 
 def lacks_beginning(log: ChangelogFacts) -> bool:
-    """Whether records were deleted from the beginning of a changelog that is only compacted: it lacks keys."""
+    """Return whether a changelog that is only compacted has lost records at its beginning, and so keys."""
     return log.first > 0 and log.facts.only_compacted
 
 
 def oldest_ms(as_of_ms: int, facts: TopicIdentity) -> float:
-    """Until when rows that were complete at `as_of_ms` may be continued, by the wall clock; infinite where for ever."""
+    """Return until when rows complete up to `as_of_ms` may be reused, in epoch ms; infinite without a limit."""
     retention = facts.delete_retention_ms
     if retention is None:
         return float("inf")
-    return as_of_ms + retention - min(_LONGEST_MARGIN_MS, retention // 10)
+    return as_of_ms + retention - min(_MAX_MARGIN_MS, retention // 10)
 
 
 def longest_unwritten_ms(facts: TopicIdentity) -> int:
-    """How far the time on disk may lag behind while nothing else is written, in milliseconds."""
+    """Return how old the time on disk may become while no rows are written, in milliseconds."""
     retention = facts.delete_retention_ms
-    return _LONGEST_UNWRITTEN_MS if retention is None else min(_LONGEST_UNWRITTEN_MS, retention // 4)
+    return _MAX_UNWRITTEN_MS if retention is None else min(_MAX_UNWRITTEN_MS, retention // 4)
 
 
 def digest_of(ids: Iterable[str]) -> str:
-    """Eight characters that stand for the changelogs of a task; empty where the brokers tell no ids."""
+    """Return a digest of the topic ids of a task's changelogs, eight characters; empty if brokers do not return ids."""
     known = sorted(ids)
     if not known or not all(known):
         return ""

@@ -1,4 +1,4 @@
-"""Decides whether a store is restored from a snapshot or from the beginning of its changelog. Pure."""
+"""The decision whether a store is restored from a snapshot or by replay of its changelog. Pure."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = (
     "Choice",
     "Estimate",
     "Rates",
+    "RestoreMethod",
     "Unusable",
     "WantedStore",
-    "Way",
     "choose",
     "choose_parts",
     "estimate",
     "usable_part",
 )
 
-#: Looking for a snapshot and beginning with it takes about so long, whatever its size.
+#: Time to find a snapshot and to start with it, whatever its size, in seconds.
 OVERHEAD_S = 3.0
 
 
-class Way(Enum):
+class RestoreMethod(Enum):
     """How a store is restored."""
 
     REPLAY = "replay"
@@ -39,52 +39,52 @@ class Way(Enum):
 
 @dataclass
 class Rates:
-    """What this worker achieves; the defaults are for when nothing was measured yet."""
+    """The restore rates of this worker; the defaults apply until they are measured."""
 
     replay: float = 150_000.0
     """Changelog records per second."""
     snapshot: float = 40e6
-    """Bytes of snapshot files per second, ingestion included."""
+    """Bytes of snapshot files per second, with ingestion."""
 
     def shared(self, tasks: int) -> Rates:
-        """What is left for each of so many tasks that are restored at the same time."""
+        """Return the rates of each task when several are restored at the same time."""
         return Rates(self.replay / max(1, tasks), self.snapshot / max(1, tasks))
 
 
 class WantedStore(NamedTuple):
-    """A store partition that is to be restored."""
+    """A store partition to restore."""
 
     store: str
     layout: StoreLayout
     topic: str
-    """The changelog."""
+    """Real name of the changelog."""
     partition: int
     partitions: int
-    """How many the changelog has."""
+    """Partition count of the changelog."""
     log: ChangelogFacts
-    """Where the changelog begins and ends, for this task."""
+    """The changelog partition, with the end that matters for this task."""
     offset: int | None
-    """The offset that local rows reach; None without local rows that can be used."""
+    """Offset of the local rows; None without usable local rows."""
     is_input: bool = False
-    """Whether the changelog is an input of the application: then what it has is all there ever was."""
+    """Whether the changelog is an input of the application: then its current records are the whole truth."""
 
     @property
     def replay_records(self) -> int:
-        """Offsets from where a replay would begin to the end: an upper bound of the records."""
+        """Offsets that a replay would read, an upper bound of the records."""
         return max(0, self.log.end - (self.log.first if self.offset is None else self.offset))
 
     @property
     def needed(self) -> bool:
-        """Whether a replay would leave keys out, since the changelog has lost its beginning."""
+        """Whether only a snapshot has all keys, because the changelog has lost its beginning."""
         return self.offset is None and not self.is_input and lacks_beginning(self.log)
 
 
 class Unusable(Exception):
-    """A snapshot cannot be used for a store; the message is a clause whose subject is the snapshot."""
+    """A snapshot cannot be used for a store. The message is a clause whose subject is the snapshot."""
 
 
 class Estimate(NamedTuple):
-    """How long each way takes, in seconds."""
+    """The estimated durations of both methods, in seconds."""
 
     replay_s: float
     snapshot_s: float
@@ -93,12 +93,12 @@ class Estimate(NamedTuple):
 def estimate(
     replay_records: int, replay_rate: float, snapshot_bytes: int, snapshot_rate: float, tail_records: int
 ) -> Estimate:
-    """Return how long both ways take.
+    """Return the estimated durations of both methods.
 
     Args:
         replay_records: changelog records to replay without the snapshot.
         replay_rate: records per second.
-        snapshot_bytes: of the snapshot's files.
+        snapshot_bytes: size of the snapshot's files.
         snapshot_rate: bytes per second.
         tail_records: changelog records to replay after the snapshot.
     """
@@ -108,72 +108,73 @@ def estimate(
 
 def choose(
     replay_records: int, replay_rate: float, snapshot_bytes: int, snapshot_rate: float, tail_records: int
-) -> Way:
-    """Return the quicker way; see `estimate`. Of two that take as long, the replay."""
+) -> RestoreMethod:
+    """Return the faster method, or the replay if both take equally long; see `estimate`."""
     each = estimate(replay_records, replay_rate, snapshot_bytes, snapshot_rate, tail_records)
-    return Way.SNAPSHOT if each.snapshot_s < each.replay_s else Way.REPLAY
+    return RestoreMethod.SNAPSHOT if each.snapshot_s < each.replay_s else RestoreMethod.REPLAY
 
 
 class Choice(NamedTuple):
-    """What some store partitions are restored from."""
+    """The decision for some store partitions."""
 
     parts: Sequence[Part]
-    """Of the snapshot, one for each; empty when their changelogs are replayed."""
+    """The part of the snapshot for each; empty when their changelogs are replayed."""
     estimate: Estimate
 
 
 def choose_parts(
     manifest: Manifest, wanted: Sequence[WantedStore], application: str, now_ms: int, rates: Rates
 ) -> Choice:
-    """Return the parts of a snapshot that store partitions are restored from: all of them, or none.
+    """Decide whether store partitions are restored from a snapshot: all of them, or none.
 
     Args:
-        manifest: of the snapshot.
+        manifest: the manifest of the snapshot.
         wanted: the store partitions; at least one.
         application: the worker's application id.
         now_ms: the wall clock, in epoch ms.
-        rates: what the worker achieves.
+        rates: the restore rates of the worker.
 
     Raises:
-        Unusable: the snapshot cannot be used for one of them, with the reason.
+        Unusable: the snapshot cannot be used for one of them.
     """
     parts = [usable_part(manifest, each, application, now_ms) for each in wanted]
-    took = (
+    amounts = (
         sum(each.replay_records for each in wanted), rates.replay, sum(part.bytes for part in parts), rates.snapshot,
         sum(each.log.end - part.offset for each, part in zip(wanted, parts, strict=True)),
     )  # fmt: skip
     needed = any(each.needed for each in wanted)
     behind = any((each.offset or 0) < part.offset for each, part in zip(wanted, parts, strict=True))
-    quicker = behind and choose(*took) is Way.SNAPSHOT
-    return Choice(parts if needed or quicker else (), estimate(*took))
+    faster = behind and choose(*amounts) is RestoreMethod.SNAPSHOT
+    return Choice(parts if needed or faster else (), estimate(*amounts))
 
 
 def usable_part(manifest: Manifest, wanted: WantedStore, application: str, now_ms: int) -> Part:
     """Return the part of a snapshot that a store partition can be restored from.
 
     Args:
-        manifest: of the snapshot.
+        manifest: the manifest of the snapshot.
         wanted: the store partition.
         application: the worker's application id.
         now_ms: the wall clock, in epoch ms.
 
     Raises:
-        Unusable: there is none, with the reason.
+        Unusable: the snapshot has no usable part.
     """
     if manifest.application != application:
-        raise Unusable(f"is of application '{manifest.application}'")
+        raise Unusable(f"belongs to application '{manifest.application}'")
     snapshot = manifest.store(wanted.store)
     if snapshot is None:
         raise Unusable(f"does not have store {wanted.store}")
     if snapshot.layout != wanted.layout:
         raise Unusable(
-            f"has store {wanted.store} in another layout ({_described(snapshot.layout)} instead of {_described(wanted.layout)})"
+            f"has store {wanted.store} in another layout ({_layout_text(snapshot.layout)} instead of "
+            f"{_layout_text(wanted.layout)})"
         )
     if snapshot.topic != wanted.topic:
         raise Unusable(f"has store {wanted.store} from topic {snapshot.topic} instead of {wanted.topic}")
     if snapshot.partitions != wanted.partitions:
         raise Unusable(
-            f"is of {snapshot.partitions} partitions of {wanted.topic}, and the topic has {wanted.partitions} now"
+            f"has {snapshot.partitions} partitions of {wanted.topic}, but the topic has {wanted.partitions} now"
         )
     part = snapshot.part(wanted.partition)
     if part is None:
@@ -189,7 +190,7 @@ def usable_part(manifest: Manifest, wanted: WantedStore, application: str, now_m
     return part
 
 
-def _described(layout: StoreLayout) -> str:
+def _layout_text(layout: StoreLayout) -> str:
     kind = f"global {layout.kind.value}" if layout.is_global else layout.kind.value
     if layout.serdes:
         kind += f" of {layout.serdes}"

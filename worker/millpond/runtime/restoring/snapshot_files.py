@@ -1,4 +1,4 @@
-"""Fetches a snapshot's files into the state directory and verifies them, in threads beside the worker's loop."""
+"""The local files of a snapshot: fetched into the state directory and verified, in threads beside the worker's loop."""
 
 from __future__ import annotations
 
@@ -20,26 +20,23 @@ from millpond.snapshots.sst import file_sha256
 
 __all__ = ("Cancelled", "FetchProgress", "SnapshotFiles")
 
-
-#: Between the folder's name and a number, of what is to be deleted.
-_ASIDE = ".old-"
-
-
+#: Between the name and a number, in the names of folders to delete.
+_OLD = ".old-"
 #: Bytes that fetching leaves free on the disk.
-_RESERVE = 256 << 20
+_FREE_BYTES = 256 << 20
 
 
 class Cancelled(Exception):
-    """Nobody wants the files any more."""
+    """The files are no longer needed."""
 
 
 class FetchProgress:
-    """How far fetching for one task is. Written by several threads, read by the loop.
+    """The progress of the fetch for one task. Written by several threads, read by the loop.
 
     Attributes:
-        total: bytes to fetch; 0 until that is known.
-        fetched: bytes that came from the location.
-        cancelled: set it to end the fetching.
+        total: bytes to fetch; 0 until known.
+        fetched: bytes fetched from the location.
+        cancelled: whether to stop the fetch; may be set by any thread.
     """
 
     def __init__(self) -> None:
@@ -51,14 +48,14 @@ class FetchProgress:
 
     @property
     def done(self) -> int:
-        """Bytes that are there so far."""
+        """Bytes on disk so far."""
         return self._done
 
     def arrived(self, count: int, *, before: bool = False) -> None:
-        """More bytes have arrived, or did so `before`, for an earlier process.
+        """Count bytes that have arrived, or that were on disk `before` this fetch.
 
         Raises:
-            Cancelled: no more are wanted.
+            Cancelled: the files are no longer needed.
         """
         with self._lock:
             self._done += count
@@ -68,90 +65,88 @@ class FetchProgress:
 
 
 class SnapshotFiles:
-    """The folder for files on their way into the state file. They are named by their content, so a restart goes on with them."""
+    """The folder of fetched files until they are ingested. Their names are their hashes, so a restart can use them."""
 
     def __init__(self, location: Location, folder: Path, fetchers: ConsumerThreads) -> None:
         """Args:
-        location: where the snapshots are.
-        folder: in the state directory, on the same file system as the database.
-        fetchers: threads that fetch a file each.
+        location: the location of the snapshots.
+        folder: the folder in the state directory, on the same file system as the database.
+        fetchers: threads that each fetch one file at a time.
         """
         self._location = location
         self._folder = folder
         self._fetchers = fetchers
         self._locks: dict[str, threading.Lock] = {}
-        self._aside = 0
+        self._set_aside_count = 0
 
     def fetch(self, prefix: str, files: Sequence[File], progress: FetchProgress) -> list[Path]:
         """Fetch and verify files in parallel; return their local paths in the same order.
 
         Args:
-            prefix: the version's folder in the location.
-            files: what to fetch.
-            progress: told about bytes, and asked whether to go on.
+            prefix: the folder of the version in the location.
+            files: the files to fetch.
+            progress: the progress to update; its `cancelled` stops the fetch.
 
         Raises:
             SnapshotError: a file is missing or damaged, or the disk is full.
-            Cancelled: see `FetchProgress`.
+            Cancelled: `progress.cancelled` was set.
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise SnapshotError(
-                f"the folder '{self._folder}' for snapshots cannot be made: {error.strerror}"
-            ) from error
-        self._check_room(files)
-        answers: list[Future[Path]] = [
-            self._fetchers.run(lambda file=file: self._fetched(prefix, file, progress))  # type: ignore[misc]
+            raise SnapshotError(f"cannot create the folder '{self._folder}' for snapshots: {error.strerror}") from error
+        self._check_free_space(files)
+        results: list[Future[Path]] = [
+            self._fetchers.run(lambda file=file: self._fetch_once(prefix, file, progress))  # type: ignore[misc]
             for file in files
         ]
         try:
-            return [each.result() for each in answers]
+            return [each.result() for each in results]
         except BaseException:
-            progress.cancelled = True  # the others need not be fetched
+            progress.cancelled = True  # stop fetching the others
             raise
 
     def set_aside(self) -> bool:
-        """Put what is left of earlier fetching aside, for `delete_aside`; return whether there is something. Quick."""
+        """Rename the folder of earlier fetches, for `delete_aside`; return whether there is any to delete. Fast."""
         if self._folder.exists():
-            self._aside += 1
+            self._set_aside_count += 1
             with suppress(OSError):
                 self._folder.rename(
-                    self._folder.with_name(f"{self._folder.name}{_ASIDE}{time.time_ns()}-{self._aside}")
+                    self._folder.with_name(f"{self._folder.name}{_OLD}{time.time_ns()}-{self._set_aside_count}")
                 )
-        return any(self._left_aside())
+        return any(self._old_folders())
 
     def delete_aside(self) -> None:
-        """Delete what was put aside, also by an earlier process."""
-        for each in self._left_aside():
+        """Delete the folders that were set aside, also by an earlier process."""
+        for each in self._old_folders():
             shutil.rmtree(each, ignore_errors=True)
 
-    def _left_aside(self) -> Iterator[Path]:
-        return self._folder.parent.glob(f"{self._folder.name}{_ASIDE}*")
+    def _old_folders(self) -> Iterator[Path]:
+        return self._folder.parent.glob(f"{self._folder.name}{_OLD}*")
 
     def close(self) -> None:
-        """Begin with nothing more."""
+        """Start no more fetches."""
         self._fetchers.close()
 
-    def _check_room(self, files: Sequence[File]) -> None:
-        """A disk that fetching fills would end the worker: its other tasks write to it.
+    def _check_free_space(self, files: Sequence[File]) -> None:
+        """Check that the files fit: a full disk would stop the worker, whose other tasks write to it.
 
         Raises:
             SnapshotError: the files do not fit.
         """
         needed = sum(each.bytes for each in files if not (self._folder / f"{each.sha256}.sst").exists())
         free = shutil.disk_usage(self._folder).free
-        if needed + _RESERVE > free:
+        if needed + _FREE_BYTES > free:
             raise SnapshotError(
-                f"its files need {needed} bytes, and the disk of '{self._folder}' has {free}: give the volume more"
+                f"its files need {needed} bytes, but the disk of '{self._folder}' has {free} free: enlarge the volume"
             )
 
-    def _fetched(self, prefix: str, file: File, progress: FetchProgress) -> Path:
-        # Whoever wanted the same file before, and does not any more, may still be writing it.
+    def _fetch_once(self, prefix: str, file: File, progress: FetchProgress) -> Path:
+        # A cancelled fetch of the same file may still be writing it.
         with self._locks.setdefault(file.sha256, threading.Lock()):
-            return self._fetched_alone(prefix, file, progress)
+            return self._fetch_and_verify(prefix, file, progress)
 
-    def _fetched_alone(self, prefix: str, file: File, progress: FetchProgress) -> Path:
+    def _fetch_and_verify(self, prefix: str, file: File, progress: FetchProgress) -> Path:
         local = self._folder / f"{file.sha256}.sst"
         if local.exists() and local.stat().st_size == file.bytes:
             progress.arrived(file.bytes, before=True)
@@ -162,9 +157,9 @@ class SnapshotFiles:
         size = local.stat().st_size
         if size != file.bytes or file_sha256(local) != file.sha256:
             local.unlink(missing_ok=True)
-            what = f"{size} bytes instead of {file.bytes}" if size != file.bytes else "another SHA-256"
-            raise SnapshotError(f"its file '{file.path}' is damaged: it has {what}")
-        # RocksDB syncs a file that it ingests, with the interpreter's lock held: there is nothing left to sync then.
+            found = f"{size} bytes instead of {file.bytes}" if size != file.bytes else "another SHA-256"
+            raise SnapshotError(f"its file '{file.path}' is damaged: it has {found}")
+        # RocksDB syncs an ingested file while it holds the GIL: sync it here, so that nothing is left to sync then.
         with local.open("rb") as opened:
             os.fsync(opened.fileno())
         return local

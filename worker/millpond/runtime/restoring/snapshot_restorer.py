@@ -1,12 +1,12 @@
-"""Restores stores from snapshots where that is quicker than replaying their changelogs.
+"""Restoring of stores from snapshots, if that is faster than a replay of their changelogs.
 
-A task waits, unopened, while threads read the newest manifest, decide, and fetch and verify files. Then the worker's loop
-ingests them, one step per turn, and the task is looked up again: its stores are opened on rows that end where the snapshot
-ends, and the changelog is read on from there as after any restart. Whatever goes wrong with a snapshot is logged with its
-reason, and the changelog is replayed.
+A task waits for its activation while threads read the newest manifest, decide, and fetch and verify files. Then the
+worker's loop ingests the files, one step per turn, and the task is looked up again: its stores open with the rows of
+the snapshot, and the changelog is read from the snapshot's offset on, as after any restart. If a snapshot cannot be
+used, the reason is logged and the changelog is replayed.
 
-A global store waits in the same way, under the number that its topology gives it beside those of tasks. All partitions of its
-topic come from the snapshot, or none does.
+A global store waits in the same way, under its id in place of a task's. All partitions of its topic are restored from
+the snapshot, or none.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ from millpond.snapshots.manifest import Manifest
 from millpond.state.backend import Backend
 from millpond.topology import TaskId
 
-from .snapshot_choice import Rates, Unusable, WantedStore, Way, choose, choose_parts
+from .snapshot_choice import Rates, RestoreMethod, Unusable, WantedStore, choose, choose_parts
 from .snapshot_files import Cancelled, SnapshotFiles
-from .snapshot_requests import Ready, SnapshotRequest, described
+from .snapshot_requests import SnapshotRequest, SnapshotStore, store_label
 
 __all__ = ("SnapshotRestorer", "open_bootstrap")
 
 log = logging.getLogger(__name__)
 
-#: Tasks whose snapshots are prepared at a time, and files fetched at a time.
+#: Number of tasks prepared at the same time, and of files fetched at the same time.
 _PREPARERS = 2
 _FETCHERS = 4
-#: A manifest is not read again for other tasks within so long.
+#: How long a manifest is used for other tasks before it is read again.
 _MANIFEST_AGE_S = 10.0
-#: A location that does not answer for so long is left alone for a while.
+#: After this time without an answer, a location is not used during the pause.
 _MANIFEST_TIMEOUT_S = 15.0
 _PAUSE_S = 60.0
-#: Fetching may take so long, or as long as the replay would, before it is given up where not half of it is done.
-_FETCH_S = 15.0
-#: Files of an earlier process are kept so long for tasks that come back to them.
-_LEFTOVERS_S = 60.0
-#: The rate of fetching is measured where so much was fetched.
-_MEASURABLE_BYTES = 4 << 20
+#: After this time, or after the estimated time of the replay, a fetch that is not half done is given up.
+_FETCH_TIMEOUT_S = 15.0
+#: How long files of an earlier process are kept for tasks that may need them.
+_KEEP_FILES_S = 60.0
+#: The fetch rate is measured from this size on.
+_MIN_MEASURED_BYTES = 4 << 20
 
 
 class SnapshotRestorer:
-    """The tasks of a worker that wait for snapshots. Its methods are the loop's, and none of them waits.
+    """The tasks of a worker that wait for snapshots. Its methods are for the worker's loop; none of them blocks.
 
     Attributes:
-        rates: what this worker achieves, as measured last.
-        fetched: bytes that came from the location since the start.
-        ingested_rows: taken from snapshots.
-        ingested_stores: store partitions restored from one.
-        refused_stores: store partitions that a snapshot could not be used for.
+        rates: the restore rates of this worker, as last measured.
+        fetched: bytes fetched from the location since the start.
+        ingested_rows: rows ingested from snapshots.
+        ingested_stores: store partitions restored from a snapshot.
+        rejected_stores: store partitions for which the snapshot could not be used.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         location: Location,
         application: str,
@@ -75,41 +75,41 @@ class SnapshotRestorer:
         now_ms: Callable[[], int],
     ) -> None:
         """Args:
-        location: where the snapshots are.
+        location: the location of the snapshots.
         application: the worker's application id.
-        backend_of: where the rows of a store go.
-        preparers: threads that prepare a task each.
+        backend_of: returns the backend of a store.
+        preparers: threads that each prepare one task at a time.
         files: fetches files.
         now_ms: the wall clock, in epoch ms.
         """
         self.rates = Rates()
-        self.fetched = self.ingested_rows = self.ingested_stores = self.refused_stores = 0
+        self.fetched = self.ingested_rows = self.ingested_stores = self.rejected_stores = 0
         self._location = location
         self._application = application
         self._backend_of = backend_of
         self._preparers = preparers
         self._files = files
         self._now_ms = now_ms
-        self._jobs: dict[TaskId, SnapshotRequest] = {}
+        self._requests: dict[TaskId, SnapshotRequest] = {}
         self._distrusted: set[str] = set()
         self._decided: set[TaskId] = set()
-        self._fresh: list[TaskId] = []
-        self._begun: set[SnapshotRequest] = set()
-        self._answers: SimpleQueue[tuple[SnapshotRequest, list[Ready]]] = SimpleQueue()
+        self._to_look_up: list[TaskId] = []
+        self._preparing: set[SnapshotRequest] = set()
+        self._answers: SimpleQueue[tuple[SnapshotRequest, list[SnapshotStore]]] = SimpleQueue()
         self._reading = threading.Lock()
         self._manifest: tuple[float, Manifest | SnapshotError | None] | None = None
         self._paused_until = 0.0
-        self._clear_at: float | None = time.monotonic() + _LEFTOVERS_S
+        self._delete_files_at: float | None = time.monotonic() + _KEEP_FILES_S
 
     def awaits(self, task: TaskId, wanted: Callable[[], Sequence[WantedStore]], among: int = 1) -> bool:
-        """Whether a task that could be opened now waits for a snapshot instead; begins with it where that is worth trying.
+        """Return whether a task waits for a snapshot before it is activated; request one if that may be faster.
 
         Args:
-            task: the task; none of its stores is open. For a global store, the number that its processor has in place of a task.
-            wanted: tells what has to be restored.
-            among: how many tasks are opened at this time; one loop restores them all.
+            task: the task, with no open stores; for a global store, its id in place of a task's.
+            wanted: returns the store partitions to restore.
+            among: number of tasks that are activated now; one loop restores them all.
         """
-        if task in self._jobs:
+        if task in self._requests:
             return True
         if task in self._decided:
             self._decided.discard(task)
@@ -117,210 +117,211 @@ class SnapshotRestorer:
         if time.monotonic() < self._paused_until or self._stuck:
             return False
         rates = self.rates.shared(among)
-        job = SnapshotRequest(task, [each for each in wanted() if each.store not in self._distrusted], rates)
-        if choose(job.replay_records, rates.replay, 0, 1.0, 0) is Way.REPLAY and not any(
-            each.needed for each in job.wanted
+        request = SnapshotRequest(task, [each for each in wanted() if each.store not in self._distrusted], rates)
+        if choose(request.replay_records, rates.replay, 0, 1.0, 0) is RestoreMethod.REPLAY and not any(
+            each.needed for each in request.wanted
         ):
             return False
         log.info(
             "%s: %d changelog records to restore; looking for a snapshot in %s",
-            job.name, job.replay_records, self._location.uri,
+            request.name, request.replay_records, self._location.uri,
         )  # fmt: skip
-        self._jobs[task] = job
-        self._clear_at = None
-        self._begun.add(job)
-        self._preparers.run(lambda: self._prepare(job))
+        self._requests[task] = request
+        self._delete_files_at = None
+        self._preparing.add(request)
+        self._preparers.run(lambda: self._prepare(request))
         return True
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait."""
-        return len(self._jobs)
+        """Number of tasks that wait."""
+        return len(self._requests)
 
     def pending(self, task: TaskId) -> bool:
-        """Whether a task waits for a snapshot."""
-        return task in self._jobs
+        """Return whether a task waits for a snapshot."""
+        return task in self._requests
 
     def described(self, task: TaskId) -> str:
-        """How far a waiting task is, as a noun phrase."""
-        progress = self._jobs[task].progress
+        """Return what a waiting task waits for, with the progress, as a noun phrase."""
+        progress = self._requests[task].progress
         return f"a snapshot ({progress.done} of {progress.total} bytes fetched)"
 
     def forget(self, task: TaskId) -> bool:
-        """Let a task wait no longer; return whether it did. What was fetched is kept for a while."""
+        """Stop the wait of a task; return whether it waited. Fetched files are kept for a while."""
         self._decided.discard(task)
-        job = self._jobs.pop(task, None)
-        if job is None:
+        request = self._requests.pop(task, None)
+        if request is None:
             return False
-        job.unwanted = job.progress.cancelled = True
-        if job.ingestion is not None:
-            with suppress(StateError):  # then the next one who opens the state file does it
-                job.ingestion.abandon()
-        if not self._jobs:
-            self._clear_at = time.monotonic() + _LEFTOVERS_S
+        request.unwanted = request.progress.cancelled = True
+        if request.ingestion is not None:
+            with suppress(StateError):  # then it is done when the state file is opened next
+                request.ingestion.abandon()
+        if not self._requests:
+            self._delete_files_at = time.monotonic() + _KEEP_FILES_S
         return True
 
     def distrust(self, store: str) -> None:
-        """Restore a store from its changelog only, for as long as this process lives: its rows were corrupted."""
+        """Restore a store only from its changelog for the life of this process, because its rows were corrupted."""
         self._distrusted.add(store)
 
     def skip(self, task: TaskId) -> None:
-        """Open a task without a snapshot when it is looked up next."""
+        """Activate a task without a snapshot after its next lookup."""
         self._decided.add(task)
 
     def replay_rate(self, rate: float | None) -> None:
-        """Take what was measured of replays, in records per second; None when nothing was."""
+        """Set the measured rate of replays, in records per second; None if there is no measurement."""
         if rate is not None:
             self.rates.replay = rate
 
     def turn(self) -> Collection[TaskId]:
-        """Ingest a little of what is there; return the tasks that are to be looked up again, with or without a snapshot.
+        """Ingest one step; return the tasks to look up again, restored from a snapshot or not.
 
         Raises:
             StateError: the state file fails.
         """
         while not self._answers.empty():
-            job, ready = self._answers.get()
-            self._begun.discard(job)
-            self.fetched += job.progress.fetched
-            if self._jobs.get(job.task) is job:
-                job.ready = deque(ready)
-        if not self._jobs:
-            self._clear_leftovers()
-            return self._take_fresh()
-        self._give_up_slow_ones()
-        for each in self._jobs.values():
+            request, ready = self._answers.get()
+            self._preparing.discard(request)
+            self.fetched += request.progress.fetched
+            if self._requests.get(request.task) is request:
+                request.ready = deque(ready)
+        if not self._requests:
+            self._delete_old_files()
+            return self._take_tasks_to_look_up()
+        self._give_up_slow_requests()
+        for each in self._requests.values():
             if each.ready is not None:
                 if each.ready:
                     self._ingest(each, each.ready)
                 if not each.ready:
-                    self._decide(each)
+                    self._release(each)
                 break
-        return self._take_fresh()
+        return self._take_tasks_to_look_up()
 
     def close(self) -> None:
-        """Fetch nothing more; what was fetched stays for the next start."""
-        for task in list(self._jobs):
+        """Stop all fetches; fetched files stay for the next start."""
+        for task in list(self._requests):
             self.forget(task)
         self._preparers.close()
         self._files.close()
 
-    def _take_fresh(self) -> Collection[TaskId]:
-        fresh, self._fresh = self._fresh, []
-        return fresh
+    def _take_tasks_to_look_up(self) -> Collection[TaskId]:
+        tasks, self._to_look_up = self._to_look_up, []
+        return tasks
 
     @property
     def _stuck(self) -> bool:
-        """Whether every thread is still at a task that was given up: what is begun now would not be prepared."""
+        """Whether all threads still work on tasks that were given up, so that a new request would not be prepared."""
         late = time.monotonic() - _MANIFEST_TIMEOUT_S
-        stuck = [each for each in self._begun if each.unwanted and each.started is not None and each.started < late]
+        stuck = [each for each in self._preparing if each.unwanted and each.started is not None and each.started < late]
         return len(stuck) >= _PREPARERS
 
-    # In the loop ----------------------------------------------------------------------------------------------
+    # In the loop
 
-    def _decide(self, job: SnapshotRequest) -> None:
-        del self._jobs[job.task]
-        self._decided.add(job.task)
-        self._fresh.append(job.task)
-        job.unwanted = job.progress.cancelled = True
-        if not self._jobs:
-            self._clear_at = time.monotonic()
+    def _release(self, request: SnapshotRequest) -> None:
+        del self._requests[request.task]
+        self._decided.add(request.task)
+        self._to_look_up.append(request.task)
+        request.unwanted = request.progress.cancelled = True
+        if not self._requests:
+            self._delete_files_at = time.monotonic()
 
-    def _ingest(self, job: SnapshotRequest, ready: deque[Ready]) -> None:
-        """One step: the old rows go, or one file comes, or the offset is written."""
+    def _ingest(self, request: SnapshotRequest, ready: deque[SnapshotStore]) -> None:
+        """Do one step: delete the old rows, ingest one file, or write the offset."""
         each = ready[0]
         store, topic = each.wanted[0].store, each.wanted[0].topic
         try:
-            if job.ingestion is None:
-                job.ingestion = self._backend_of(store).ingestion(store, each.partition, each.partitions)
+            if request.ingestion is None:
+                request.ingestion = self._backend_of(store).ingestion(store, each.partition, each.partitions)
                 return
             if each.paths:
-                if job.ingestion.add(each.paths[0]):
+                if request.ingestion.add(each.paths[0]):
                     each.paths.popleft()
                 return
-            job.ingestion.finish(each.ends())
+            request.ingestion.finish(each.ends())
             self.ingested_rows += each.rows
             self.ingested_stores += 1
             log.info(
-                "%s: ingested %d rows of snapshot %s; restoring on from offset %s of %s",
-                described(each.wanted), each.rows, each.version, ", ".join(str(part.offset) for part in each.parts), topic,
+                "%s: ingested %d rows of snapshot %s; restoring from offset %s of %s",
+                store_label(each.wanted), each.rows, each.version,
+                ", ".join(str(part.offset) for part in each.parts), topic,
             )  # fmt: skip
         except StateError as error:
-            self._refused(each.wanted, f"snapshot {each.version} cannot be ingested: {error}")
-            if job.ingestion is not None:
-                job.ingestion.abandon()
+            self._reject(each.wanted, f"snapshot {each.version} cannot be ingested: {error}")
+            if request.ingestion is not None:
+                request.ingestion.abandon()
         ready.popleft()
-        job.ingestion = None
+        request.ingestion = None
 
-    def _give_up_slow_ones(self) -> None:
+    def _give_up_slow_requests(self) -> None:
         now = time.monotonic()
-        for job in [each for each in self._jobs.values() if each.ready is None]:
-            if job.started is None:
+        for request in [each for each in self._requests.values() if each.ready is None]:
+            if request.started is None:
                 if now < self._paused_until or self._stuck:
-                    self._decide(job)
+                    self._release(request)
                 continue
-            progress, waited = job.progress, now - job.started
-            if not job.planned:
+            progress, waited = request.progress, now - request.started
+            if not request.planned:
                 if waited > _MANIFEST_TIMEOUT_S:
                     self._paused_until = now + _PAUSE_S
                     log.warning(
-                        "%s: %s does not answer for %.0f s; restoring from changelogs",
-                        job.name,
+                        "%s: %s has not answered for %.0f s; restoring from changelogs",
+                        request.name,
                         self._location.uri,
                         waited,
                     )
-                    self._decide(job)
-            elif progress.done < progress.total * self._expected(waited, job):
+                    self._release(request)
+            elif progress.done < progress.total * self._expected(waited, request):
                 log.warning(
-                    "%s: %d of %d bytes of the snapshot came in %.0f s; restoring from changelogs",
-                    job.name, progress.done, progress.total, waited,
+                    "%s: only %d of %d bytes of the snapshot were fetched in %.0f s; restoring from changelogs",
+                    request.name, progress.done, progress.total, waited,
                 )  # fmt: skip
-                self._decide(job)
+                self._release(request)
 
     @staticmethod
-    def _expected(waited: float, job: SnapshotRequest) -> float:
-        """The part that has to have come after so many seconds: half in the time allowed, and all in twice that."""
-        allowed = max(_FETCH_S, job.replay_records / job.rates.replay)
+    def _expected(waited: float, request: SnapshotRequest) -> float:
+        """Return the part of the bytes that must be there by now: half in the allowed time, all in twice that time."""
+        allowed = max(_FETCH_TIMEOUT_S, request.replay_records / request.rates.replay)
         return 0.0 if waited <= allowed else min(1.0, waited / allowed / 2)
 
-    def _clear_leftovers(self) -> None:
-        if self._clear_at is not None and time.monotonic() >= self._clear_at:
-            self._clear_at = None
+    def _delete_old_files(self) -> None:
+        if self._delete_files_at is not None and time.monotonic() >= self._delete_files_at:
+            self._delete_files_at = None
             if self._files.set_aside():
                 self._preparers.run(self._files.delete_aside)
 
-    # In the threads -------------------------------------------------------------------------------------------
+    # In the threads
 
-    def _prepare(self, job: SnapshotRequest) -> None:
-        job.started = time.monotonic()
-        ready: list[Ready] = []
+    def _prepare(self, request: SnapshotRequest) -> None:
+        request.started = time.monotonic()
+        ready: list[SnapshotStore] = []
         try:
-            job.progress.arrived(0)
+            request.progress.arrived(0)
             manifest = self._newest()
             if manifest is not None:
-                ready = self._fetched(job, manifest)
+                ready = self._choose_and_fetch(request, manifest)
         except Cancelled:
             pass
         except SnapshotError as error:
-            if not job.unwanted:
-                log.warning("%s: the snapshot cannot be used: %s; restoring from changelogs", job.name, error)
+            if not request.unwanted:
+                log.warning("%s: the snapshot cannot be used: %s; restoring from changelogs", request.name, error)
         except Exception:
-            log.exception("%s: the snapshot cannot be used; restoring from changelogs", job.name)
+            log.exception("%s: the snapshot cannot be used; restoring from changelogs", request.name)
         finally:
-            self._answers.put((job, ready))
+            self._answers.put((request, ready))
 
     def _newest(self) -> Manifest | None:
-        """The manifest of the newest complete version; None when there is none."""
+        """Return the manifest of the newest complete version; None if there is none."""
         with self._reading:
             if self._manifest is None or time.monotonic() - self._manifest[0] > _MANIFEST_AGE_S:
                 manifest: Manifest | SnapshotError | None
                 try:
                     manifest = versions.newest(self._location, self._application, self._now_ms())
                 except SnapshotError as error:
-                    manifest = error  # the others need not wait for the same
+                    manifest = error  # other tasks need not wait for the same error
                 if manifest is None:
                     log.warning(
-                        "no snapshot of '%s' in %s can be used: check 'bootstrap.location', or make one; "
+                        "no usable snapshot of '%s' in %s: check 'bootstrap.location' or take a snapshot; "
                         "restoring from changelogs",
                         self._application, self._location.uri,
                     )  # fmt: skip
@@ -329,56 +330,58 @@ class SnapshotRestorer:
                 raise self._manifest[1]
             return self._manifest[1]
 
-    def _fetched(self, job: SnapshotRequest, manifest: Manifest) -> list[Ready]:
-        chosen = [found for each in job.groups if (found := self._chosen(manifest, each, job.rates)) is not None]
+    def _choose_and_fetch(self, request: SnapshotRequest, manifest: Manifest) -> list[SnapshotStore]:
+        chosen = [
+            store for each in request.groups if (store := self._choose(manifest, each, request.rates)) is not None
+        ]
         files = [file for each in chosen for file in each.files]
-        job.progress.total = total = sum(each.bytes for each in files)
-        job.planned = True
+        request.progress.total = total = sum(each.bytes for each in files)
+        request.planned = True
         if not chosen:
             return []
         began = time.monotonic()
-        fetched = iter(self._files.fetch(f"{manifest.application}/{manifest.version}", files, job.progress))
+        fetched = iter(self._files.fetch(f"{manifest.application}/{manifest.version}", files, request.progress))
         seconds = time.monotonic() - began
-        if job.progress.fetched >= _MEASURABLE_BYTES:
-            self.rates.snapshot = job.progress.fetched / seconds
-        log.info("%s: fetched %d bytes of snapshot %s in %.1f s", job.name, total, manifest.version, seconds)
+        if request.progress.fetched >= _MIN_MEASURED_BYTES:
+            self.rates.snapshot = request.progress.fetched / seconds
+        log.info("%s: fetched %d bytes of snapshot %s in %.1f s", request.name, total, manifest.version, seconds)
         for each in chosen:
             each.paths.extend(next(fetched) for _ in each.files)
         return chosen
 
-    def _chosen(self, manifest: Manifest, wanted: Sequence[WantedStore], rates: Rates) -> Ready | None:
-        """What to restore store partitions from, its files not there yet; None when their changelogs are replayed."""
+    def _choose(self, manifest: Manifest, wanted: Sequence[WantedStore], rates: Rates) -> SnapshotStore | None:
+        """Return the store to restore, without its files yet; None if its changelog is replayed."""
         try:
             choice = choose_parts(manifest, wanted, self._application, self._now_ms(), rates)
         except Unusable as reason:
-            self._refused(wanted, f"snapshot {manifest.version} {reason}")
+            self._reject(wanted, f"snapshot {manifest.version} {reason}")
             return None
         if not choice.parts:
             log.info(
-                "%s: replaying %d records (about %.0f s, and %.0f s with snapshot %s)",
-                described(wanted), sum(each.replay_records for each in wanted), *choice.estimate, manifest.version,
+                "%s: replaying %d records (estimated %.0f s; %.0f s with snapshot %s)",
+                store_label(wanted), sum(each.replay_records for each in wanted), *choice.estimate, manifest.version,
             )  # fmt: skip
             return None
         store = manifest.store(wanted[0].store)
-        return Ready(wanted, choice.parts, "" if store is None else store.topic_id, manifest.version, deque())
+        return SnapshotStore(wanted, choice.parts, "" if store is None else store.topic_id, manifest.version, deque())
 
-    def _refused(self, wanted: Sequence[WantedStore], reason: str) -> None:
-        self.refused_stores += 1
-        log.warning("%s: %s; restoring from changelog %s", described(wanted), reason, wanted[0].topic)
+    def _reject(self, wanted: Sequence[WantedStore], reason: str) -> None:
+        self.rejected_stores += 1
+        log.warning("%s: %s; restoring from changelog %s", store_label(wanted), reason, wanted[0].topic)
 
 
 def open_bootstrap(
     config: Config, backend_of: Callable[[str], Backend], now_ms: Callable[[], int]
 ) -> SnapshotRestorer | None:
-    """Return what restores from snapshots; None where no location is configured.
+    """Open the location of snapshots; return None if none is configured.
 
     Args:
-        config: of the worker.
-        backend_of: where the rows of a store go.
+        config: the configuration of the worker.
+        backend_of: returns the backend of a store.
         now_ms: the wall clock, in epoch ms.
 
     Raises:
-        ConfigError: the location is of an unknown kind, or what opens it is not installed.
+        ConfigError: the location is of an unknown kind, or a library for it is not installed.
     """
     if config.bootstrap_location is None:
         return None

@@ -209,7 +209,7 @@ class Coordination:
         self._read_disk()
         about_to = TaskReport(Role.ACTIVE, TaskState.ACQUIRING)
         leaving = self._follower.leaving
-        self._client.report({str(task): about_to for task in tasks}, self._on_disk, {}, Epoch(), leaving)
+        self._client.report({str(task): about_to for task in tasks}, self._on_disk, {}, Epoch(), leaving=leaving)
 
     def learn_marks(self) -> None:
         """Take the marks in the answer to the first report; its orders come with the first turn."""
@@ -245,7 +245,7 @@ class Coordination:
 
     @_do.register
     def _(self, each: FindOwn) -> None:
-        self._executor.registrar.find(self._config.worker_id, each.tasks, each.number)
+        self._executor.registrar.look_up_named(self._config.worker_id, each.tasks, each.number)
 
     @_do.register
     def _(self, each: LearnMarks) -> None:
@@ -297,4 +297,6 @@ class Coordination:
             for each in held.values()
             if each.state is not TaskState.ACQUIRING and (mark := each.mark) is not None
         }
-        self._client.report(tasks, self._on_disk, found, epoch, follower.leaving, committed=committed, urgent=urgent)
+        self._client.report(
+            tasks, self._on_disk, found, epoch, leaving=follower.leaving, committed=committed, urgent=urgent
+        )

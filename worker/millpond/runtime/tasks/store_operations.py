@@ -89,7 +89,7 @@ class StoreOperations:
         assert where is not None
         self._take_position(held)
         for changelog in held.changelogs:
-            self._reader.become_active(changelog, self._stores.end_of(changelog.source, where))
+            self._reader.promote(changelog, self._stores.end_of(changelog.source, where))
             if changelog.bounded and not changelog.done:
                 # What lay beyond the bound was read and left out: read it again.
                 self._copies.unassign([changelog])
@@ -113,7 +113,7 @@ class StoreOperations:
                 changelog.whole = False
             changelog.end = max(changelog.end, changelog.position)
             changelog.seen_end = -1
-            self._reader.follow(changelog)
+            self._reader.demote(changelog)
         self._copies.unassign(held.changelogs)
         self._copies.read(held.changelogs)
         return StoresOpened(held.id, held.restored)

@@ -97,6 +97,6 @@ class Leaving:
         parts.coordination.leave()
         parts.heartbeats.cancel()
         try:
-            parts.metrics.http.spawn(parts.client.goodbye()).result(_LEAVE_TIMEOUT_S)
+            parts.metrics.http.spawn(parts.client.leave()).result(_LEAVE_TIMEOUT_S)
         except (RuntimeError, TimeoutError, CancelledError) as error:
             log.info("the end was not reported to the coordinator: %r", error)

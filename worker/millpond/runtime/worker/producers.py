@@ -13,7 +13,7 @@ from millpond.runtime.commit.rejected_changelog import RecordLimits
 from millpond.runtime.commit.rejected_records import CarefulCollector
 from millpond.runtime.kafka.clients import largest_record, make_producer
 from millpond.runtime.kafka.reconnect import COMMON_TOPIC, answers
-from millpond.runtime.ownership.takeover import initialised
+from millpond.runtime.ownership.takeover import init_producer
 
 from .commit_scheduler import CommitScheduler
 from .parts import WorkerParts
@@ -94,7 +94,7 @@ class Producers:
         )
 
     def _initialised(self, made: Callable[[], Producer]) -> Producer:
-        return initialised(made, self.gives_up, self._parts.config.task_timeout_ms / 1000)
+        return init_producer(made, self.gives_up, self._parts.config.task_timeout_ms / 1000)
 
 
 def _connected(producer: Producer) -> Producer:

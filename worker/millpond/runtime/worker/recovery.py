@@ -140,7 +140,7 @@ class Recovery:
         """Without a coordinator, a task that another worker owns now ends this one; with one it is merely dropped."""
         if self._parts.coordination is None:
             executor = self._parts.executor
-            for task, where in executor.registrar.looked_up(executor.active_tasks).tasks.items():
+            for task, where in executor.registrar.look_up_now(executor.active_tasks).tasks.items():
                 executor.claims.check_own(executor.held[task], where)
 
     def _adopt_new_plan(self) -> None:

@@ -111,7 +111,7 @@ class Startup:
                     own = tasks
                 else:
                     # A task that is handed over to this worker a moment later comes with the coordinator's answer.
-                    own = self._admitted(parts.coordination, executor.registrar.naming(config.worker_id, tasks))
+                    own = self._admitted(parts.coordination, executor.registrar.tasks_naming(config.worker_id, tasks))
                 announce(executor, config, parts.collector.producer, own)
                 parts.blockers.remove("start")
                 return own
@@ -169,7 +169,7 @@ def claim_everything(registrar: OwnershipLookups, config: Config, tasks: Sequenc
         OwnershipError: a task is another worker's, or another claimed it at the same moment.
     """
     worker = config.worker_id
-    _, unowned, foreign = tasks_by_claim(worker, registrar.surveyed(tasks))
+    _, unowned, foreign = tasks_by_claim(worker, registrar.survey(tasks))
     if foreign and not take_over:
         other, theirs = next(iter(foreign.items()))
         raise OwnershipError(
@@ -180,7 +180,7 @@ def claim_everything(registrar: OwnershipLookups, config: Config, tasks: Sequenc
     orders: dict[str | None, list[TaskId]] = {None: unowned} if unowned else {}
     orders.update(foreign)
     for previous, wanted in orders.items():
-        for task, owner in registrar.taken_over(previous, dict.fromkeys(wanted, worker)).owners.items():
+        for task, owner in registrar.take_over_now(previous, dict.fromkeys(wanted, worker)).owners.items():
             if owner != worker:
                 raise OwnershipError(
                     f"task {task} was claimed by worker '{owner}' at the same time; start again, with `millpond run "
@@ -194,7 +194,7 @@ def announce(executor: TaskExecutor, config: Config, producer: Producer, tasks: 
     Raises:
         OwnershipError: another process uses this worker's transactional id.
     """
-    offsets = executor.claims.announcement(executor.registrar.looked_up(tasks))
+    offsets = executor.claims.announcement(executor.registrar.look_up_now(tasks))
     if not offsets:
         return
     try:

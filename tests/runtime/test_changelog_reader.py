@@ -1,4 +1,4 @@
-"""Which records of a changelog a store gets, and when it is complete."""
+"""Which changelog records a store gets, and when it is complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCE = Partition("changelog", 0)
 
 
 class _Target:
-    """A store and its backend: what was restored, and the offset that was written with it."""
+    """A store with its backend: the restored records, and the offset written with them."""
 
     def __init__(self, end: int, **fields: Any) -> None:
         self.keys: list[bytes] = []
@@ -36,7 +36,7 @@ class _Target:
         self.offset = offsets["store", 0][0]
 
     def read(self, first: int, after: int) -> None:
-        """Hand over the records of these offsets."""
+        """Pass on the records of these offsets."""
         self.reader.records(
             SOURCE,
             [
@@ -46,8 +46,8 @@ class _Target:
         )
 
 
-def test_store_is_complete_when_the_broker_shows_the_end() -> None:
-    """Markers of transactions take offsets, so counting records would not do."""
+def test_store_is_complete_when_the_broker_reports_the_end() -> None:
+    """Transaction markers take offsets, so records cannot be counted."""
     target = _Target(end=5)
     target.read(0, 4)
     assert not target.restoration.done
@@ -57,7 +57,7 @@ def test_store_is_complete_when_the_broker_shows_the_end() -> None:
 
 
 def test_table_restored_from_its_input_stops_at_the_committed_offset() -> None:
-    """The records from there on are for the task to process: each changes the table once."""
+    """The task processes the records from there on: each changes the table once."""
     target = _Target(end=3, bounded=True)
     target.read(0, 6)
     assert target.restoration.done
@@ -66,16 +66,16 @@ def test_table_restored_from_its_input_stops_at_the_committed_offset() -> None:
 
 @pytest.mark.parametrize(("end", "done"), [(3, True), (4, True), (5, False)])
 def test_promoted_copy_is_complete_only_at_the_fixed_end(end: int, done: bool) -> None:
-    """One that has seen less reads on before its task runs."""
+    """A copy that is behind reads on before its task runs."""
     target = _Target(end=2, following=True)
     target.read(0, 2)
     target.reader.reached_end(SOURCE, 4)
-    target.reader.become_active(target.restoration, end)
+    target.reader.promote(target.restoration, end)
     assert target.restoration.done is done
 
 
 def test_complete_store_takes_no_more_records() -> None:
-    """An active task changes its store by processing alone."""
+    """An active task changes its store only by processing."""
     target = _Target(end=2)
     target.read(0, 2)
     target.reader.reached_end(SOURCE, 2)
@@ -84,7 +84,7 @@ def test_complete_store_takes_no_more_records() -> None:
 
 
 def _applied(seed: int, steps: int) -> tuple[_Target, int]:
-    """A target that got records in polls of random sizes, some of them again as a new client would, and the end."""
+    """Apply records in polls of random sizes, some of them twice as after a new client, and the end."""
     rng = random.Random(seed)
     end = rng.randrange(1, 400)
     target = _Target(end=end)
@@ -102,7 +102,7 @@ def _applied(seed: int, steps: int) -> tuple[_Target, int]:
 
 @pytest.mark.parametrize("number", range(50))
 def test_each_record_is_applied_once_and_in_order_whatever_the_polls(seed: int, number: int) -> None:
-    """Records that are held back are no progress, so a new client reads them again; the end shows when all is applied."""
+    """Held records are not progress, so a new client reads them again; at the end all are applied."""
     target, end = _applied(seed + number, 100)
     assert target.keys == [b"%d" % each for each in range(len(target.keys))]
     assert target.restoration.position == len(target.keys)
@@ -113,7 +113,7 @@ def test_each_record_is_applied_once_and_in_order_whatever_the_polls(seed: int, 
 
 
 def test_many_records_are_written_together_and_few_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By number, by the memory that all of them take, by time, and where nothing more is to come."""
+    """A batch is limited by records, by memory of all changelogs, by time, and by the end of the changelog."""
     clock = SimpleNamespace(monotonic=lambda: clock.now, time=lambda: 1.0, now=0.0)
     monkeypatch.setattr(restore, "time", clock)
     target = _Target(end=10_000)
@@ -126,7 +126,7 @@ def test_many_records_are_written_together_and_few_do_not_wait_for_more(monkeypa
     clock.now = 1.0
     target.read(102, 103)
     assert len(target.keys) == 103
-    monkeypatch.setattr(restore, "_MOST_BYTES", 4_200)
+    monkeypatch.setattr(restore, "_MAX_HELD_BYTES", 4_200)
     target.read(103, 113)
     assert len(target.keys) == 103
     target.read(113, 114)
@@ -134,14 +134,14 @@ def test_many_records_are_written_together_and_few_do_not_wait_for_more(monkeypa
     assert target.reader._held_bytes == 0
 
 
-def test_what_is_held_back_goes_with_the_changelog_and_counts_for_a_promotion() -> None:
-    """A dropped one writes nothing; a copy that becomes active has all that it read."""
+def test_held_records_are_dropped_with_the_changelog_and_applied_at_a_promotion() -> None:
+    """A dropped changelog writes nothing; a promoted copy has all records that it read."""
     target = _Target(end=100)
     target.read(0, 5)
     target.reader.remove(target.restoration)
     assert (target.keys, target.offset, target.reader._held_bytes) == ([], None, 0)
     copy = _Target(end=100, following=True)
     copy.read(0, 5)
-    copy.reader.become_active(copy.restoration, 5)
+    copy.reader.promote(copy.restoration, 5)
     assert copy.restoration.done
     assert (len(copy.keys), copy.offset) == (5, 5)

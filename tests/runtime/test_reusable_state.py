@@ -1,4 +1,4 @@
-"""When local rows are built upon, when they are restored from the beginning, and when neither."""
+"""When local rows are kept, when they are rebuilt from the beginning, and when neither."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ def _trust(
     ],
 )
 def test_rows_older_than_delete_retention_are_rebuilt(age_ms: int, trust: LocalRowsVerdict) -> None:
-    """With an hour in hand: reading takes its time, and clocks differ."""
+    """With a margin of an hour, for the time to read and clock skew."""
     assert _trust(age_ms=age_ms) is trust
 
 
 def test_old_rows_that_miss_nothing_are_kept() -> None:
-    """Nothing was written since, so nothing was deleted since."""
+    """Nothing was written since, so nothing was deleted."""
     assert _trust(offset=9, age_ms=3 * DAY) is LocalRowsVerdict.KEEP
 
 
 def test_old_rows_of_an_uncompacted_topic_are_kept() -> None:
-    """It never forgets a deletion before the records around it."""
+    """It never loses a deletion before the records around it."""
     assert _trust(age_ms=3 * DAY, facts=DELETED) is LocalRowsVerdict.KEEP
 
 
 def test_rows_before_the_beginning_of_the_log_are_rebuilt() -> None:
-    """What was between may have been deletions."""
+    """The records between may have been deletions."""
     assert _trust(offset=5, first=6) is LocalRowsVerdict.REBUILD
     assert _trust(offset=5, first=5) is LocalRowsVerdict.KEEP
 
 
 def test_rows_from_the_future_are_rebuilt() -> None:
-    """Some clock was wrong, so their age is unknown; a minute is nothing."""
+    """A clock was wrong, so their age is unknown; a minute is within the clock skew."""
     assert _trust(age_ms=-30 * HOUR) is LocalRowsVerdict.REBUILD
     assert _trust(age_ms=-30_000) is LocalRowsVerdict.KEEP
 
 
-def test_rows_of_another_topic_are_told_apart() -> None:
-    """By its id where both are known, and else by an end that is before them."""
+def test_rows_of_another_topic_are_recognized() -> None:
+    """By the topic id if both are known, else by an end below their offset."""
     assert _trust(id="other") is LocalRowsVerdict.OTHER_TOPIC
     assert _trust(id="") is LocalRowsVerdict.KEEP
     assert _trust(offset=10) is LocalRowsVerdict.OTHER_TOPIC
@@ -70,14 +70,14 @@ def test_short_retention_has_a_short_margin() -> None:
 
 
 def test_retention_of_deletions_follows_the_topics_configuration() -> None:
-    """Kafka's default where it cannot be read."""
+    """Or Kafka's default if it cannot be read."""
     assert delete_retention_ms(None) == DAY
     assert delete_retention_ms({"cleanup.policy": "delete", "delete.retention.ms": "5"}) is None
     assert delete_retention_ms({"cleanup.policy": "compact,delete", "delete.retention.ms": "5"}) == 5
 
 
 def test_digest_depends_on_every_topic_and_on_no_order() -> None:
-    """Where an id is unknown, nothing is said."""
+    """It is empty if an id is unknown."""
     assert digest_of(["a", "b"]) == digest_of(["b", "a"]) != digest_of(["a", "c"])
     assert len(digest_of(["a"])) == 8
     assert digest_of(["a", ""]) == digest_of([]) == ""
