@@ -1,5 +1,6 @@
 #!/bin/bash
-# Starts millpond's command, or what Spark's driver asks of its executors' pods: `executor`, with the rest in the environment.
+# Starts millpond's command, or what Spark's driver asks of its executors' pods: `executor`, with the rest in the
+# environment.
 set -euo pipefail
 if [ "${1:-}" != executor ]; then exec millpond "$@"; fi
 

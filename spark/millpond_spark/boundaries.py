@@ -1,4 +1,4 @@
-"""Where a snapshot ends: one offset for each changelog partition, fixed once for all stores before anything is read."""
+"""The boundaries of a snapshot: an end offset for each changelog partition, fixed before anything is read."""
 
 from __future__ import annotations
 
@@ -18,83 +18,85 @@ from millpond.runtime.kafka.clients import make_offset_reader
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import TopicIdentity
 
-from .cut import find_cut
+from .consistent_cut import find_cut
 from .stores import ChangelogStore
 
-__all__ = ("Boundaries", "Range", "check_topics_unchanged", "fix_boundaries", "wall_ms")
+__all__ = ("Boundaries", "Range", "check_topics_unchanged", "read_boundaries", "wall_ms")
 
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 10
-_PAUSE_S = 0.5
+_BACKOFF_S = 0.5
 _TIMEOUT_S = 30.0
-_WHOLE_S = 3.0
-_PATIENCE_S = 10.0
+#: How long to look for a cut of all tasks at once; after that, a cut of each task is enough.
+_COMMON_CUT_S = 3.0
+_CUT_TIMEOUT_S = 10.0
 
 
 def wall_ms() -> int:
-    """The wall clock in epoch milliseconds."""
+    """Return the wall clock in epoch milliseconds."""
     return int(time.time() * 1000)
 
 
 @dataclass(frozen=True)
 class Range:
-    """What is read of one changelog partition."""
+    """The offsets that are read of one changelog partition."""
 
     first: int
-    """The first offset that the topic keeps."""
+    """The first offset that the topic still has."""
     end: int
-    """The offset after the last record that the snapshot has; no transaction is open before it."""
+    """The offset after the last record of the snapshot; no transaction is open before it."""
 
 
 @dataclass(frozen=True)
 class Boundaries:
-    """What is read of an application's changelogs."""
+    """The offsets that are read of an application's changelogs."""
 
     as_of_ms: int
-    """When the brokers were asked for the ends, in epoch milliseconds."""
+    """When the end offsets were requested, in epoch milliseconds."""
     ranges: Mapping[Partition, Range]
     facts: Mapping[str, TopicIdentity]
-    """Of each topic."""
+    """The identity of each topic."""
 
 
-def fix_boundaries(
+def read_boundaries(
     cluster: KafkaAdmin,
     config: Config,
     stores: Iterable[ChangelogStore],
     now_ms: Callable[[], int] = wall_ms,
-    patience_s: float = _PATIENCE_S,
+    cut_timeout_s: float = _CUT_TIMEOUT_S,
 ) -> Boundaries:
-    """Ask the brokers where the changelogs begin and end.
+    """Read the first and the end offsets of the changelogs from the brokers.
 
-    The end of a changelog is its last stable offset. Where an input topic doubles as changelog, the end is what the
-    application has committed there: what follows is not processed yet, and is no state. All ends are of one moment between
-    commits, or at least all of a task (see `cut`), so a transaction is in all stores or in none. Global stores are outside of the
-    application's transactions: each ends at the last stable offset of its topic.
+    The end of a changelog is its last stable offset. Where an input topic serves as the changelog, the end is the
+    offset that the application has committed: later records are not processed yet, and are not state. All ends are of
+    one moment between commits, or at least all of a task (see `consistent_cut`), so a transaction is in all stores or
+    in none. Global stores are not part of the application's transactions: each ends at the last stable offset of its
+    topic.
 
     Args:
         cluster: the brokers.
         config: of the application.
-        stores: its stores.
+        stores: of the application.
         now_ms: the wall clock.
-        patience_s: how long to look for such a moment.
+        cut_timeout_s: how long to look for such a moment.
 
     Raises:
         BrokerError: the brokers do not answer.
     """
     tasks: dict[tuple[int, int], set[Partition]] = {}
     inputs: set[Partition] = set()
-    free: set[Partition] = set()
+    global_inputs: set[Partition] = set()
     for store in stores:
         for number in range(store.partitions):
             partition = Partition(store.topic, number)
             if store.layout.is_global:
-                free.add(partition)
+                global_inputs.add(partition)
                 continue
             tasks.setdefault((store.subtopology, number), set()).add(partition)
             if store.is_input:
                 inputs.add(partition)
-    wanted = {each for own in tasks.values() for each in own} | free
+    wanted = {each for own in tasks.values() for each in own} | global_inputs
     facts = cluster.facts({each.topic for each in wanted})
     firsts = {each: first for each, (first, _) in cluster.ranges(wanted).items()}
     as_of_ms = now_ms()
@@ -106,17 +108,17 @@ def fix_boundaries(
         def latest(asked: AbstractSet[Partition]) -> dict[Partition, int]:
             return {each: end for each, (_, end) in cluster.ranges(asked - inputs).items()}
 
-        cut = find_cut(list(tasks.values()), stable, latest, min(_WHOLE_S, patience_s), patience_s)
+        cut = find_cut(list(tasks.values()), stable, latest, min(_COMMON_CUT_S, cut_timeout_s), cut_timeout_s)
     if cut.torn:
         torn = [f"{task}_{number}" for place, (task, number) in enumerate(tasks) if place in cut.torn]
         log.warning(
             "%s committed without a pause of some milliseconds for %g s: their stores may be of different commits, and "
             "a query over several of them may see half of a transaction",
-            f"tasks {', '.join(torn[:5])}{' and others' if len(torn) > 5 else ''}", patience_s,
+            f"tasks {', '.join(torn[:5])}{' and others' if len(torn) > 5 else ''}", cut_timeout_s,
         )  # fmt: skip
-    # Nothing is committed, or nothing of what is committed is kept: then there is nothing to read.
+    # Without committed offsets, or when the topic no longer has the committed records, there is nothing to read.
     ends = {**cut.ends, **{each: min(cut.ends[each], end) for each, end in _stable_ends(cluster, inputs).items()}}
-    ends |= _stable_ends(cluster, free)
+    ends |= _stable_ends(cluster, global_inputs)
     ranges = {each: Range(first, max(first, ends[each])) for each, first in firsts.items()}
     return Boundaries(as_of_ms, ranges, facts)
 
@@ -124,23 +126,24 @@ def fix_boundaries(
 def check_topics_unchanged(
     cluster: KafkaAdmin, boundaries: Boundaries, now_ms: int, built_upon_ms: Mapping[str, int] | None = None
 ) -> None:
-    """Check after reading that the changelogs are those that the boundaries are of.
+    """Check after reading that the changelogs are still those of the boundaries.
 
     Args:
         cluster: the brokers.
         boundaries: of the snapshot.
         now_ms: the wall clock, in epoch ms.
-        built_upon_ms: by topic, the age of the oldest rows of a previous version that records were read for, in epoch ms.
+        built_upon_ms: by topic, the time of the oldest rows of the previous version that newer records were added to,
+            in epoch ms.
 
     Raises:
-        SnapshotError: a topic was deleted and made again, or reading took so long that deletions may be missing.
-        BrokerError: a topic is gone, or the brokers do not answer.
+        SnapshotError: a topic was deleted and created again, or reading took so long that deletions may be missing.
+        BrokerError: a topic does not exist any more, or the brokers do not answer.
     """
     for topic, facts in cluster.facts(boundaries.facts.keys()).items():
         if facts.id != boundaries.facts[topic].id:
             raise SnapshotError(
-                f"changelog '{topic}' was deleted and made again while it was read, so the snapshot is dropped: make "
-                "another one."
+                f"changelog '{topic}' was deleted and created again while it was read, so the snapshot is dropped: "
+                "make another one."
             )
         kept_ms = facts.delete_retention_ms
         if kept_ms is None:
@@ -148,20 +151,20 @@ def check_topics_unchanged(
         since_ms = (built_upon_ms or {}).get(topic, boundaries.as_of_ms)
         if now_ms - boundaries.as_of_ms > kept_ms:
             raise SnapshotError(
-                f"reading took {(now_ms - boundaries.as_of_ms) / 1000:.0f} s, and changelog '{topic}' keeps deletions for "
-                f"{kept_ms / 1000:.0f} s only, so the snapshot is dropped: raise 'delete.retention.ms' of the topic, or give "
-                "Spark more cores."
+                f"reading took {(now_ms - boundaries.as_of_ms) / 1000:.0f} s, and changelog '{topic}' keeps deletions "
+                f"for {kept_ms / 1000:.0f} s only, so the snapshot is dropped: raise 'delete.retention.ms' of the "
+                "topic, or give Spark more cores."
             )
         if now_ms - since_ms > kept_ms:
             raise SnapshotError(
-                f"the previous snapshot is {(now_ms - since_ms) / 1000:.0f} s old now, and changelog '{topic}' keeps deletions "
-                f"for {kept_ms / 1000:.0f} s only, so deletions since may be missing and the snapshot is dropped: run it "
-                "again, which reads the changelog from its beginning, and make snapshots more often."
+                f"the previous snapshot is {(now_ms - since_ms) / 1000:.0f} s old now, and changelog '{topic}' keeps "
+                f"deletions for {kept_ms / 1000:.0f} s only, so later deletions may be missing and the snapshot is "
+                "dropped: run it again, which reads the changelog from its beginning, and make snapshots more often."
             )
 
 
 def _stable_ends(cluster: KafkaAdmin, wanted: Collection[Partition]) -> dict[Partition, int]:
-    """Return the last stable offset of each partition, of one request."""
+    """Return the last stable offset of each partition, from one request."""
     if not wanted:
         return {}
     for attempt in range(1, _ATTEMPTS + 1):
@@ -170,9 +173,9 @@ def _stable_ends(cluster: KafkaAdmin, wanted: Collection[Partition]) -> dict[Par
         except KafkaException as error:
             if attempt == _ATTEMPTS or not error.args[0].retriable():
                 raise BrokerError(
-                    f"cannot read where changelogs end: {error.args[0].str()}. Check that the brokers are up."
+                    f"cannot read the end offsets of changelogs: {error.args[0].str()}. Check that the brokers are up."
                 ) from error
-            time.sleep(_PAUSE_S)
+            time.sleep(_BACKOFF_S)
     raise AssertionError
 
 
@@ -180,7 +183,7 @@ def _stable_ends(cluster: KafkaAdmin, wanted: Collection[Partition]) -> dict[Par
 def _committed_offsets(
     config: Config, inputs: AbstractSet[Partition]
 ) -> Iterator[Callable[[AbstractSet[Partition]], dict[Partition, int]]]:
-    """Yield what tells the committed offsets of input partitions; -1 where there is none."""
+    """Yield a function that returns the committed offsets of input partitions; -1 where there is none."""
     if not inputs:
         yield lambda _: {}
         return
@@ -193,8 +196,8 @@ def _committed_offsets(
                 found = consumer.committed([TopicPartition(*each) for each in wanted], timeout=_TIMEOUT_S)
             except KafkaException as error:
                 raise BrokerError(
-                    f"cannot read the committed offsets of '{config.application_id}': {error.args[0].str()}. Check that "
-                    "the brokers are up."
+                    f"cannot read the committed offsets of '{config.application_id}': {error.args[0].str()}. Check "
+                    "that the brokers are up."
                 ) from error
             return {Partition(each.topic, each.partition): max(each.offset, -1) for each in found}
 

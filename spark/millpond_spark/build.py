@@ -11,25 +11,25 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from millpond.catalog.versions import StoreTable
+from millpond.catalog.indexes import StoreTable
 from millpond.runtime.offsets.metadata import Partition
+from millpond.snapshots.layouts import StoreKind, expired_before, metadata
 from millpond.snapshots.locations import Location
 from millpond.snapshots.manifest import File, Part, StoreSnapshot
-from millpond.snapshots.rows import StoreKind, expired_before, metadata
 from millpond.snapshots.versions import file_path
 from millpond.state.formats import segment_interval
 
 from . import reduce
 from .boundaries import Boundaries, Range
-from .catalog import CatalogPlace, TableSource, write_tables
-from .catalog_rows import ColumnDecoder
+from .changelog_reader import read_changelogs
 from .global_rows import Recoder, Skipped
+from .iceberg_tables import CatalogPlace, TableSource, write_tables
 from .incremental import Base, stream_time_of
-from .previous import FILES, PreviousFile, Reader
+from .previous_snapshot import FILES, PreviousFile, Reader
 from .progress import OnProgress, Stage, watched
-from .read import read_changelogs
+from .sst_writer import WRITTEN, Target, Writer
 from .stores import ChangelogStore
-from .write import WRITTEN, Target, Writer
+from .table_rows import ColumnDecoder
 
 __all__ = ("Built", "Place", "Tables", "Work", "build")
 
@@ -38,12 +38,12 @@ log = logging.getLogger(__name__)
 _SMALL_BYTES = 1024 * 1024
 _RECORDS_PER_TASK = 250_000
 
-_Of = tuple[int, int]
-"""Number of a store, and partition."""
+_StorePartition = tuple[int, int]
+"""The number of a store, and a partition."""
 
 
 class Place(NamedTuple):
-    """Where a version is written to."""
+    """The place that a version is written to."""
 
     location: Location
     credentials_dir: str | None
@@ -58,23 +58,23 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be built. Stores have numbers: their places in `stores`."""
+    """The snapshot to build. The number of a store is its index in `stores`."""
 
     stores: tuple[ChangelogStore, ...]
     boundaries: Boundaries
     base: Base
     place: Place
     options: Mapping[str, str]
-    """Of Spark's Kafka connector."""
+    """The options of Spark's Kafka connector."""
     file_bytes: int
-    """About how large files become, before compression."""
+    """The approximate size of files, before compression."""
     tables: Tables | None = None
-    """The tables that are written, too; None for none."""
+    """The tables to write; None for none."""
     lenient: bool = False
-    """Whether records of global tables that cannot be decoded are left out; else they are errors."""
+    """Whether records of global tables that cannot be decoded are skipped; otherwise they are errors."""
 
     def sources(self) -> list[reduce.ChangelogSource]:
-        """Return what is read of the changelogs, for each store partition."""
+        """Return the changelog range to read for each store partition."""
         found = []
         for number, store in enumerate(self.stores):
             for partition in range(store.partitions):
@@ -84,13 +84,19 @@ class Work:
                 buffer = store.layout.kind is StoreKind.BUFFER
                 found.append(
                     reduce.ChangelogSource(
-                        number, store.topic, partition, first, limits.end, store.layout.windowed, buffer
+                        number,
+                        store.topic,
+                        partition,
+                        first,
+                        limits.end,
+                        windowed=store.layout.windowed,
+                        has_format=buffer,
                     )
                 )
         return found
 
     def previous_files(self) -> list[PreviousFile]:
-        """Return the files of the previous version whose rows are taken over."""
+        """Return the files of the previous version whose rows are reused."""
         numbers = {store.name: number for number, store in enumerate(self.stores)}
         version = self.base.version or ""
         return [
@@ -99,9 +105,9 @@ class Work:
             for file in part.files
         ]
 
-    def stream_times(self, found: Mapping[_Of, reduce.Tally]) -> dict[_Of, int | None]:
+    def stream_times(self, found: Mapping[_StorePartition, reduce.Tally]) -> dict[_StorePartition, int | None]:
         """Return the largest window start of each partition of a window store, in ms; None without records."""
-        times: dict[_Of, int | None] = {}
+        times: dict[_StorePartition, int | None] = {}
         for number, store in enumerate(self.stores):
             for partition in range(store.partitions) if store.layout.windowed else ():
                 tally = found.get((number, partition))
@@ -115,25 +121,25 @@ class Tables(NamedTuple):
 
     place: CatalogPlace
     decoders: Mapping[str, ColumnDecoder]
-    """By store."""
+    """The decoder of each store."""
 
 
 class Built(NamedTuple):
-    """What was built."""
+    """A snapshot that was built."""
 
     stores: tuple[StoreSnapshot, ...]
     records: dict[str, int]
-    """Store -> records of its changelog that were read."""
+    """Store -> number of changelog records that were read."""
     tables: tuple[StoreTable, ...] = ()
 
 
 def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
-    """Read the changelogs, write the files of all stores, and return what the manifest says of them.
+    """Read the changelogs, write the files of all stores, and return the manifest's entries for them.
 
     Args:
-        spark: runs it; its settings are changed.
-        work: what is to be built.
-        on_progress: told how far it is.
+        spark: the session; its settings are changed.
+        work: the snapshot to build.
+        on_progress: called with the progress.
     """
     sources = work.sources()
     offsets = sum(each.end - each.first for each in sources)
@@ -147,12 +153,11 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
             found = reduce.tally(newest)
         if skipped is not None and skipped.value:
             log.warning(
-                "%d records of global tables cannot be decoded by Spark's executors and are left out, as workers leave out what "
-                "they cannot decode",
+                "%d records of global tables are skipped, as in workers: Spark's executors cannot decode them",
                 skipped.value,
             )
         times = work.stream_times(found)
-        rows = reduce.alive_rows(spark, newest, _bounds(work, times))
+        rows = reduce.live_rows(spark, newest, _bounds(work, times))
         with watched(spark.sparkContext, Stage.WRITING, on_progress):
             files = _write(spark, work, rows, found)
         tables: list[StoreTable] = []
@@ -163,7 +168,7 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
         newest.unpersist()
     stores = tuple(_store(work, number, files, times) for number in range(len(work.stores)))
     records = {
-        store.name: sum(each.records for (of, _), each in found.items() if of == number)
+        store.name: sum(each.records for (owner, _), each in found.items() if owner == number)
         for number, store in enumerate(work.stores)
     }
     return Built(stores, records, tuple(tables))
@@ -172,7 +177,7 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
 def _changes(
     spark: SparkSession, work: Work, sources: list[reduce.ChangelogSource], skipped: Skipped | None
 ) -> DataFrame:
-    """Return everything that decides about the rows, with the columns of `reduce.CHANGES`."""
+    """Return all records and previous rows that decide about the rows, with the columns of `reduce.CHANGES`."""
     serdes = {number: store.serdes for number, store in enumerate(work.stores) if store.serdes is not None}
     changes = _read(spark, work, [each for each in sources if each.store not in serdes])
     if serdes:
@@ -188,7 +193,7 @@ def _changes(
 
 
 def _read(spark: SparkSession, work: Work, sources: list[reduce.ChangelogSource]) -> DataFrame:
-    """Return what changelogs have, with the columns of `reduce.CHANGES`."""
+    """Return the records of changelogs, with the columns of `reduce.CHANGES`."""
     ranges: dict[Partition, Range] = {}
     for each in sources:  # stores that share a changelog may begin at different offsets
         partition = Partition(each.topic, each.partition)
@@ -203,9 +208,9 @@ def _write(
     spark: SparkSession,
     work: Work,
     rows: DataFrame,
-    found: Mapping[_Of, reduce.Tally],
-) -> dict[_Of, list[File]]:
-    """Write the files; return them by store and partition, ascending by keys."""
+    found: Mapping[_StorePartition, reduce.Tally],
+) -> dict[_StorePartition, list[File]]:
+    """Write the files; return them by store and partition, ordered by their keys."""
     size = sum(each.bytes for each in found.values())
     if not any(each.rows for each in found.values()):
         return {}
@@ -217,7 +222,7 @@ def _write(
     targets = tuple(Target(each.layout, each.name) for each in work.stores)
     writer = Writer(work.place.location.uri, work.place.credentials_dir, work.place.root, targets)
     written = reduce.sorted_rows(rows, ranges).mapInArrow(writer, WRITTEN).collect()
-    files: defaultdict[_Of, list[File]] = defaultdict(list)
+    files: defaultdict[_StorePartition, list[File]] = defaultdict(list)
     for row in sorted(written, key=lambda row: bytes(row["first"])):
         files[row["store"], row["partition"]].append(
             File(path=row["path"], sha256=row["sha256"], bytes=row["bytes"], rows=row["rows"])
@@ -225,8 +230,8 @@ def _write(
     return files
 
 
-def _bounds(work: Work, times: Mapping[_Of, int | None]) -> list[reduce.Bound]:
-    """Return what has expired in the partitions of window stores."""
+def _bounds(work: Work, times: Mapping[_StorePartition, int | None]) -> list[reduce.Bound]:
+    """Return the expiry bounds of the partitions of window stores."""
     bounds = []
     for (number, partition), time_ms in times.items():
         layout = work.stores[number].layout
@@ -235,33 +240,35 @@ def _bounds(work: Work, times: Mapping[_Of, int | None]) -> list[reduce.Bound]:
     return bounds
 
 
-def _table_sources(work: Work, tables: Tables, found: Mapping[_Of, reduce.Tally]) -> list[TableSource]:
+def _table_sources(work: Work, tables: Tables, found: Mapping[_StorePartition, reduce.Tally]) -> list[TableSource]:
     """Return the stores whose tables are written."""
     return [
         TableSource(
             number,
             store.topic,
             {each: work.boundaries.ranges[Partition(store.topic, each)].end for each in range(store.partitions)},
-            sum(each.bytes for (of, _), each in found.items() if of == number),
+            sum(each.bytes for (owner, _), each in found.items() if owner == number),
             tables.decoders[store.name],
         )
         for number, store in enumerate(work.stores)
     ]
 
 
-def _store(work: Work, number: int, files: Mapping[_Of, list[File]], times: Mapping[_Of, int | None]) -> StoreSnapshot:
-    """Return what the manifest says of a store."""
+def _store(
+    work: Work, number: int, files: Mapping[_StorePartition, list[File]], times: Mapping[_StorePartition, int | None]
+) -> StoreSnapshot:
+    """Return the manifest's entry for a store."""
     store = work.stores[number]
     parts = []
     for partition in range(store.partitions):
         own = tuple(files.get((number, partition), ()))
-        held = metadata(store.layout, times.get((number, partition)))
+        encoded = metadata(store.layout, times.get((number, partition)))
         parts.append(
             Part(
                 partition=partition,
                 offset=work.boundaries.ranges[Partition(store.topic, partition)].end,
                 as_of_ms=work.boundaries.as_of_ms,
-                metadata_b64=base64.b64encode(held).decode(),
+                metadata_b64=base64.b64encode(encoded).decode(),
                 rows=sum(each.rows for each in own),
                 bytes=sum(each.bytes for each in own),
                 files=own,

@@ -1,4 +1,4 @@
-"""Say in one sentence why Spark failed."""
+"""Translate Spark's errors into one sentence with cause and cure."""
 
 from __future__ import annotations
 
@@ -8,32 +8,38 @@ from collections.abc import Iterator
 
 from millpond.errors import MillpondError, SnapshotError
 
-__all__ = ("cause_of", "one_sentence", "reason_of")
+__all__ = ("cause_of", "reason_of", "translated_errors")
 
-#: What an executor's Python raised on purpose, as Spark quotes its traceback.
+#: Errors that millpond raised in an executor, in the traceback that Spark quotes.
 _OWN = re.compile(r"^(?:millpond\.errors|millpond\.[\w.]+)\.\w+: (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _JAVA = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+(\w*(?:Exception|Error)): (.+)$", re.MULTILINE)
 _CURES = (
     (re.compile(r"OffsetOutOfRange|data loss|were aged out|KAFKA_DATA_LOSS", re.IGNORECASE),
-     "a changelog lost its beginning while it was read, by 'retention.ms' of the topic or by hand: make the snapshot again"),
-    (re.compile(r"SslAuthenticationException|SSLHandshakeException|InvalidConfigurationException.*(?:PEM|key)|SaslAuthenticationException"),
-     "Spark cannot log in to Kafka, although this process can: executors take the certificates of the settings that begin with "
-     "'ssl.', and Java's own where 'ssl.ca.location' is not set; set it"),
+     "the beginning of a changelog was deleted while it was read, by 'retention.ms' of the topic or by hand: make the "
+     "snapshot again"),
+    (re.compile(r"SslAuthenticationException|SSLHandshakeException|InvalidConfigurationException.*(?:PEM|key)"
+                r"|SaslAuthenticationException"),
+     "Spark cannot log in to Kafka, although this process can: executors use the certificates of the settings that "
+     "begin "
+     "with 'ssl.', and Java's own where 'ssl.ca.location' is not set; set it"),
     (re.compile(r"No module named '(?:millpond|rocksdict|pyarrow|obstore)"),
-     "Spark's executors cannot import millpond: install 'millpond[spark]' in their Python, too, which 'PYSPARK_PYTHON' names"),
+     "Spark's executors cannot import millpond: install 'millpond[spark]' in their Python, too, which 'PYSPARK_PYTHON' "
+     "names"),
     (re.compile(r"OutOfMemoryError|GC overhead"),
      "an executor of Spark has too little memory: set 'spark.driver.memory' for local[*], or 'spark.executor.memory'"),
     (re.compile(r"No space left on device"),
-     "there is no space left, for Spark's temporary files or at the location of tables: make room, or set 'spark.local.dir'"),
-    (re.compile(r"SparkContext (?:was|has been) (?:shut|stopped)|Answer from Java side is empty|Connection refused", re.IGNORECASE),
-     "Spark ended before the snapshot was complete: look for the reason in Spark's own logs, and make the snapshot again"),
+     "there is no space left, for Spark's temporary files or at the location of tables: free some, or set "
+     "'spark.local.dir'"),
+    (re.compile(r"SparkContext (?:was|has been) (?:shut|stopped)|Answer from Java side is empty|Connection refused",
+                re.IGNORECASE),
+     "Spark ended before the snapshot was complete: find the reason in Spark's own logs, and make the snapshot again"),
 )  # fmt: skip
 
 
 @contextlib.contextmanager
-def one_sentence() -> Iterator[None]:
-    """Raise what Spark raises within the block as a `SnapshotError`; errors of millpond pass."""
+def translated_errors() -> Iterator[None]:
+    """Raise Spark's errors in the block as `SnapshotError`; errors of millpond pass unchanged."""
     try:
         yield
     except MillpondError:
@@ -43,7 +49,7 @@ def one_sentence() -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return one sentence that says why a job of Spark failed."""
+    """Return one sentence with the reason why a Spark job failed."""
     text = str(error)
     if own := _OWN.findall(text):
         return str(own[-1]).strip()
@@ -54,10 +60,10 @@ def reason_of(error: BaseException) -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the innermost error that Spark tells of, and what it says, on one line."""
+    """Return class and message of the innermost error that Spark reports, on one line."""
     text = str(error)
     for pattern in (_PYTHON, _JAVA):
         if found := pattern.findall(text):
-            name, told = found[-1]
-            return f"{name}: {told.strip().rstrip('.')}"
+            name, message = found[-1]
+            return f"{name}: {message.strip().rstrip('.')}"
     return (text.strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -1,9 +1,10 @@
-"""Make what a global store keeps of the records of its topic: what executors do.
+"""Recode the records of a global store's topic into the store's serdes. Runs in executors.
 
-A task's changelog has the bytes of its rows. The topic of a global store has what its producers wrote: a worker decodes each record with
-the topic's serdes, and keeps what the store's serdes make of it. So the same is done here, before anything is reduced: two keys of the
-topic may be one in the store, and a record that cannot be decoded replaces nothing. A worker whose handler fails stops at such a
-record, and so does the job: what executors cannot decode for want of something would be missing in every worker.
+A task's changelog has the bytes of its rows. The topic of a global store has the bytes of its producers: a worker
+decodes each record with the topic's serdes, and encodes it with the store's. The same is done here before records are
+reduced: two keys of the topic may be one key in the store, and a record that cannot be decoded replaces nothing. A
+worker whose handler fails stops at such a record, and so does the job: otherwise the rows that executors cannot decode
+would be missing in every worker.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from millpond.errors import SnapshotError
 
-from .catalog_serdes import unpack
+from .packed_serdes import unpack
 
 __all__ = ("Recoder", "Skipped")
 
@@ -24,17 +25,17 @@ Recode = Callable[[bytes], bytes | None]
 
 
 class _Recodes(NamedTuple):
-    """The functions of one store, from the topic's bytes to the store's; None for what is no key, or no value."""
+    """The functions of one store from the topic's bytes to the store's; they return None for a missing key or value."""
 
     key: Recode
     value: Recode
 
 
 class Skipped(Protocol):
-    """Counts records that were left out, as an accumulator of Spark does."""
+    """The number of skipped records; a Spark accumulator."""
 
     def add(self, count: int) -> None:
-        """Count so many more."""
+        """Add to the number."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,14 @@ class Recoder:
     """Recodes the records of global stores; a function for `DataFrame.mapInArrow`."""
 
     serdes: Mapping[int, tuple[bytes, bytes]]
-    """By the number of the store: its topic's, and its own."""
+    """The packed serdes of the topic and of the store, by the number of the store."""
     names: Mapping[int, str]
-    """Of the stores, for errors."""
+    """The names of the stores, for errors."""
     skipped: Skipped | None
     """Counts records that cannot be decoded; None where one is an error, as for workers whose handler fails."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take and return batches with the columns of `reduce.CHANGES`; records without a key, or of other bytes, are left out."""
+        """Recode batches with the columns of `reduce.CHANGES`; skip records without a key, and undecodable ones."""
         known: dict[int, _Recodes] = {}
         for batch in batches:
             stores = batch.column("store").to_pylist()
@@ -63,9 +64,9 @@ class Recoder:
                 try:
                     key = recodes.key(raw_key)
                     value = None if raw_value is None else recodes.value(raw_value)
-                except Exception as error:  # whatever serdes raise
+                except Exception as error:  # the serdes are the user's
                     if self.skipped is None:
-                        raise self._refused(batch, at, error) from error
+                        raise self._undecodable(batch, at, error) from error
                     skipped += 1
                     continue
                 if key is not None:
@@ -79,12 +80,13 @@ class Recoder:
             names = made.schema.names
             yield pa.RecordBatch.from_arrays([changed.get(each, made.column(each)) for each in names], names)
 
-    def _refused(self, batch: pa.RecordBatch, at: int, error: Exception) -> SnapshotError:
+    def _undecodable(self, batch: pa.RecordBatch, at: int, error: Exception) -> SnapshotError:
         store, partition, offset = (batch.column(name)[at].as_py() for name in ("store", "partition", "offset"))
         return SnapshotError(
-            f"the record at offset {offset} in partition {partition} of the topic of global table '{self.names[store]}' cannot be "
-            f"decoded by Spark's executors ({' '.join(str(error).split())}): a worker would stop there. If workers decode it, "
-            "install for executors what they have; else set 'deserialization.exception.handler' to continue."
+            f"the record at offset {offset} in partition {partition} of the topic of global table "
+            f"'{self.names[store]}' cannot be decoded by Spark's executors ({' '.join(str(error).split())}): a worker "
+            "would stop there. If workers can decode it, install the same modules for executors; else set "
+            "'deserialization.exception.handler' to continue."
         )
 
     def _recodes(self, store: int) -> _Recodes:

@@ -1,4 +1,4 @@
-"""Choose what a snapshot builds upon: for each store partition the rows of a previous version, or nothing. Pure."""
+"""Choose the base of a snapshot: for each store partition the rows of the previous version, or none. Pure."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ __all__ = ("Base", "reusable_parts", "stream_time_of")
 
 @dataclass(frozen=True)
 class Base:
-    """What a snapshot builds upon."""
+    """The previous version that a snapshot builds upon."""
 
     version: str | None
-    """None when there is nothing."""
+    """The version; None when no rows are reused."""
     parts: Mapping[tuple[str, int], Part]
-    """By store and partition; what is missing is read from its changelog's beginning."""
+    """The reused parts, by store and partition; other partitions are read from their changelog's beginning."""
 
     @classmethod
     def of(
         cls, previous: Manifest | None, stores: Iterable[ChangelogStore], boundaries: Boundaries, now_ms: int
     ) -> Self:
-        """Return what stores may build upon; arguments as for `reusable_parts`.
+        """Return the base for some stores; arguments as for `reusable_parts`.
 
         Raises:
-            SnapshotError: a changelog lacks records, and the previous version does not have them.
+            SnapshotError: a changelog lacks records that the previous version does not have, either.
         """
         stores = tuple(stores)
         parts = {
@@ -60,18 +60,18 @@ class Base:
                     and lacks_beginning(found)
                 ):
                     raise SnapshotError(
-                        f"changelog '{store.topic}' begins at offset {range_.first} in partition {partition}: records were "
-                        f"deleted from it, so a snapshot would lack keys of store '{store.name}'. Restore the topic's "
-                        "content, or run 'millpond reset' to process the inputs from the beginning."
+                        f"changelog '{store.topic}' begins at offset {range_.first} in partition {partition}: records "
+                        f"were deleted from it, so a snapshot would lack keys of store '{store.name}'. Restore the "
+                        "topic's content, or run 'millpond reset' to process the inputs from the beginning."
                     )
         return cls(previous.version if previous is not None and parts else None, parts)
 
     def oldest_ms(self, stores: Iterable[ChangelogStore], boundaries: Boundaries) -> dict[str, int]:
-        """Return by topic how old the oldest rows are that the changelog has to continue, in epoch ms.
+        """Return by topic the time of the oldest rows to which newer records are added, in epoch ms.
 
         Args:
-            stores: of the snapshot that is made.
-            boundaries: of the snapshot that is made. Rows that reach the end of their changelog need no deletions of it.
+            stores: of the new snapshot.
+            boundaries: of the new snapshot. Rows at the end of their changelog need no later deletions.
         """
         found: dict[str, int] = {}
         for store in stores:
@@ -85,20 +85,20 @@ class Base:
 def reusable_parts(
     previous: Manifest | None, store: ChangelogStore, boundaries: Boundaries, now_ms: int
 ) -> Mapping[int, Part]:
-    """Return the parts of a previous version that a store's new rows may build upon, by partition.
+    """Return the parts of the previous version that a store can reuse, by partition.
 
-    They have to be of the same topic and layout, and new enough that the changelog still has every deletion since: the rules
-    are those for rows on a worker's disk. The topic of a global store must not have lost records besides.
+    They must be of the same topic and layout, and new enough that the changelog still has every later deletion: the
+    rules are those for rows on a worker's disk. The topic of a global store must also have lost no records.
 
     Args:
         previous: the version; None when there is none.
         store: the store.
-        boundaries: of the snapshot that is made.
+        boundaries: of the new snapshot.
         now_ms: the wall clock, in epoch ms.
     """
     found = previous.store(store.name) if previous is not None else None
     facts = boundaries.facts[store.topic]
-    # Without an id nobody knows whether the topic is still the one that it was.
+    # Without an id it is unknown whether the topic is still the same.
     if found is None or not facts.id or found.topic_id != facts.id or found.layout != store.layout:
         return {}
     if found.topic != store.topic or found.partitions != store.partitions:
@@ -109,7 +109,7 @@ def reusable_parts(
         if range is None:
             continue
         if store.layout.is_global and range.first > 0 and not facts.only_compacted:
-            continue  # rows of records that retention has deleted since would stay
+            continue  # rows of records that retention has deleted would stay
         rows = LocalRows(part.offset, Provenance(found.topic_id, part.as_of_ms))
         if judge(rows, ChangelogFacts(range.first, range.end, facts), now_ms).trust is LocalRowsVerdict.KEEP:
             reusable[part.partition] = part
@@ -117,7 +117,7 @@ def reusable_parts(
 
 
 def stream_time_of(part: Part | None) -> int | None:
-    """Return the largest window start, in ms, that a part of a window store knows of; None without one."""
+    """Return the largest window start, in ms, in the metadata of a part of a window store; None without one."""
     if part is None or not part.metadata:
         return None
     found: int = msgspec.msgpack.decode(part.metadata, type=dict[str, int]).get("observed_stream_time", -1)

@@ -1,6 +1,6 @@
-"""Translate the settings of the configured Kafka client for the Java client of Spark's connector.
+"""Translate the settings of librdkafka for the Java client of Spark's Kafka connector.
 
-Certificates and keys are read here, in the driver, and handed over as text: executors need none of these files.
+Certificates and keys are read here, in the driver, and passed on as text: executors need none of these files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from millpond.errors import ConfigError
 
 __all__ = ("kafka_options",)
 
-#: The same name and meaning in both clients.
+#: Settings with the same name and meaning in both clients.
 _SHARED = (
     "bootstrap.servers",
     "client.id",
@@ -34,7 +34,7 @@ def kafka_options(settings: Mapping[str, str | int | float]) -> dict[str, str]:
     """Return options for Spark's Kafka source, each with the prefix `kafka.`.
 
     Args:
-        settings: librdkafka's, secrets in clear.
+        settings: of librdkafka, secrets in clear.
 
     Raises:
         ConfigError: a setting has no counterpart, or a certificate or key cannot be read. The message has no secrets.
@@ -54,8 +54,8 @@ def _login(given: Mapping[str, str]) -> str:
     mechanism = given.get("sasl.mechanism", "GSSAPI").upper()
     if mechanism not in _LOGINS:
         raise ConfigError(
-            f"snapshots cannot log in to Kafka with 'sasl.mechanism' {mechanism}: Spark's connector is given "
-            f"{', '.join(_LOGINS)}. Use one of these for the snapshot."
+            f"snapshots cannot log in to Kafka with 'sasl.mechanism' {mechanism}: only {', '.join(_LOGINS)} are "
+            "supported. Use one of these for the snapshot."
         )
     user, password = (_quoted(given.get(name, "")) for name in ("sasl.username", "sasl.password"))
     return f"{_LOGINS[mechanism]} required username={user} password={password};"
@@ -65,12 +65,12 @@ def _certificates(given: Mapping[str, str]) -> dict[str, str]:
     """Return the settings for TLS."""
     if given.get("enable.ssl.certificate.verification", "true").lower() == "false":
         raise ConfigError(
-            "snapshots cannot leave the brokers' certificates unchecked, as 'enable.ssl.certificate.verification' says: give "
-            "the authority that signed them as 'ssl.ca.location'."
+            "snapshots always verify the brokers' certificates, but 'enable.ssl.certificate.verification' is false: "
+            "set 'ssl.ca.location' to the authority that signed them."
         )
     found: dict[str, str] = {}
     if given.get("ssl.endpoint.identification.algorithm") == "none":
-        found["ssl.endpoint.identification.algorithm"] = ""  # so Java spells it
+        found["ssl.endpoint.identification.algorithm"] = ""  # Java's spelling of "none"
     if authorities := _pem(given, "ssl.ca"):
         found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}
     chain, key = _pem(given, "ssl.certificate"), _pem(given, "ssl.key")
@@ -80,14 +80,14 @@ def _certificates(given: Mapping[str, str]) -> dict[str, str]:
             found["ssl.key.password"] = password
     elif chain or key or given.get("ssl.keystore.location"):
         raise ConfigError(
-            "snapshots take a client certificate as PEM, with its key: give 'ssl.certificate.location' and 'ssl.key.location', "
-            "or 'ssl.certificate.pem' and 'ssl.key.pem'. They read no 'ssl.keystore.location'."
+            "snapshots need a client certificate as PEM, with its key, and cannot read 'ssl.keystore.location': set "
+            "'ssl.certificate.location' and 'ssl.key.location', or 'ssl.certificate.pem' and 'ssl.key.pem'."
         )
     return found
 
 
 def _pem(given: Mapping[str, str], prefix: str) -> str | None:
-    """Return what `<prefix>.pem` says, or what is in the file of `<prefix>.location`; None without both."""
+    """Return the text of `<prefix>.pem`, or of the file `<prefix>.location`; None when neither is set."""
     if text := given.get(f"{prefix}.pem"):
         return text
     path = given.get(f"{prefix}.location")
@@ -97,20 +97,20 @@ def _pem(given: Mapping[str, str], prefix: str) -> str | None:
         return Path(path).read_text(encoding="ascii", errors="replace")
     except OSError as error:
         raise ConfigError(
-            f"'{prefix}.location' names '{path}', which cannot be read ({error.strerror}): give a PEM file there."
+            f"'{prefix}.location' names '{path}', which cannot be read ({error.strerror}): set it to a PEM file."
         ) from error
 
 
 def _pkcs8(key: str) -> str:
-    """Return a private key if it is in the one format that Java reads."""
+    """Return a private key, checked to be in the only format that Java reads."""
     if re.search(r"BEGIN (?:ENCRYPTED )?PRIVATE KEY", key):
         return key
     raise ConfigError(
-        "snapshots cannot use the client's private key: Java reads PEM in PKCS #8 only ('BEGIN PRIVATE KEY'). Convert it with "
-        "'openssl pkcs8 -topk8', or have it issued so."
+        "snapshots cannot use the client's private key: Java reads only PEM in PKCS #8 ('BEGIN PRIVATE KEY'). Convert "
+        "it with 'openssl pkcs8 -topk8', or have it issued in this format."
     )
 
 
 def _quoted(text: str) -> str:
-    """Return a JAAS string."""
+    """Return a text as a JAAS string."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,4 +1,4 @@
-"""Tell how far a snapshot is, while Spark is at work."""
+"""Report the progress of a snapshot while Spark works."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ("OnProgress", "Stage", "no_progress", "watched")
 
-_EVERY_S = 0.2
+_INTERVAL_S = 0.2
 
 
 class Stage(StrEnum):
-    """What is done at the moment."""
+    """The current step of a snapshot."""
 
     BOUNDARIES = "asking the brokers"
     READING = "reading changelogs"
@@ -28,28 +28,28 @@ class Stage(StrEnum):
 
 
 OnProgress = Callable[[Stage, int, int], None]
-"""Told the stage, the tasks of Spark that are done, and how many are known; 0 of 0 while none are. Called from any thread."""
+"""Called with the stage, the number of finished Spark tasks, and of known ones; 0 and 0 at first. From any thread."""
 
 
 def no_progress(_stage: Stage, _done: int, _total: int) -> None:
-    """Drop what is told."""
+    """Report nothing."""
 
 
 @contextlib.contextmanager
 def watched(context: SparkContext, stage: Stage, on_progress: OnProgress) -> Iterator[None]:
-    """Tell how many tasks are done of all jobs that start within the block; when it fails, cancel them.
+    """Report the finished tasks of all Spark jobs that start within the block; cancel the jobs when it fails.
 
     Args:
         context: runs the jobs.
-        stage: what they are for.
-        on_progress: is told, a few times per second.
+        stage: of the snapshot.
+        on_progress: called a few times per second.
     """
-    group = f"millpond-{uuid.uuid4().hex}"  # not that of another snapshot in the same Spark
+    group = f"millpond-{uuid.uuid4().hex}"  # unique, for other snapshots in the same Spark
     context.setJobGroup(group, f"millpond: {stage}", interruptOnCancel=True)
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(_EVERY_S):
+        while not over.wait(_INTERVAL_S):
             with contextlib.suppress(Exception):  # Spark may be stopped meanwhile
                 on_progress(stage, *_tasks(context, group))
 
@@ -68,7 +68,7 @@ def watched(context: SparkContext, stage: Stage, on_progress: OnProgress) -> Ite
 
 
 def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
-    """Return the tasks that are done, and all tasks, of the stages of a group of jobs that have begun."""
+    """Return the number of finished tasks, and of all tasks, in the stages of a job group that have begun."""
     tracker = context.statusTracker()
     done = total = 0
     for job in tracker.getJobIdsForGroup(group):

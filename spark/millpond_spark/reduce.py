@@ -1,7 +1,7 @@
 """Reduce changelogs to the rows of a snapshot: DataFrame operations that run in the JVM, without Python.
 
-The result is ordered by store, partition, segment and key. That is the order of the state file, where local keys are partition,
-segment and key of a window store, and partition and key of any other.
+The result is ordered by store, partition, segment and key. That is the order of the state file, where local keys are
+partition, segment and key for a window store, and partition and key for other stores.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ __all__ = (
     "Bound",
     "ChangelogSource",
     "Tally",
-    "alive_rows",
     "changes_of",
+    "live_rows",
     "newest_of",
     "sorted_rows",
     "tally",
 )
 
 CHANGES = "store int, partition int, key binary, value binary, timestamp_ms long, format binary, offset long"
-"""Columns of changelog records that belong to a store, which is named by its number.
+"""The columns of changelog records of a store, which is identified by its number.
 
-`format` is the value of the last header "v", null for stores that do not look at headers. It is all that a row depends on, and Spark hands
-arrays over to Python at a tenth of the speed. What a previous snapshot had has offset -1.
+`format` is the value of the last header "v", null for stores that do not read headers. A row depends on no other
+header, and Spark passes arrays to Python at a tenth of the speed. Rows of the previous snapshot have offset -1.
 """
 
 ORDER = ("store", "partition", "segment", "key")
-"""Columns that order rows as the state file does."""
+"""The columns that order rows as in the state file."""
 
 _START_LENGTH = 8
 _SOURCES = (
@@ -45,52 +45,52 @@ _BOUNDS = "bound_store int, bound_partition int, expired_before long, interval l
 
 
 class ChangelogSource(NamedTuple):
-    """A store partition, and which records are its own."""
+    """The changelog records of a store partition."""
 
     store: int
     topic: str
     partition: int
     first: int
-    """The first offset to take."""
+    """The first offset."""
     end: int
-    """The first offset not to take."""
+    """The first offset after them."""
     windowed: bool
     """Whether keys end with a window start."""
     has_format: bool
-    """Whether rows depend on the format that a header tells."""
+    """Whether rows depend on the format in a header."""
 
 
 class Tally(NamedTuple):
-    """What was found for a store partition."""
+    """The counts of a store partition."""
 
     records: int
-    """Records of the changelog that were read."""
+    """The number of changelog records that were read."""
     rows: int
-    """Keys that have a value; those of expired windows count."""
+    """The number of keys with a value, also in expired windows."""
     bytes: int
-    """Of their keys and values."""
+    """The size of their keys and values."""
     stream_time_ms: int | None
     """The largest window start of all records, deletions included; None for a store without windows."""
 
 
 class Bound(NamedTuple):
-    """What expires in a partition of a window store."""
+    """The expiry bound of a partition of a window store."""
 
     store: int
     partition: int
     expired_before: int
-    """Windows that start before this have expired, in ms."""
+    """The window start in ms below which windows have expired."""
     interval: int
-    """How many window starts share a segment, in ms."""
+    """The number of window starts (ms) that share a segment."""
 
 
 def changes_of(spark: SparkSession, records: DataFrame, sources: Iterable[ChangelogSource]) -> DataFrame:
-    """Return the records that belong to stores, with the columns of `CHANGES`.
+    """Return the records of stores, with the columns of `CHANGES`.
 
     Args:
-        spark: runs it.
-        records: with the columns of `read.RECORDS`.
-        sources: what belongs to which store; a topic may be the changelog of several.
+        spark: the session.
+        records: with the columns of `changelog_reader.RECORDS`.
+        sources: the records of each store partition; several stores may share a changelog topic.
     """
     wanted = sql.broadcast(spark.createDataFrame(list(sources), _SOURCES))
     own = (
@@ -113,15 +113,15 @@ def changes_of(spark: SparkSession, records: DataFrame, sources: Iterable[Change
 def newest_of(changes: DataFrame, windowed: Iterable[int]) -> DataFrame:
     """Return the newest change of each key: `store, partition, key, state, records, start`.
 
-    `state` has value, timestamp_ms and format; `records` counts the changelog's; `start` is the window start in ms, null for
-    stores without windows.
+    `state` has value, timestamp_ms and format; `records` counts changelog records; `start` is the window start in ms,
+    null for stores without windows.
 
     Args:
         changes: with the columns of `CHANGES`.
         windowed: numbers of the window stores.
     """
     state = sql.struct("value", "timestamp_ms", "format")
-    # Spark sorts to group values of any length, and compares 8 bytes of the first column before whole rows.
+    # Spark groups by sorting, and compares 8 bytes of the first column before whole rows: a hash there decides mostly.
     hashed = changes.withColumn("hash", sql.xxhash64("store", "partition", "key"))
     newest = (
         hashed.groupBy("hash", "store", "partition", "key")
@@ -138,10 +138,10 @@ def newest_of(changes: DataFrame, windowed: Iterable[int]) -> DataFrame:
 
 
 def tally(newest: DataFrame) -> dict[tuple[int, int], Tally]:
-    """Return what was found for each store partition, by store and partition; those without records are missing.
+    """Return the counts of each store partition, by store and partition; those without records are missing.
 
     Args:
-        newest: of `newest_of`; it is computed by this, so let it be cached.
+        newest: of `newest_of`, persisted by the caller: this computes it.
     """
     size = sql.length("key") + sql.length("state.value") + sql.lit(8)
     found = newest.groupBy("store", "partition").agg(
@@ -156,11 +156,11 @@ def tally(newest: DataFrame) -> dict[tuple[int, int], Tally]:
     }
 
 
-def alive_rows(spark: SparkSession, newest: DataFrame, bounds: Iterable[Bound]) -> DataFrame:
-    """Return what is neither deleted nor expired: `store, partition, segment, key, value, timestamp_ms, format`.
+def live_rows(spark: SparkSession, newest: DataFrame, bounds: Iterable[Bound]) -> DataFrame:
+    """Return the rows neither deleted nor expired: `store, partition, segment, key, value, timestamp_ms, format`.
 
     Args:
-        spark: runs it.
+        spark: the session.
         newest: of `newest_of`.
         bounds: of the partitions of window stores.
     """
@@ -171,18 +171,19 @@ def alive_rows(spark: SparkSession, newest: DataFrame, bounds: Iterable[Bound]) 
         .join(limits, of_partition, "left")
         .where("start is null or start >= expired_before")
         .select(
-            "store", "partition", sql.coalesce(sql.expr("start div interval"), sql.lit(0)).alias("segment"), "key", "state.*"
+            "store", "partition", sql.coalesce(sql.expr("start div interval"), sql.lit(0)).alias("segment"),
+            "key", "state.*"
         )
     )  # fmt: skip
 
 
 def sorted_rows(rows: DataFrame, ranges: int) -> DataFrame:
-    """Divide rows into ranges of similar size by `ORDER`, whatever store or partition they are of, and sort within each.
+    """Divide rows into ranges of similar size by `ORDER`, across stores and partitions, and sort within each range.
 
-    So a partition with most of the rows is divided like several.
+    A partition with most of the rows is divided into several ranges.
 
     Args:
-        rows: of `alive_rows`.
-        ranges: how many ranges to make.
+        rows: of `live_rows`.
+        ranges: the number of ranges.
     """
     return rows.repartitionByRange(ranges, *ORDER).sortWithinPartitions(*ORDER)

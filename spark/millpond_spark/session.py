@@ -1,4 +1,4 @@
-"""Start Spark, with the jars it needs from millpond's own cache of jars, and without its logs."""
+"""Start Spark, with jars from millpond's own cache, and without Spark's logs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 __all__ = ("LOCAL", "new_session", "require_spark", "session", "silence_py4j")
 
 LOCAL = "local[*]"
-"""The master for Spark in this process, with an executor thread for each core."""
+"""The master of Spark in this process, with an executor thread for each core."""
 
-#: A job lasts a minute or two on few cores, of which the compiler of the JVM would take a quarter: it compiles later than it would by
-#: itself. The user's own `extraJavaOptions` come after these, and win.
+#: A job takes a minute or two on few cores, and the JVM's compiler would use a quarter of that: it compiles later than
+#: by default. The user's `extraJavaOptions` follow these options, and override them.
 _JVM = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "
     "-XX:Tier4BackEdgeThreshold=400000"
@@ -38,13 +38,13 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
     "spark.sql.session.timeZone": "UTC",
-    # Executors read whole batches of rows, and write them one by one.
+    # Executors read batches of rows, and write rows one by one.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # Files of one store partition are to be of similar size, so the bounds of key ranges come from a larger sample.
+    # Files of one store partition should be of similar size: the bounds of key ranges come from a larger sample.
     "spark.sql.execution.rangeExchange.sampleSizePerPartition": "1000",
     # A killed attempt must not leave the job waiting.
     "spark.task.maxFailures": "4",
-    # Beside passwords, which Spark hides by itself.
+    # In addition to passwords, which Spark redacts by default.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",
 }
 _LOCAL_SETTINGS = {
@@ -59,7 +59,7 @@ _ROOTS = ("millpond", "millpond_spark")
 def session(
     master: str = LOCAL, settings: Mapping[str, str] | None = None, *, catalog: str | None = None
 ) -> Iterator[SparkSession]:
-    """Yield a Spark session that ends with the block; arguments and errors as for `new_session`."""
+    """Yield a Spark session that stops at the end of the block; arguments and errors as for `new_session`."""
     spark = new_session(master, settings, catalog=catalog)
     try:
         yield spark
@@ -68,10 +68,10 @@ def session(
 
 
 def require_spark() -> None:
-    """Check that Spark's libraries are there, before modules that need them are imported.
+    """Check that Spark's libraries are installed, before modules that need them are imported.
 
     Raises:
-        SnapshotError: one is not installed.
+        SnapshotError: a library is not installed.
     """
     libraries.require_libraries(_LIBRARIES, "making a snapshot", "spark")
 
@@ -83,12 +83,12 @@ def new_session(
 
     Args:
         master: `local[*]`, `local[2]`, or the address of a Spark master.
-        settings: Spark's own settings, over those that millpond has.
-        catalog: where tables are to be written, which takes Iceberg's jars; None for nowhere.
+        settings: of Spark, over those of millpond.
+        catalog: the location of tables, for which Iceberg's jars are added; None for no tables.
 
     Raises:
         SnapshotError: Spark is not installed, or does not start.
-        JavaNotFound: there is no Java that Spark runs on.
+        JavaNotFound: there is no Java that Spark supports.
         JarError: a jar cannot be fetched.
     """
     require_spark()
@@ -113,12 +113,12 @@ def new_session(
     try:
         with _without_launcher_output():
             return builder.getOrCreate()
-    except Exception as error:  # Spark's own, and those of py4j, which share no base class
+    except Exception as error:  # errors of Spark and of py4j, without a common base class
         raise SnapshotError(f"Spark does not start at {master} ({cause_of(error)}). Check --master.") from error
 
 
 def silence_py4j() -> None:
-    """Drop what py4j logs, with its own loggers and with the root logger: a traceback of every error that it also raises."""
+    """Drop the logs of py4j, of its own loggers and of the root logger: it logs each error that it also raises."""
     logging.getLogger("py4j").propagate = False
     root = logging.getLogger()
     if _not_of_py4j not in root.filters:
@@ -130,7 +130,7 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _import_path() -> list[str]:
-    """Return the directories from which executors on this machine import millpond."""
+    """Return the directories from which executors on this machine can import millpond."""
     found = []
     for name in _ROOTS:
         spec = importlib.util.find_spec(name)
@@ -141,7 +141,7 @@ def _import_path() -> list[str]:
 
 @contextlib.contextmanager
 def _without_launcher_output() -> Iterator[None]:
-    """Drop what Spark's launcher prints before its log level holds; this process's own output is not touched."""
+    """Drop what Spark's launcher prints to stderr before the log level applies."""
     sys.stderr.flush()
     saved = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)

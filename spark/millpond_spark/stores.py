@@ -1,4 +1,4 @@
-"""Which stores of an application a snapshot has, and where each is logged. Pure, from the topology and the topics there are."""
+"""The stores in a snapshot and their changelogs, from the topology and the existing topics. Pure."""
 
 from __future__ import annotations
 
@@ -10,53 +10,53 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.restoring.global_tables import global_layout, reason_not_plain
 from millpond.runtime.topics.plan import plan_with, summary
 from millpond.serdes import Serde
-from millpond.snapshots.rows import StoreLayout, layout_of
+from millpond.snapshots.layouts import StoreLayout, layout_of
 from millpond.topology import GlobalStore, Topology
 
 __all__ = ("ChangelogStore", "PackedSerdes", "Stores", "stores_of")
 
 
 PackedSerdes = tuple[bytes, bytes]
-"""Serdes of keys and values, in the topic and in the store; see `catalog_serdes.pack`."""
+"""The serdes of keys and values in the topic, and those in the store; see `packed_serdes.pack`."""
 
 
 class ChangelogStore(NamedTuple):
-    """A store that a snapshot has."""
+    """A store that the snapshot includes."""
 
     name: str
     layout: StoreLayout
     topic: str
-    """Real name of its changelog."""
+    """The real name of its changelog."""
     partitions: int
-    """Of the changelog that tasks restore from: the first ones."""
+    """The number of changelog partitions that tasks restore from: the first ones."""
     is_input: bool
-    """Whether an input topic doubles as changelog; then rows end where the application has committed."""
+    """Whether an input topic serves as the changelog; then rows end at the committed offsets."""
     subtopology: int = 0
-    """Number of the subtopology that it is of: its tasks commit their stores together."""
+    """The id of its subtopology, whose tasks commit their stores together."""
     serdes: PackedSerdes | None = None
-    """Of a global store. None for other stores, whose changelogs have their rows' bytes."""
+    """The serdes of a global store. None for other stores, whose changelogs have the bytes of their rows."""
 
 
 class Stores(NamedTuple):
     """The stores of an application."""
 
     topology: str
-    """The topology's hash."""
+    """The hash of the topology."""
     logged: tuple[ChangelogStore, ...]
-    """By name."""
+    """The included stores, ordered by name."""
     builders: Mapping[str, Any]
     """Store -> its builder."""
     skipped: Mapping[str, str]
-    """Store -> why a snapshot does not have it, a clause whose subject is the store."""
+    """Store that is not included -> the reason, a clause whose subject is the store."""
 
 
 def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -> Stores:
     """Return the stores of an application.
 
     Args:
-        topology: the application's.
+        topology: of the application.
         existing: partition count of every topic in the cluster.
-        config: the application's configuration.
+        config: of the application.
 
     Raises:
         TopicError: a source topic or a changelog does not exist, or a changelog has another number of partitions.
@@ -79,7 +79,7 @@ def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -
         logged.append(
             ChangelogStore(
                 name, global_layout(definition, config.default_key_serde, config.default_value_serde), topic,
-                plan.partitions_of(topic), False, definition.id, serdes,
+                plan.partitions_of(topic), is_input=False, subtopology=definition.id, serdes=serdes,
             )
         )  # fmt: skip
     for subtopology in plan.subtopologies:
@@ -110,8 +110,8 @@ def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -
             builders[builder.name] = builder
             logged.append(ChangelogStore(builder.name, layout_of(builder), topic, count, is_input, subtopology.id))
     if not logged:
-        why = "".join(f"; store '{name}' {reason}" for name, reason in sorted(skipped.items()))
-        raise SnapshotError(f"the application has no store that a snapshot could have{why}.")
+        reasons = "".join(f"; store '{name}' {reason}" for name, reason in sorted(skipped.items()))
+        raise SnapshotError(f"the application has no store that a snapshot could include{reasons}.")
     return Stores(summary(plan).hash, tuple(sorted(logged)), builders, skipped)
 
 
@@ -120,11 +120,11 @@ def _reason_to_skip(builder: Any) -> str | None:
 
 
 def _global_serdes(definition: GlobalStore, config: Config) -> PackedSerdes | str:
-    """Return what a global store's rows are made with, or why a snapshot does not have it."""
+    """Return the serdes of a global store, or the reason why the snapshot does not include it."""
     reason = reason_not_plain(definition, config.default_timestamp_extractor)
     if reason is not None:
         return f"{reason}: every worker reads its topic"
-    from .catalog_serdes import pack  # needs Spark, and most applications have no global store
+    from .packed_serdes import pack  # needs Spark, and most applications have no global store
 
     source = definition.source
     store: Any = definition.store
@@ -133,7 +133,10 @@ def _global_serdes(definition: GlobalStore, config: Config) -> PackedSerdes | st
     packed = [
         pack(own_key, own_value)
         for own_key, own_value in (
-            (_for_topic(source.key or key, topic, True), _for_topic(source.value or value, topic, False)),
+            (
+                _for_topic(source.key or key, topic, is_key=True),
+                _for_topic(source.value or value, topic, is_key=False),
+            ),
             (store.key or key, store.value or value),
         )
         if own_key is not None and own_value is not None
@@ -143,5 +146,5 @@ def _global_serdes(definition: GlobalStore, config: Config) -> PackedSerdes | st
     return packed[0], packed[1]
 
 
-def _for_topic(serde: Serde[Any] | None, topic: str, is_key: bool) -> Serde[Any] | None:
+def _for_topic(serde: Serde[Any] | None, topic: str, *, is_key: bool) -> Serde[Any] | None:
     return None if serde is None else serde.for_topic(topic, is_key)

@@ -15,9 +15,9 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import update_table_metadata
 
-from millpond.catalog import versions
+from millpond.catalog import indexes
+from millpond.catalog.indexes import CatalogVersion, StoreTable
 from millpond.catalog.metadata import completed
-from millpond.catalog.versions import CatalogVersion, StoreTable
 from millpond.snapshots.locations import Location
 
 __all__ = ("write_version",)
@@ -52,7 +52,7 @@ def write_version(
     """
     tables, written = [], []
     for store, (rows, offsets) in stores.items():
-        uri = versions.table_uri(location, application, version, store)
+        uri = indexes.table_uri(location, application, version, store)
         io = PyArrowFileIO()
         metadata = new_table_metadata(
             _Catalog._convert_schema_if_needed(rows.schema), UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, uri,
@@ -70,7 +70,7 @@ def write_version(
     index = CatalogVersion(application=application, version=version, as_of_ms=as_of_ms, tables=tuple(tables))
     for entry, table in zip(index.tables, written, strict=True):
         whole = completed(msgspec.json.decode(table.metadata.model_dump_json()), index, entry, ())
-        folder = versions.table_path(application, version, entry.store)
+        folder = indexes.table_path(application, version, entry.store)
         location.put(f"{folder}/metadata/v1.metadata.json", msgspec.json.encode(whole))
-    versions.publish(location, index)
+    indexes.publish(location, index)
     return index

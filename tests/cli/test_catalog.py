@@ -155,7 +155,7 @@ def test_sql_sees_all_stores_of_one_moment(run: Callable[..., Ended]) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELEC 1", "DuckDB refuses the query (Parser Error"),
+        ("SELEC 1", "DuckDB rejects the query (Parser Error"),
         ("SELECT * FROM nosuch", 'The stores are "counts", "delays-by-hour"'),
         ("SELECT * FROM read_csv('/etc/passwd')", "disabled by configuration"),
         ("COPY counts TO 'out.csv'", "the catalog is read-only"),

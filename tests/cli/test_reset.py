@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from millpond.cli.application import load_topology
 from millpond.cli.reset.plan import internal_topics, topics_of
 from millpond.runtime.offsets.metadata import OffsetMetadata, encode_metadata
-from millpond.state.locking import DirectoryLock
+from millpond.state.rocksdb.directory_lock import DirectoryLock
 from tests.cli.conftest import COUNT, Application, Ended, Millpond, Process
 from tests.conftest import CreateTopic
 from tests.support import kafka

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from millpond.snapshots.layouts import StoreKind, StoreLayout
 from millpond.snapshots.locations import open_location
 from millpond.snapshots.manifest import Manifest
-from millpond.snapshots.rows import StoreKind, StoreLayout
 from tests.cli.conftest import COUNT, Application, Ended, Millpond
 from tests.conftest import CreateTopic
 from tests.snapshots.reference import write_snapshot

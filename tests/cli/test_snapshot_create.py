@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.catalog import versions as catalog
+from millpond.catalog import indexes as catalog
 from millpond.snapshots import versions
 from millpond.snapshots.locations import open_location
 from tests.cli.conftest import Process, require_spark

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trustme
 
-from millpond.catalog.versions import StoreTable
+from millpond.catalog.indexes import StoreTable
 from millpond.cli import snapshot_reports
 from millpond.cli.snapshot_reports import reporting
 from millpond_operator.controllers.snapshots.outcomes import SnapshotResult, result_of

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from millpond import serdes
+from millpond.snapshots.layouts import layout_of
 from millpond.snapshots.locations import open_location
-from millpond.snapshots.rows import layout_of
 from millpond.state import KeyValueStoreBuilder, StateFile, WindowStoreBuilder
 from millpond.state.formats import window_key
 from tests.cli.conftest import Application, Millpond

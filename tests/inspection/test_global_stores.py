@@ -14,9 +14,9 @@ from millpond import serdes
 from millpond.inspection.directory import StateDirectory
 from millpond.inspection.snapshot import SnapshotSource
 from millpond.inspection.verifying import verify
+from millpond.snapshots.layouts import StoreKind, StoreLayout
 from millpond.snapshots.locations import Location, open_location
 from millpond.snapshots.manifest import Manifest
-from millpond.snapshots.rows import StoreKind, StoreLayout
 from millpond.state import StateFile
 from millpond.state.provenance import Provenance
 from tests.cli.conftest import Application, Millpond

@@ -15,9 +15,9 @@ from millpond.runtime.restoring.snapshot_files import SnapshotFiles
 from millpond.runtime.restoring.snapshot_restorer import SnapshotRestorer
 from millpond.runtime.worker.assembly import _environment
 from millpond.snapshots import versions
+from millpond.snapshots.layouts import StoreKind, StoreLayout
 from millpond.snapshots.locations import LocalDirectory
 from millpond.snapshots.manifest import Manifest
-from millpond.snapshots.rows import StoreKind, StoreLayout
 from millpond.state import MemoryBackend, StateFile
 from tests.runtime.memory_kafka import Consumer, Kafka
 from tests.runtime.worker_parts import Errands

@@ -15,9 +15,9 @@ from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.restoring.snapshot_files import SnapshotFiles
 from millpond.runtime.restoring.snapshot_restorer import SnapshotRestorer
 from millpond.snapshots import versions
+from millpond.snapshots.layouts import StoreKind, StoreLayout
 from millpond.snapshots.locations import LocalDirectory
 from millpond.snapshots.manifest import Manifest
-from millpond.snapshots.rows import StoreKind, StoreLayout
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
 from tests.runtime.worker_parts import Errands, Parts

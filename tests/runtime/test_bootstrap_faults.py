@@ -22,9 +22,9 @@ from millpond.runtime.restoring.snapshot_files import SnapshotFiles
 from millpond.runtime.restoring.snapshot_restorer import SnapshotRestorer
 from millpond.runtime.topics.identity import TopicIdentity
 from millpond.snapshots import versions
+from millpond.snapshots.layouts import StoreKind, StoreLayout
 from millpond.snapshots.locations import LocalDirectory
 from millpond.snapshots.manifest import Manifest, decode, encode
-from millpond.snapshots.rows import StoreKind, StoreLayout
 from millpond.state import StateFile
 from millpond.topology import TaskId
 from tests.snapshots.reference import write_snapshot

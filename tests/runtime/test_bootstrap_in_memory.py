@@ -12,7 +12,7 @@ import pytest
 
 import millpond as mp
 from millpond.protocol import Role, TaskState
-from millpond.state import memory_ingestion
+from millpond.state.memory import ingestion as memory_ingestion
 from tests.runtime.snapshot_scene import (
     CHANGELOG,
     KEYS,

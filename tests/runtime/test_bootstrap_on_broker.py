@@ -14,8 +14,8 @@ import millpond as mp
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.restoring import snapshot_choice
 from millpond.snapshots import versions
+from millpond.snapshots.layouts import layout_of
 from millpond.snapshots.locations import open_location
-from millpond.snapshots.rows import layout_of
 from tests.many_workers.fleet import Fleet
 from tests.runtime.running import GUARANTEES, Running
 from tests.snapshots.reference import write_snapshot

@@ -16,8 +16,8 @@ from millpond.protocol import Role, TaskState
 from millpond.runtime.restoring.snapshot_restorer import open_bootstrap
 from millpond.runtime.topics.identity import TopicIdentity
 from millpond.snapshots import versions
+from millpond.snapshots.layouts import StoreKind, StoreLayout
 from millpond.snapshots.manifest import Manifest, encode
-from millpond.snapshots.rows import StoreKind, StoreLayout
 from tests.runtime.snapshot_scene import (
     CHANGELOG,
     KEYS,

@@ -13,8 +13,8 @@ import pytest
 import millpond as mp
 from millpond.runtime.commit.pipeline import CommitFailed
 from millpond.snapshots import versions
+from millpond.snapshots.layouts import StoreKind, StoreLayout
 from millpond.snapshots.manifest import Manifest
-from millpond.snapshots.rows import StoreKind, StoreLayout
 from millpond.state import KeyValueStoreBuilder
 from tests.runtime.global_scene import FIRST, KEYS, LAYOUT, SECOND, GlobalScene
 
@@ -227,8 +227,8 @@ def test_killed_ingestion_leaves_no_offset_of_any_partition(scene: GlobalScene) 
     for _ in range(3):
         worker.bootstrap.turn()
     assert worker.state()[0], "some are there"
-    worker.file._close_database()  # killed: nothing is tidied up
-    worker.file._open_or_set_aside()
+    worker.file._database.close()  # killed: nothing is tidied up
+    worker.file._database.recover()
     assert worker.state() == ([], [None, None])
     worker.bootstrap = None
     scene.check(scene.run("first"))
@@ -240,8 +240,8 @@ def test_rows_are_dropped_with_the_offsets_of_all_partitions_at_once(scene: Glob
     updater = worker.stores.of_topic("rates")
     assert updater is not None
     seen = []
-    write = worker.file._write
-    worker.file._write = lambda fill: (write(fill), seen.append(fill))[0]  # type: ignore[assignment,func-returns-value]
+    write = worker.file._database.write
+    worker.file._database.write = lambda fill: (write(fill), seen.append(fill))[0]  # type: ignore[assignment,func-returns-value]
     updater.drop()
     assert len(seen) == 1
     assert worker.state() == ([], [None, None])

@@ -25,8 +25,8 @@ from millpond.runtime.restoring.snapshot_choice import (
     usable_part,
 )
 from millpond.runtime.topics.identity import TopicIdentity
+from millpond.snapshots.layouts import StoreKind, StoreLayout, check_metadata, metadata
 from millpond.snapshots.manifest import Manifest, Part, StoreSnapshot
-from millpond.snapshots.rows import StoreKind, StoreLayout, check_metadata, metadata
 
 NOW_MS = 1_790_000_000_000
 DAY_MS = 86_400_000

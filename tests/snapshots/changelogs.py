@@ -1,4 +1,4 @@
-"""Changelogs of every kind of store, generated: deletions, expired windows, timestamps out of order, null keys and headers."""
+"""Changelogs of every kind of store: deletions, expired windows, unordered timestamps, null keys, headers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _buffered(record: tuple[bytes, bytes | None, int, None]) -> st.SearchStrateg
 
 
 def seen_through_interface(builder: StoreBuilder[Any, Any], store: Any) -> Any:
-    """All that a store shows of its content."""
+    """Return everything that a store's methods return of its content."""
     if isinstance(builder, TimeOrderedBufferBuilder):
         shown: list[Any] = [store.num_records, store.buffer_size, store.min_timestamp]
         store.evict_while(lambda: True, shown.append)

@@ -1,4 +1,4 @@
-"""A snapshot job in plain Python: what the Spark job has to do, for changelogs that fit into memory."""
+"""A snapshot job in plain Python, the reference for the Spark job, for changelogs that fit into memory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from millpond.snapshots.layouts import StoreLayout, expired_before, metadata, row, start_of
 from millpond.snapshots.locations import Location
 from millpond.snapshots.manifest import File, Manifest, Part, StoreSnapshot
-from millpond.snapshots.rows import StoreLayout, expired_before, metadata, row, start_of
 from millpond.snapshots.sst import write_sst
 from millpond.snapshots.versions import file_path, publish
 
@@ -19,7 +19,7 @@ Record = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]] |
 def newest_rows(
     layout: StoreLayout, partition: int, records: Sequence[Record]
 ) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Return the rows that replaying the records leaves, ascending by key, and the metadata beside them."""
+    """Return the rows after replaying the records, ascending by key, and their metadata."""
     newest: dict[bytes, Record] = {}
     stream_time: int | None = None
     for each in records:
@@ -64,7 +64,8 @@ def write_part(
             location.put_file(local, file_path(application, version, path))
             files.append(File(path, written.sha256, written.bytes, written.rows))
     return Part(
-        partition=partition, offset=offset, as_of_ms=as_of_ms, metadata_b64=base64.b64encode(beside).decode(), rows=len(rows),
+        partition=partition, offset=offset, as_of_ms=as_of_ms,
+        metadata_b64=base64.b64encode(beside).decode(), rows=len(rows),
         bytes=sum(each.bytes for each in files), files=tuple(files),
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ KEY, SECRET = "AKIDEXAMPLE", "s3cr3t-of-the-test"
 
 @contextmanager
 def serving(root: Path) -> Iterator[str]:
-    """Serve the directories below `root` as buckets; gives the endpoint's URL. Skips the test where no server is installed."""
+    """Serve the directories below `root` as buckets; yield the endpoint's URL. Skip the test without a server."""
     pytest.importorskip("obstore")
     try:
         program = versitygw.find()

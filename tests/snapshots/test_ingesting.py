@@ -1,4 +1,4 @@
-"""A store that was ingested from a snapshot is the store that was restored by a replay."""
+"""A store that was ingested from a snapshot equals a store that was restored by a replay."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import SnapshotError, StateError
-from millpond.snapshots.rows import expired_before, layout_of, start_of
+from millpond.snapshots.layouts import expired_before, layout_of, start_of
 from millpond.snapshots.sst import file_sha256, write_sst
-from millpond.state import MemoryBackend, StateFile, memory_ingestion
+from millpond.state import MemoryBackend, StateFile
 from millpond.state.formats import partition_prefix, segment_interval, window_key
-from millpond.state.ingestion import End
+from millpond.state.ingestion import Checkpoint
+from millpond.state.memory import ingestion as memory_ingestion
 from millpond.state.provenance import Provenance
+from millpond.state.rocksdb.database import Database
 from tests.snapshots.changelogs import BUILDERS, changelogs, seen_through_interface
 from tests.snapshots.reference import newest_rows
 from tests.state import helpers
@@ -52,11 +54,11 @@ def ingest(backend, builder, records, directory, per_file):
         while not ingestion.add(path):
             pass
         assert not path.exists()
-    ingestion.finish({PARTITION: End(len(records), metadata, FROM)})
+    ingestion.finish({PARTITION: Checkpoint(len(records), metadata, FROM)})
 
 
 def raw(file, builder):
-    """All live rows of the partition, and what stands beside them."""
+    """Return all live rows of the partition, and its checkpoint."""
     name = builder.name
     rows = list(file.range(name, partition_prefix(PARTITION), partition_prefix(PARTITION + 1)))
     return rows, file.metadata(name, PARTITION), file.offset(name, PARTITION), file.provenance(name, PARTITION)
@@ -71,7 +73,7 @@ def builder(request):
 @settings(max_examples=generated.examples(25))
 @given(data=st.data(), batch=st.integers(1, 70), per_file=st.integers(1, 30), cut=st.floats(0, 1), dirty=st.booleans())
 def test_ingested_store_is_the_replayed_one(kind, data, batch, per_file, cut, dirty):
-    """Also when the changelog goes on after the snapshot, and when there were older rows. Byte by byte and through its methods."""
+    """The two are equal by bytes and by methods, also with records after the snapshot, and with older rows."""
     builder = BUILDERS[kind]
     records = data.draw(changelogs(kind))
     snapshot = records[: round(cut * len(records))]
@@ -93,7 +95,7 @@ def test_ingested_store_is_the_replayed_one(kind, data, batch, per_file, cut, di
 @settings(max_examples=generated.examples(15))
 @given(data=st.data(), batch=st.integers(1, 70), step=st.integers(1, 7), cut=st.floats(0, 1))
 def test_store_in_memory_that_was_ingested_is_the_replayed_one(kind, data, batch, step, cut):
-    """Whatever the steps in which rows are taken, and whatever was there before."""
+    """The two are equal whatever the number of rows per step, and whatever rows were there before."""
     builder = replace(BUILDERS[kind], persistent=False)
     records = data.draw(changelogs(kind))
     snapshot = records[: round(cut * len(records))]
@@ -114,7 +116,7 @@ def test_store_in_memory_that_was_ingested_is_the_replayed_one(kind, data, batch
 
 
 def test_memory_takes_a_file_in_steps_and_forgets_them_all(tmp_path):
-    """Tasks that run go on between two steps; what was killed before in the same place is in nobody's way."""
+    """Running tasks continue between two steps; files of an ingestion that was killed do not disturb."""
     rows = [(partition_prefix(PARTITION) + b"%06d" % each, b"v") for each in range(memory_ingestion._ROWS * 2)]
     backend = MemoryBackend()
     (tmp_path / "x.rows").mkdir()
@@ -129,8 +131,8 @@ def test_memory_takes_a_file_in_steps_and_forgets_them_all(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_file_that_memory_cannot_read_is_refused(tmp_path):
-    """In one sentence; nothing is left."""
+def test_file_that_memory_cannot_read_is_rejected(tmp_path):
+    """The error is one sentence; no rows are left."""
     backend = MemoryBackend()
     for content in (b"", b"junk" * 1000):
         (tmp_path / "x.sst").write_bytes(content)
@@ -143,7 +145,7 @@ def test_file_that_memory_cannot_read_is_refused(tmp_path):
 
 
 def test_snapshot_of_an_empty_partition_has_an_offset_and_no_rows(builder, tmp_path):
-    """All its records may have been deletions."""
+    """All its records may be deletions."""
     with StateFile(tmp_path / "w", helpers.SMALL) as file:
         ingest(file, builder, [], tmp_path, 10)
         rows, _, offset, provenance = raw(file, builder)
@@ -167,16 +169,16 @@ def test_no_expired_window_is_in_a_snapshot():
 
 
 def test_marker_outlives_a_crash_of_the_machine(builder, tmp_path, monkeypatch):
-    """Ingested files do. Rows without offset and marker would be replayed upon, and keys deleted long ago come back."""
+    """Ingested files survive it. Without the marker, keys that were deleted long ago would reappear."""
     database = tmp_path / "w/db"
     synced = {}
-    sync = StateFile._sync
+    sync = Database.sync
 
-    def noted(file):
-        sync(file)
+    def noted(database_):
+        sync(database_)
         synced.update((each.name, each.stat().st_size) for each in database.glob("*.log"))
 
-    monkeypatch.setattr(StateFile, "_sync", noted)
+    monkeypatch.setattr(Database, "sync", noted)
     write_sst([(partition_prefix(PARTITION) + b"key", b"value")], tmp_path / "x.sst")
     with StateFile(tmp_path / "w", helpers.SMALL) as file:
         file.ingestion(builder.name, PARTITION).add(tmp_path / "x.sst")
@@ -188,7 +190,7 @@ def test_marker_outlives_a_crash_of_the_machine(builder, tmp_path, monkeypatch):
 
 
 def test_sst_files_need_ascending_keys(tmp_path):
-    """A file that cannot be written is not left behind."""
+    """No incomplete file is left behind."""
     with pytest.raises(SnapshotError, match="do not ascend"):
         write_sst([(b"b", b"1"), (b"a", b"1")], tmp_path / "x.sst")
     assert list(tmp_path.iterdir()) == []
@@ -210,7 +212,7 @@ def test_sst_files_tell_rows_bytes_and_sha256(tmp_path):
 @settings(max_examples=generated.examples(25))
 @given(data=st.data(), batch=st.integers(1, 70))
 def test_replayed_rows_do_not_depend_on_how_records_are_batched(kind, persistent, data, batch):
-    """Also of windows that expire within a batch: a snapshot has what any replay has."""
+    """Also rows of windows that expire within a batch: a snapshot equals any replay."""
     builder = replace(BUILDERS[kind], persistent=persistent)
     records = data.draw(changelogs(kind))
     one, other = MemoryBackend(), MemoryBackend()
@@ -220,7 +222,7 @@ def test_replayed_rows_do_not_depend_on_how_records_are_batched(kind, persistent
 
 
 def test_window_that_expires_in_the_batch_it_came_with_is_as_one_that_expires_later():
-    """A deletion moves stream time, too; the window's segment is live still, and nobody sees it."""
+    """A deletion advances stream time, too; the window's segment is still live, but reads do not return the window."""
     builder = replace(BUILDERS["window"], persistent=False)
     later = builder.retention_ms + 10
     records = [

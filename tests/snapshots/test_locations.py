@@ -1,4 +1,4 @@
-"""Directories and buckets behave alike: whole files or none, interrupted copies continued, clear errors."""
+"""Directories and buckets behave alike: complete files or none, interrupted copies continue, errors are clear."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def in_memory(monkeypatch):
-    """The code for buckets over obstore's store in memory."""
+    """A bucket over obstore's store in memory."""
     obstore = pytest.importorskip("obstore")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -43,7 +43,7 @@ def server(tmp_path, monkeypatch, versitygw):
 
 @pytest.fixture
 def on_server(server, tmp_path):
-    """A bucket on it, its credentials in files."""
+    """A bucket on the server, with credentials in files."""
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "AWS_ACCESS_KEY_ID").write_text(KEY + "\n")
@@ -57,7 +57,7 @@ def location(request):
 
 
 def test_files_come_back_as_they_were_put(location, tmp_path):
-    """From bytes and from a file; listed by folder, replaced, deleted."""
+    """Files are put from bytes and from files, listed by folder, replaced and deleted."""
     (tmp_path / "local").write_bytes(DATA)
     location.put_file(tmp_path / "local", "a/b/large")
     location.put("a/small", b"1")
@@ -77,7 +77,7 @@ def test_files_come_back_as_they_were_put(location, tmp_path):
 
 
 def test_copying_that_was_cut_off_is_continued(location, tmp_path):
-    """What is there is not fetched again."""
+    """Bytes that are already copied are not fetched again."""
     location.put("x", DATA)
     told = []
 
@@ -97,7 +97,7 @@ def test_copying_that_was_cut_off_is_continued(location, tmp_path):
 
 
 def test_partial_copy_of_a_larger_file_begins_anew(location, tmp_path):
-    """It cannot be of this file."""
+    """The partial copy cannot be of this file."""
     location.put("x", b"short")
     (tmp_path / "fetched.partial").write_bytes(b"something much longer")
     location.fetch("x", tmp_path / "fetched")
@@ -105,7 +105,7 @@ def test_partial_copy_of_a_larger_file_begins_anew(location, tmp_path):
 
 
 def test_folders_are_listed_without_their_files(location):
-    """Whatever else is beside them."""
+    """Files beside the folders are not listed."""
     for path in ("app/b/1", "app/b/2", "app/a/deep/3", "app/file", "application/c/4"):
         location.put(path, b"x")
     assert location.folders("app") == ["a", "b"]
@@ -117,7 +117,7 @@ def test_folders_are_listed_without_their_files(location):
 
 
 def test_full_local_disk_is_named_as_such(location):
-    """The location is in order."""
+    """The error does not blame the location."""
     location.put("x", b"data")
     folder = Path("/dev/full")
     with pytest.raises(SnapshotError, match=r"cannot write '/dev/full/x': .*local disk"):
@@ -125,11 +125,11 @@ def test_full_local_disk_is_named_as_such(location):
 
 
 def test_home_directory_is_expanded(monkeypatch, tmp_path):
-    """As a shell would."""
+    """`~` is expanded as in a shell."""
     monkeypatch.setenv("HOME", str(tmp_path))
     open_location("~/snapshots").put("x", b"1")
     assert (tmp_path / "snapshots" / "x").read_bytes() == b"1"
-    with pytest.raises(SnapshotError, match="home directory of nobody"):
+    with pytest.raises(SnapshotError, match="home directory of a user that this machine does not have"):
         open_location("~no-such-user-here/snapshots")
 
 
@@ -149,14 +149,14 @@ def test_missing_file_is_one_sentence(location, tmp_path):
         ("s3:///prefix", "names no bucket"),
     ],
 )
-def test_location_of_another_kind_is_refused(uri, message):
-    """With what to write instead."""
+def test_location_of_another_kind_is_rejected(uri, message):
+    """The error names valid kinds of URIs."""
     with pytest.raises(SnapshotError, match=message):
         open_location(uri)
 
 
 def test_directory_shows_whole_files_only(directory, tmp_path):
-    """A file that cannot be written leaves nothing."""
+    """A file that cannot be written leaves no partial file."""
     with pytest.raises(SnapshotError, match="cannot write 'x'"):
         directory.put_file(tmp_path / "missing", "x")
     assert directory.list() == []
@@ -164,14 +164,14 @@ def test_directory_shows_whole_files_only(directory, tmp_path):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_unwritable_directory_is_one_sentence(directory, tmp_path):
-    """With the system's reason."""
+    """The error has the system's reason."""
     (tmp_path / "at").mkdir(mode=0o500)
     with pytest.raises(SnapshotError, match=r"cannot write 'x/y' .*Permission denied"):
         directory.put("x/y", b"")
 
 
 def test_credentials_are_in_no_message(in_memory):
-    """Servers repeat the key id in theirs."""
+    """Servers repeat the key id in their errors."""
 
     class Rejecting:
         pass
@@ -187,14 +187,14 @@ def test_credentials_are_in_no_message(in_memory):
 
 
 def test_unreadable_credentials_are_one_sentence(tmp_path):
-    """They were meant to be used."""
+    """Credentials that are configured but unreadable must not be ignored."""
     pytest.importorskip("obstore")
     with pytest.raises(SnapshotError, match=r"credentials in '.*' cannot be read"):
         Bucket("s3://b", "b", "", tmp_path / "missing")
 
 
 def test_rejected_credentials_are_one_sentence(on_server, monkeypatch):
-    """Without them."""
+    """The error does not contain the credentials."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-one")
     with pytest.raises(SnapshotError, match="credentials were rejected") as raised:
@@ -203,22 +203,22 @@ def test_rejected_credentials_are_one_sentence(on_server, monkeypatch):
 
 
 def test_missing_bucket_is_one_sentence(on_server, monkeypatch):
-    """It is not an empty one."""
+    """A missing bucket must not look like an empty one."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     with pytest.raises(SnapshotError, match="no such file or bucket"):
         open_location("s3://elsewhere/x").get("y")
 
 
-def test_credentials_in_the_location_are_refused_and_not_repeated():
-    """It stands in the log of every worker."""
+def test_credentials_in_the_location_are_rejected_and_not_repeated():
+    """The location is logged by every worker."""
     with pytest.raises(SnapshotError, match="has credentials in it") as raised:
         open_location("s3://AKIA:topsecret@bucket/prefix")
     assert "topsecret" not in str(raised.value)
 
 
 def test_missing_credentials_are_one_sentence(monkeypatch, tmp_path):
-    """The client then asks the machine for those of its role, which is nothing to tell anybody."""
+    """The client then requests those of the machine's role; the error must not be about that request."""
     pytest.importorskip("obstore")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""Where the S3 server of tests comes from."""
+"""The S3 server of the tests: which program is used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support import versitygw
 
 
 def test_the_program_that_was_built_counts_before_the_one_on_path(tmp_path, monkeypatch):
-    """The one that was built has the version that tests are written for."""
+    """The program that was built has the version for which the tests are written."""
     monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(versitygw.VersitygwMissing, match="make versitygw"):
@@ -20,7 +20,7 @@ def test_the_program_that_was_built_counts_before_the_one_on_path(tmp_path, monk
 
 
 def test_missing_go_is_explained_in_one_sentence(tmp_path, monkeypatch):
-    """Which is what a skipped test shows."""
+    """A skipped test shows this reason."""
     monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path))
     monkeypatch.setattr(versitygw.shutil, "which", lambda name, path: None)
     with pytest.raises(versitygw.VersitygwMissing, match="needs Go"):

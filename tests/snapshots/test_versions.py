@@ -1,4 +1,4 @@
-"""A snapshot is complete when its manifest is there, and not before."""
+"""A snapshot is complete when its manifest exists, and not before."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 
 from millpond.errors import SnapshotError
 from millpond.snapshots import versions
-from millpond.snapshots.locations import MOST, open_location
+from millpond.snapshots.layouts import layout_of
+from millpond.snapshots.locations import MAX_BYTES, open_location
 from millpond.snapshots.manifest import FORMAT, Manifest, decode, encode
-from millpond.snapshots.rows import layout_of
 from tests.snapshots.changelogs import BUILDERS
 from tests.snapshots.reference import write_snapshot
 
@@ -30,7 +30,7 @@ def written(location, version, application="app"):
 
 
 def test_manifest_survives_its_encoding(location):
-    """As JSON."""
+    """The manifest is encoded as JSON."""
     manifest = written(location, versions.new_version(NOW))
     assert decode(encode(manifest)) == manifest
     assert len(manifest.files) == 3
@@ -38,28 +38,28 @@ def test_manifest_survives_its_encoding(location):
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"format": 1}', b'{"format": "x"}', b"\xff", b"null"])
-def test_bytes_that_are_no_manifest_are_refused(data):
-    """With one sentence."""
+def test_bytes_that_are_no_manifest_are_rejected(data):
+    """The error is one sentence."""
     with pytest.raises(SnapshotError, match="manifest cannot be read"):
         decode(data)
 
 
-def test_truncated_manifest_is_refused_at_every_length(location):
-    """JSON has no shorter form of itself."""
+def test_truncated_manifest_is_rejected_at_every_length(location):
+    """No prefix of JSON is valid JSON."""
     data = encode(written(location, versions.new_version(NOW))).rstrip()
     for length in range(0, len(data), 7):
         with pytest.raises(SnapshotError):
             decode(data[:length])
 
 
-def test_manifest_of_a_newer_format_is_refused_whatever_else_it_has():
+def test_manifest_of_a_newer_format_is_rejected_whatever_else_it_has():
     """Its other fields may mean something else."""
     with pytest.raises(SnapshotError, match=f"format {FORMAT + 1}.*use a newer"):
         decode(msgspec.json.encode({"format": FORMAT + 1, "all": "different"}))
 
 
 def test_manifest_cannot_name_files_outside_of_its_folder(location):
-    """It comes from a place that others may write to."""
+    """Others may be able to write to the location."""
     manifest = written(location, versions.new_version(NOW))
     data = encode(manifest).replace(b"tkv/0-0.sst", b"../../../etc/x")
     with pytest.raises(SnapshotError, match="outside of its folder"):
@@ -67,7 +67,7 @@ def test_manifest_cannot_name_files_outside_of_its_folder(location):
 
 
 def test_versions_are_listed_newest_first_and_only_complete_ones(location):
-    """A folder without a manifest is a job that failed, or one at work."""
+    """A folder without a manifest belongs to a job that failed or still runs."""
     ids = [versions.new_version(NOW + 1000 * each) for each in range(3)]
     for each in (ids[1], ids[0], ids[2]):
         written(location, each)
@@ -80,15 +80,15 @@ def test_versions_are_listed_newest_first_and_only_complete_ones(location):
 
 
 def test_version_ids_sort_by_time():
-    """Also within a year and across seconds."""
+    """Within a year, and from second to second."""
     ids = [versions.new_version(NOW + each * 1000) for each in (0, 1, 60, 86_400, 40_000_000)]
     assert ids == sorted(ids)
     assert [versions.created_ms(each) for each in ids[:2]] == [NOW, NOW + 1000]
     assert versions.created_ms("manifest.json") is None
 
 
-def test_publishing_refuses_missing_and_cut_off_files(location):
-    """Then there is no manifest."""
+def test_publishing_rejects_missing_and_cut_off_files(location):
+    """No manifest is written."""
     manifest = written(location, versions.new_version(NOW))
     location.delete([versions.file_path("app", manifest.version, versions.MANIFEST)])
     path = versions.file_path("app", manifest.version, manifest.files[1].path)
@@ -102,7 +102,7 @@ def test_publishing_refuses_missing_and_cut_off_files(location):
 
 
 def test_retention_deletes_the_oldest_with_all_their_files(location):
-    """Other applications' stay."""
+    """Versions of other applications are kept."""
     ids = [written(location, versions.new_version(NOW + 1000 * each)).version for each in range(4)]
     other = written(location, versions.new_version(NOW), application="application").version
     assert versions.retain(location, "app", 2, NOW) == ids[:2]
@@ -120,7 +120,7 @@ def damage(location, version):
 
 
 def test_newest_version_that_can_be_used_is_found_behind_those_that_cannot(location, caplog):
-    """One is damaged, and one of next year."""
+    """One version is damaged, and one is of next year."""
     good = [written(location, versions.new_version(NOW + 1000 * each)).version for each in range(2)]
     damaged = written(location, versions.new_version(NOW + 5000)).version
     future = written(location, versions.new_version(NOW + 31_536_000_000)).version
@@ -128,14 +128,14 @@ def test_newest_version_that_can_be_used_is_found_behind_those_that_cannot(locat
     found = versions.newest(location, "app", NOW)
     assert found is not None
     assert found.version == good[1]
-    assert [record.message.split(" is passed over")[0] for record in caplog.records] == [
+    assert [record.message.split(" is skipped")[0] for record in caplog.records] == [
         f"snapshot {each} of app" for each in (future, damaged)
     ]
     assert versions.newest(location, "nobody", NOW) is None
 
 
 def test_retention_keeps_as_many_as_can_be_used(location):
-    """What is damaged or of the future stands for no good one."""
+    """Damaged versions and versions in the future do not count."""
     ids = [written(location, versions.new_version(NOW + 1000 * each)).version for each in range(5)]
     future = written(location, versions.new_version(NOW + 31_536_000_000)).version
     damage(location, ids[3])
@@ -147,13 +147,13 @@ def test_retention_keeps_as_many_as_can_be_used(location):
 def test_manifest_that_is_too_large_is_not_read(location):
     """It would fill the worker's memory."""
     version = written(location, versions.new_version(NOW)).version
-    location.put(versions.file_path("app", version, versions.MANIFEST), b" " * (MOST + 1))
-    with pytest.raises(SnapshotError, match=rf"has {MOST + 1} bytes, and no such file has more than {MOST}"):
+    location.put(versions.file_path("app", version, versions.MANIFEST), b" " * (MAX_BYTES + 1))
+    with pytest.raises(SnapshotError, match=rf"has {MAX_BYTES + 1} bytes, and the limit is {MAX_BYTES}"):
         versions.read(location, "app", version)
 
 
 def test_sweeping_deletes_only_old_folders_without_a_manifest(location):
-    """A job may still be writing into a young one."""
+    """A job may still write into a young folder."""
     complete = written(location, versions.new_version(NOW)).version
     old, young = versions.new_version(NOW), versions.new_version(NOW + 3_600_000)
     for each in (old, young):
@@ -163,7 +163,7 @@ def test_sweeping_deletes_only_old_folders_without_a_manifest(location):
 
 
 def test_verification_names_what_is_wrong(location):
-    """Missing, cut off, damaged: a sentence for each file."""
+    """One sentence for each missing, truncated or damaged file."""
     manifest = written(location, versions.new_version(NOW))
     assert versions.verify(location, manifest) == []
     paths = [versions.file_path("app", manifest.version, each.path) for each in manifest.files]
@@ -178,8 +178,8 @@ def test_verification_names_what_is_wrong(location):
     assert "is damaged" in changed
 
 
-def test_renamed_folder_is_refused(location):
-    """Its manifest names another version."""
+def test_renamed_folder_is_rejected(location):
+    """The folder's manifest names another version."""
     manifest = written(location, versions.new_version(NOW))
     copy = versions.new_version(NOW + 5000)
     location.put(versions.file_path("app", copy, versions.MANIFEST), encode(manifest))
@@ -188,7 +188,7 @@ def test_renamed_folder_is_refused(location):
 
 
 def test_unknown_fields_are_ignored_and_missing_ones_are_not(location):
-    """A later version of the same format may add some."""
+    """A later version of millpond may add fields to the same format."""
     data = msgspec.json.decode(encode(written(location, versions.new_version(NOW))))
     assert isinstance(decode(msgspec.json.encode({**data, "later": 1})), Manifest)
     with pytest.raises(SnapshotError, match="topology"):
@@ -196,5 +196,5 @@ def test_unknown_fields_are_ignored_and_missing_ones_are_not(location):
 
 
 def test_folder_of_a_day_that_is_not_is_no_version():
-    """Somebody made it; versions beside it count."""
+    """The folder is ignored; versions beside it are listed."""
     assert versions.created_ms("20261399T000000Z-aaaaaa") is None

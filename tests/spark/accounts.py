@@ -1,4 +1,4 @@
-"""What the stores of the tests' accounts hold. Executors of Spark import it."""
+"""The values in the stores of the tests' accounts. Spark's executors import this module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Kind(enum.Enum):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """As the first version of the application has it."""
+    """The type in the first version of the application."""
 
     balance: int
     tags: list[str] = []
@@ -28,13 +28,13 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Owned(msgspec.Struct, frozen=True):
-    """As a later version has it, with more fields."""
+    """The type in a later version, with more fields."""
 
     balance: int
     tags: list[str] = []
     owner: Owner | None = None
     Owner: str = ""
-    """Its name differs by case alone."""
+    """A field whose name differs only by case."""
     others: list[Owner] = []
     limits: dict[str, float] = {}
     kind: Kind = Kind.PLAIN

@@ -1,4 +1,4 @@
-"""An application with a store of every kind, and changelogs for it as a transactional producer leaves them."""
+"""An application with a store of every kind, and its changelogs as a transactional producer writes them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _topology(source: str, builders: dict[str, StoreBuilder[Any, Any]]) -> Topol
 
 
 class Application:
-    """Its topics in a broker, its topology, its configuration."""
+    """An application: its topics in a broker, its topology, its configuration."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Application:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until brokers show what was committed: they answer before the transaction's markers are in its partitions."""
+        """Wait until committed records are visible: brokers confirm a commit before its markers are written."""
         kafka.eventually(
             lambda: self._ends("read_committed") == self._ends("read_uncommitted"),
             "all transactions in the changelogs have ended",
@@ -139,13 +139,13 @@ class Application:
         return found
 
     def keyed(self, store: str, starts: Mapping[int, int]) -> int:
-        """How many committed records with a key its changelog has from these offsets on, by partition; 0 where none is given."""
+        """Return the number of committed records with a key, from the given offset of each partition on (or 0)."""
         rows = kafka.read(self.bootstrap_servers, self.changelog(store))
         return sum(row.key is not None and row.offset >= starts.get(row.partition, 0) for row in rows)
 
 
 def record_of(kind: str, random: random.Random) -> Record:
-    """A changelog record for a kind of store: deletions, expired windows, times out of order, headers."""
+    """Return a changelog record for a kind of store: deletions, expired windows, times out of order, headers."""
     key: bytes | None = random.choice(_KEYS)
     timestamp = random.randrange(1, 2_000_000)
     value = None if random.random() < 0.25 else random.randbytes(random.randrange(20))

@@ -1,4 +1,4 @@
-"""Spark in this process, one for all tests of a run, and an application whose state it makes snapshots of."""
+"""Spark in this process, one session for all tests of a run, and an application for snapshots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONG_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """Spark with two executor threads, and with all jars for tables; where it cannot be had, the test is skipped with the reason."""
+    """Spark with two executor threads, and with all jars for tables; skip the test where Spark cannot start."""
     with contextlib.ExitStack() as stack:
         try:
             require_spark()
@@ -64,7 +64,7 @@ def application(broker: Broker, app_id: str, create_topic: CreateTopic) -> Appli
 
 @pytest.fixture
 def rng(seed: int) -> random.Random:
-    """Random choices that the run's seed repeats."""
+    """Random choices that depend on the run's seed."""
     return random.Random(seed)
 
 

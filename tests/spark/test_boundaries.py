@@ -1,4 +1,4 @@
-"""Which stores a snapshot has, and where it ends: what is committed at one moment, and nothing that is not processed yet."""
+"""The stores and the end offsets of a snapshot: everything committed at one moment, and no unprocessed input."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from millpond.errors import BrokerError, SnapshotError, TopicError
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.offsets.metadata import Partition
-from millpond.snapshots.rows import StoreKind, StoreLayout, layout_of
+from millpond.snapshots.layouts import StoreKind, StoreLayout, layout_of
 from millpond.state import KeyValueStoreBuilder, StoreBuilder, WindowStoreBuilder
 from millpond.topology import Topology
 from millpond.topology.processor import Processor
-from millpond_spark.boundaries import Range, check_topics_unchanged, fix_boundaries
+from millpond_spark.boundaries import Range, check_topics_unchanged, read_boundaries
 from millpond_spark.stores import stores_of
 from tests.conftest import CreateTopic
 from tests.snapshots.changelogs import BUILDERS
@@ -40,7 +40,7 @@ def store(name: str, **options) -> KeyValueStoreBuilder:
 
 
 def topology(*builders: StoreBuilder, source: str = "in") -> Topology:
-    """One task per partition of `in`, with these stores."""
+    """A topology with one task per partition of `in`, with these stores."""
     made = Topology().add_source("source", source).add_processor("idle", _Idle, "source")
     for builder in builders:
         made.add_state_store(builder, "idle")
@@ -48,12 +48,12 @@ def topology(*builders: StoreBuilder, source: str = "in") -> Topology:
 
 
 def config(app_id: str = "app", bootstrap_servers: str = "127.0.0.1:1") -> Config:
-    """Of an application."""
+    """The configuration of an application."""
     return Config.load(None, flags={"application.id": app_id, "bootstrap.servers": bootstrap_servers})
 
 
 def test_stores_without_a_changelog_are_left_out() -> None:
-    """With the reason; the others come by name, with the partitions that tasks restore from. Those in memory are no exception."""
+    """They are reported with the reason. The others, in-memory stores too, have the partitions that tasks restore."""
     window = WindowStoreBuilder(
         name="w", key=serdes.Bytes, value=serdes.Bytes, retention_ms=2000, window_size_ms=1000, persistent=False
     )
@@ -72,7 +72,7 @@ def test_stores_without_a_changelog_are_left_out() -> None:
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("kind", BUILDERS)
 def test_every_kind_of_store_is_covered_wherever_it_is_kept(kind: str, persistent: bool) -> None:
-    """A kind that is added has to be, too."""
+    """Snapshots must cover each new kind of store."""
     builder = replace(BUILDERS[kind], persistent=persistent)
     found = stores_of(topology(builder), {"in": 3, f"app-{builder.name}-changelog": 3}, config())
     assert [(each.name, each.layout) for each in found.logged] == [(builder.name, layout_of(builder))]
@@ -88,7 +88,7 @@ def _global_table(**options: Any) -> Topology:
 
 @pytest.mark.parametrize("persistent", [True, False])
 def test_global_tables_are_covered_with_all_partitions_of_their_topic(persistent: bool) -> None:
-    """Whatever number of tasks there is."""
+    """The number of tasks does not matter."""
     pytest.importorskip("pyspark")
     found = stores_of(_global_table(persistent=persistent), {"in": 1, "rates": 5}, config())
     (store,) = found.logged
@@ -99,7 +99,7 @@ def test_global_tables_are_covered_with_all_partitions_of_their_topic(persistent
 
 
 def test_global_tables_take_the_default_serdes() -> None:
-    """As workers do."""
+    """They use the default serdes, as workers do."""
     pytest.importorskip("pyspark")
     flags: dict[str, object] = {"application.id": "app", "bootstrap.servers": "127.0.0.1:1"}
     given = Config.of({**flags, "default.key.serde": mp.String, "default.value.serde": mp.Long})
@@ -131,7 +131,7 @@ def _connected() -> mp.Serde[str]:
 def test_global_tables_whose_rows_spark_cannot_compute_are_left_out(
     options: dict[str, Any], settings: dict[str, object], reason: str
 ) -> None:
-    """With the reason."""
+    """They are reported with the reason."""
     pytest.importorskip("pyspark")
     given = Config.of({"application.id": "app", "bootstrap.servers": "127.0.0.1:1"} | settings)
     made = _global_table(**options)
@@ -147,7 +147,7 @@ def test_global_tables_whose_rows_spark_cannot_compute_are_left_out(
         ({"in": 3, "app-a-changelog": 5}, TopicError, None),
     ],
 )
-def test_an_application_that_is_not_there_is_refused(existing: dict, error: type, told: str | None) -> None:
+def test_an_application_that_is_not_there_is_rejected(existing: dict, error: type, told: str | None) -> None:
     """One sentence that names what is missing."""
     if told is None:  # the tasks follow the changelog that exists, as workers do
         assert stores_of(topology(store("a")), existing | {"in": 7}, config()).logged[0].partitions == 5
@@ -156,15 +156,15 @@ def test_an_application_that_is_not_there_is_refused(existing: dict, error: type
         stores_of(topology(store("a")), existing, config())
 
 
-def test_an_application_without_state_is_refused() -> None:
-    """There would be nothing in its snapshot."""
-    with pytest.raises(SnapshotError, match=r"no store that a snapshot could have; store 'x' has no changelog\.$"):
+def test_an_application_without_state_is_rejected() -> None:
+    """Its snapshot would be empty."""
+    with pytest.raises(SnapshotError, match=r"no store that a snapshot could include; store 'x' has no changelog\.$"):
         stores_of(topology(store("x", logging=False)), {"in": 1}, config())
 
 
 @pytest.fixture
 def cluster(broker: Broker) -> Iterator[KafkaAdmin]:
-    """The broker's admin side."""
+    """An admin client of the broker."""
     yield KafkaAdmin(
         {"bootstrap.servers": broker.bootstrap_servers}, patience=timedelta(seconds=30), stopping=lambda: False
     )
@@ -173,7 +173,7 @@ def cluster(broker: Broker) -> Iterator[KafkaAdmin]:
 def test_boundaries_are_what_is_committed(
     broker: Broker, cluster: KafkaAdmin, app_id: str, create_topic: CreateTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An open transaction is not in; of an input that doubles as changelog, only what the application has processed is."""
+    """An open transaction is excluded; of an input that serves as the changelog, unprocessed records are excluded."""
     servers = broker.bootstrap_servers
     source = create_topic("input", partitions=3)
     changelog = f"{app_id}-a-changelog"
@@ -194,12 +194,13 @@ def test_boundaries_are_what_is_committed(
     made = topology(store("a"), store("t", source_topic=source), source=source)
     stores = stores_of(made, cluster.topics(), configuration)
     times = iter([1_000, 2_000])
-    found = fix_boundaries(cluster, configuration, stores.logged, lambda: next(times), patience_s=0.1)
+    found = read_boundaries(cluster, configuration, stores.logged, lambda: next(times), cut_timeout_s=0.1)
     producer.abort_transaction(30)
     assert "tasks 0_0 committed without a pause" in caplog.text
     assert found.as_of_ms == 1_000
     assert found.ranges == {
-        Partition(changelog, 0): Range(0, 5), Partition(changelog, 1): Range(2, 5), Partition(changelog, 2): Range(0, 0),
+        Partition(changelog, 0): Range(0, 5), Partition(changelog, 1): Range(2, 5),
+        Partition(changelog, 2): Range(0, 0),
         Partition(source, 0): Range(0, 3), Partition(source, 1): Range(0, 0), Partition(source, 2): Range(0, 0),
     }  # fmt: skip
     assert all(facts.id for facts in found.facts.values())
@@ -208,7 +209,7 @@ def test_boundaries_are_what_is_committed(
 def test_global_tables_end_where_no_transaction_is_open_and_hold_nobody_up(
     broker: Broker, cluster: KafkaAdmin, app_id: str, create_topic: CreateTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Others write their topics at any time, so no moment without a transaction is waited for."""
+    """Others write global topics at any time, so the job does not wait for a moment without a transaction."""
     pytest.importorskip("pyspark")
     servers = broker.bootstrap_servers
     source, rates = create_topic("input"), create_topic("rates", partitions=2)
@@ -223,7 +224,7 @@ def test_global_tables_end_where_no_transaction_is_open_and_hold_nobody_up(
     builder.global_table(rates, key=mp.String, value=mp.String, store="rates")
     configuration = config(app_id, servers)
     stores = stores_of(builder.build(), cluster.topics(), configuration)
-    found = fix_boundaries(cluster, configuration, stores.logged, lambda: 1_000, patience_s=600)
+    found = read_boundaries(cluster, configuration, stores.logged, lambda: 1_000, cut_timeout_s=600)
     producer.abort_transaction(30)
     assert found.ranges == {Partition(rates, 0): Range(0, 5), Partition(rates, 1): Range(0, 5)}
     assert "without a pause" not in caplog.text
@@ -232,14 +233,14 @@ def test_global_tables_end_where_no_transaction_is_open_and_hold_nobody_up(
 def test_a_changelog_that_is_made_again_meanwhile_spoils_the_snapshot(
     broker: Broker, cluster: KafkaAdmin, app_id: str, create_topic: CreateTopic
 ) -> None:
-    """So does reading for longer than the changelog keeps deletions."""
+    """A snapshot is also dropped when reading takes longer than the changelog keeps deletions."""
     servers, changelog = broker.bootstrap_servers, f"{app_id}-a-changelog"
     source = create_topic("input")
     settings = {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
     kafka.create_topic(servers, changelog, 1, settings)
     configuration = config(app_id, servers)
     stores = stores_of(topology(store("a"), source=source), cluster.topics(), configuration)
-    found = fix_boundaries(cluster, configuration, stores.logged, lambda: 1_000)
+    found = read_boundaries(cluster, configuration, stores.logged, lambda: 1_000)
     check_topics_unchanged(cluster, found, 60_000)
     with pytest.raises(SnapshotError, match="keeps deletions for 60 s only"):
         check_topics_unchanged(cluster, found, 62_000)
@@ -250,12 +251,12 @@ def test_a_changelog_that_is_made_again_meanwhile_spoils_the_snapshot(
     kafka.delete_topics(servers, [changelog])
     kafka.eventually(lambda: changelog not in kafka.topic_names(servers, changelog), "the changelog is gone")
     kafka.create_topic(servers, changelog, 1, settings)
-    with pytest.raises(SnapshotError, match="was deleted and made again"):
+    with pytest.raises(SnapshotError, match="was deleted and created again"):
         check_topics_unchanged(cluster, found, 2_000)
 
 
 def test_brokers_that_do_not_answer_are_an_error() -> None:
-    """Within the patience."""
+    """The error is raised within the timeout."""
     nobody = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(seconds=0.1), stopping=lambda: False)
     with pytest.raises(BrokerError, match=r"no answer from Kafka at '127\.0\.0\.1:1'"):
         nobody.topics()

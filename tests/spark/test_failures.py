@@ -1,11 +1,11 @@
-"""What Spark raises is pages long; what a person reads is a sentence."""
+"""Spark's errors are pages long; users read one sentence."""
 
 from __future__ import annotations
 
 import pytest
 
 from millpond.errors import SnapshotError, StateError
-from millpond_spark.failures import cause_of, one_sentence, reason_of
+from millpond_spark.failures import cause_of, reason_of, translated_errors
 
 EXECUTOR = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
@@ -26,33 +26,48 @@ Caused by: {error}
     [
         (EXECUTOR.format(error="millpond.errors.SnapshotError: cannot write 'x': disk full; make room"),
          "cannot write 'x': disk full; make room"),
-        (EXECUTOR.format(error="ValueError: something odd"), "Spark could not make the snapshot (ValueError: something odd)."),
-        (EXECUTOR.format(error="ModuleNotFoundError: No module named 'millpond_spark'"), "install 'millpond[spark]' in their Python"),
+        (
+            EXECUTOR.format(error="ValueError: something odd"),
+            "Spark could not make the snapshot (ValueError: something odd).",
+        ),
+        (
+            EXECUTOR.format(error="ModuleNotFoundError: No module named 'millpond_spark'"),
+            "install 'millpond[spark]' in their Python",
+        ),
         (EXECUTOR.format(error="OSError: [Errno 28] No space left on device"), "set 'spark.local.dir'"),
         (JAVA.format(error="java.lang.OutOfMemoryError: Java heap space"), "set 'spark.driver.memory'"),
-        (JAVA.format(error="org.apache.kafka.clients.consumer.OffsetOutOfRangeException: gone"), "make the snapshot again"),
-        (JAVA.format(error="org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed"), "'ssl.ca.location'"),
+        (
+            JAVA.format(error="org.apache.kafka.clients.consumer.OffsetOutOfRangeException: gone"),
+            "make the snapshot again",
+        ),
+        (
+            JAVA.format(error="org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed"),
+            "'ssl.ca.location'",
+        ),
         (JAVA.format(error="java.io.IOException: odd"), "Spark could not make the snapshot (IOException: odd)."),
         ("", "Spark could not make the snapshot (RuntimeError)."),
     ],
 )  # fmt: skip
 def test_the_cause_is_told_in_one_line(text: str, told: str) -> None:
-    """With what to do about it, where that is known."""
+    """With the cure, where one is known."""
     sentence = reason_of(RuntimeError(text))
     assert told in sentence
     assert "\n" not in sentence
 
 
 def test_the_innermost_cause_counts() -> None:
-    """Spark wraps errors in errors."""
+    """Spark wraps errors in other errors."""
     assert cause_of(RuntimeError(JAVA.format(error="java.io.IOException: odd."))) == "IOException: odd"
-    text = "An error occurred while calling None.x.\n: org.apache.spark.SparkException: Could not parse Master URL: 'x'\n\tat y"
+    text = (
+        "An error occurred while calling None.x.\n"
+        ": org.apache.spark.SparkException: Could not parse Master URL: 'x'\n\tat y"
+    )
     assert cause_of(RuntimeError(text)) == "SparkException: Could not parse Master URL: 'x'"
 
 
 def test_errors_of_millpond_pass_as_they_are() -> None:
-    """They are sentences already."""
-    with pytest.raises(StateError, match=r"^so it is$"), one_sentence():
+    """They are already one sentence."""
+    with pytest.raises(StateError, match=r"^so it is$"), translated_errors():
         raise StateError("so it is")
-    with pytest.raises(SnapshotError, match="odd"), one_sentence():
+    with pytest.raises(SnapshotError, match="odd"), translated_errors():
         raise ValueError("odd")

@@ -1,4 +1,4 @@
-"""Global tables, on disk and in memory: a worker that ingests what the job makes of them has the rows of a replay, byte by byte."""
+"""Global tables, on disk and in memory: a worker that ingests a snapshot has the rows of a replay, byte by byte."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def _topology(source: str, accounts: str, names: str, other: str) -> mp.Topology
 
 
 def _accounts(rng: random.Random, count: int) -> list[Any]:
-    """Values as other producers write them: spaces, fields in another order and of later versions, null, and no JSON at all."""
+    """Return values as other producers write them: spaces, other fields in another order, null, and invalid JSON."""
     forms = [
-        b'{ "balance": %d }', b'{"tags": ["a"], "balance": %d}', b'{"balance": %d, "more": 1}', b"null", None, b"{%d", b"",
+        b'{ "balance": %d }', b'{"tags": ["a"], "balance": %d}', b'{"balance": %d, "more": 1}',
+        b"null", None, b"{%d", b"",
     ]  # fmt: skip
     records = []
     for _ in range(count):
@@ -70,7 +71,7 @@ def _names(rng: random.Random, count: int) -> list[Any]:
 
 
 def _state(running: Running) -> dict[str, Any]:
-    """All rows of the stores as they are committed, and where they end."""
+    """Return all committed rows of the stores, and their offsets."""
     stores = running.worker._parts.executor.stores
 
     def found() -> dict[str, Any]:
@@ -95,7 +96,7 @@ def test_ingested_rows_are_the_replayed_ones(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Through the job, which builds upon the version before, and through a worker, with a tail that the snapshot does not have."""
+    """The job builds upon the previous version, and a worker adds records that the snapshot does not have."""
     from millpond_spark.job import create_snapshot
 
     monkeypatch.setattr(snapshot_choice, "OVERHEAD_S", -1.0)
@@ -153,7 +154,7 @@ def test_ingested_rows_are_the_replayed_ones(
 def test_a_record_that_executors_cannot_decode_is_no_silent_loss(
     broker: Broker, create_topic: CreateTopic, app_id: str, spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By default a worker stops at it, and so does the job. Where workers leave it out, the job says how many it left out."""
+    """By default a worker stops at it, and so does the job. Where workers skip it, the job logs how many."""
     from millpond_spark.job import create_snapshot
 
     topics = [create_topic(name, PARTITIONS) for name in ("in", "accounts", "names", "other")]
@@ -176,4 +177,4 @@ def test_a_record_that_executors_cannot_decode_is_no_silent_loss(
     assert "\n" not in str(failed.value)
     made = snapshot(**{"deserialization.exception.handler": "continue"})
     assert sum(part.rows for part in made.manifest.store("accounts").parts) == 1
-    assert "1 records of global tables cannot be decoded" in caplog.text
+    assert "1 records of global tables are skipped" in caplog.text

@@ -1,4 +1,4 @@
-"""Rows of a previous version are taken over only where replaying the rest gives what replaying everything gives."""
+"""Rows of the previous version are reused only where replaying the rest equals replaying everything."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from millpond.errors import SnapshotError
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import TopicIdentity
+from millpond.snapshots.layouts import StoreKind, StoreLayout
 from millpond.snapshots.manifest import Manifest, Part, StoreSnapshot
-from millpond.snapshots.rows import StoreKind, StoreLayout
 from millpond_spark.boundaries import Boundaries, Range
 from millpond_spark.incremental import Base
 from millpond_spark.stores import ChangelogStore
@@ -31,13 +31,13 @@ PREVIOUS = Manifest(
 
 
 def boundaries(first: int = 0, end: int = 200, id: str = "id", delete_retention_ms: int | None = DAY_MS) -> Boundaries:
-    """A changelog as it is now; partition 1 is always the same."""
+    """Return the boundaries of a changelog; those of partition 1 are always the same."""
     ranges = {Partition(STORE.topic, 0): Range(first, end), Partition(STORE.topic, 1): Range(0, 200)}
     return Boundaries(NOW_MS, ranges, {STORE.topic: TopicIdentity(id, delete_retention_ms)})
 
 
-def test_changelog_that_lost_its_beginning_is_refused_unless_the_previous_version_has_it() -> None:
-    """The snapshot would lack keys, and workers would take it for whole."""
+def test_changelog_that_lost_its_beginning_is_rejected_unless_the_previous_version_has_it() -> None:
+    """The snapshot would lack keys, and workers would not notice."""
     lost = boundaries(first=90)
     lost = Boundaries(NOW_MS, lost.ranges, {STORE.topic: TopicIdentity("id", DAY_MS, only_compacted=True)})
     assert Base.of(PREVIOUS, [STORE], lost, NOW_MS).parts.keys() == {("s", 0), ("s", 1)}
@@ -47,7 +47,7 @@ def test_changelog_that_lost_its_beginning_is_refused_unless_the_previous_versio
 
 
 def changed(**fields: object) -> Manifest:
-    """The previous version with another store, or another part 0."""
+    """Return the previous version with another store, or another part 0."""
     store = PREVIOUS.stores[0]
     if fields.keys() <= {"offset", "as_of_ms"}:
         fields = {"parts": (msgspec.structs.replace(PARTS[0], **fields), PARTS[1])}
@@ -57,7 +57,7 @@ def changed(**fields: object) -> Manifest:
 @pytest.mark.parametrize("first", [0, 100])
 @pytest.mark.parametrize("end", [100, 200])
 def test_parts_that_the_changelog_continues_are_taken_over(first: int, end: int) -> None:
-    """The changelog may begin where the part ends, and have nothing after it."""
+    """The changelog may begin where the part ends, and have no records after it."""
     base = Base.of(PREVIOUS, [STORE], boundaries(first, end), NOW_MS)
     assert base.version == PREVIOUS.version
     assert base.parts == {("s", 0): PARTS[0], ("s", 1): PARTS[1]}
@@ -74,7 +74,7 @@ def test_parts_that_the_changelog_continues_are_taken_over(first: int, end: int)
     ids=["changelog begins later", "changelog ends earlier", "deletions may be gone", "clock was wrong"],
 )
 def test_a_part_is_left_out_alone(previous: Manifest, now: Boundaries) -> None:
-    """What is wrong with one partition says nothing of another."""
+    """An unusable partition does not affect the others."""
     assert Base.of(previous, [STORE], now, NOW_MS).parts == {("s", 1): PARTS[1]}
 
 
@@ -94,7 +94,7 @@ def test_a_part_is_left_out_alone(previous: Manifest, now: Boundaries) -> None:
 def test_a_store_of_another_kind_or_topic_is_read_from_the_beginning(
     previous: Manifest | None, now: Boundaries
 ) -> None:
-    """Then there is no base at all."""
+    """Then there is no base."""
     assert Base.of(previous, [STORE], now, NOW_MS) == Base(None, {})
 
 
@@ -102,7 +102,7 @@ def test_a_store_of_another_kind_or_topic_is_read_from_the_beginning(
 def test_global_tables_build_upon_nothing_that_retention_may_have_deleted_since(
     first: int, only_compacted: bool, kept: bool
 ) -> None:
-    """A replay would not have these rows any more. What compaction removes is replaced by newer records."""
+    """A replay would not have these rows. Compaction alone is harmless: it removes only records with newer ones."""
     layout = StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE, is_global=True)
     now = boundaries(first=first)
     now = Boundaries(NOW_MS, now.ranges, {STORE.topic: TopicIdentity("id", DAY_MS, only_compacted)})
@@ -111,7 +111,7 @@ def test_global_tables_build_upon_nothing_that_retention_may_have_deleted_since(
 
 
 def test_topic_of_a_global_table_needs_no_beginning() -> None:
-    """It is an input: what it has is all there is."""
+    """It is an input: its records are the truth."""
     layout = StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE, is_global=True)
     lost = Boundaries(
         NOW_MS, boundaries(first=90).ranges, {STORE.topic: TopicIdentity("id", DAY_MS, only_compacted=True)}
@@ -120,7 +120,7 @@ def test_topic_of_a_global_table_needs_no_beginning() -> None:
 
 
 def test_rows_need_the_deletions_since_the_oldest_of_them_unless_nothing_came_since() -> None:
-    """Part 0 is the older one; where it reaches the end of its changelog, part 1 decides."""
+    """Part 0 is older; where it ends at the end of its changelog, part 1 decides."""
     old = changed(as_of_ms=NOW_MS - 5_000)
     for end, expected in ((200, NOW_MS - 5_000), (100, NOW_MS - 1_000)):
         now = boundaries(end=end)
@@ -129,7 +129,7 @@ def test_rows_need_the_deletions_since_the_oldest_of_them_unless_nothing_came_si
 
 
 def test_global_table_with_other_serdes_is_read_from_the_beginning() -> None:
-    """Its rows are what the serdes make of the topic's records, and not the records' bytes."""
+    """Its rows depend on the serdes, and are not the bytes of the topic's records."""
     before, after = (
         StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE, is_global=True, serdes=f"String, {value}")
         for value in ("String", "Json(Account)")
@@ -140,9 +140,9 @@ def test_global_table_with_other_serdes_is_read_from_the_beginning() -> None:
 
 
 def test_previous_version_that_is_deleted_meanwhile_is_named_with_the_cure(tmp_path: Path) -> None:
-    """Another job's retention may be quicker than this job's reading."""
+    """Another job's retention may delete it while this job reads."""
     pa = pytest.importorskip("pyarrow")
-    from millpond_spark.previous import PreviousFile, Reader
+    from millpond_spark.previous_snapshot import PreviousFile, Reader
 
     file = PreviousFile(0, 0, "app/20260101T000000Z-000000/s/0.sst", "0" * 64)
     batch = pa.RecordBatch.from_pylist([file._asdict()])

@@ -1,4 +1,4 @@
-"""The Spark job makes the rows that replaying makes, and a version is complete or not there."""
+"""The Spark job makes the rows that a replay makes, and publishes a version completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rocksdict import Options, Rdict
 from millpond import serdes
 from millpond.errors import SnapshotError
 from millpond.snapshots import versions
+from millpond.snapshots.layouts import layout_of
 from millpond.snapshots.locations import open_location
 from millpond.snapshots.manifest import Manifest, Part
-from millpond.snapshots.rows import layout_of
 from millpond.state import KeyValueStoreBuilder
-from millpond_spark.boundaries import fix_boundaries, wall_ms
+from millpond_spark.boundaries import read_boundaries, wall_ms
 from millpond_spark.progress import Stage
 from tests.conftest import CreateTopic
 from tests.snapshots.reference import newest_rows
@@ -53,7 +53,7 @@ def rows_of(root: Path, manifest: Manifest, part: Part) -> list[Rows]:
 
 
 def check(application: Application, manifest: Manifest, tmp_path: Path) -> None:
-    """Compare a snapshot with a plain loop over what is committed, key by key."""
+    """Compare a snapshot with a plain loop over the committed records, key by key."""
     root = tmp_path / "snapshots"
     assert versions.verify(open_location(str(root)), manifest) == []
     assert [each.store for each in manifest.stores] == sorted(each.name for each in application.builders.values())
@@ -79,7 +79,7 @@ def check(application: Application, manifest: Manifest, tmp_path: Path) -> None:
 def test_a_snapshot_has_the_rows_that_replaying_leaves(
     application: Application, snapshot: Make, rng: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every kind of store: aborted and open transactions, deletions, expired windows, null keys; in full, and incrementally."""
+    """Every kind of store: aborted and open transactions, deletions, expired windows, null keys; full and on a base."""
     application.write(rng, 6)
     application.truncate("tkv", 0, 20)
     # What is in a transaction that is open while the job reads is no state yet.
@@ -94,7 +94,7 @@ def test_a_snapshot_has_the_rows_that_replaying_leaves(
         )
     pending.flush(60)
     # Its end does not come while this waits.
-    monkeypatch.setattr("millpond_spark.job.fix_boundaries", partial(fix_boundaries, patience_s=1.0))
+    monkeypatch.setattr("millpond_spark.job.read_boundaries", partial(read_boundaries, cut_timeout_s=1.0))
     first = snapshot(application)
     check(application, first.manifest, tmp_path)
     assert first.base is None
@@ -120,7 +120,7 @@ def test_a_snapshot_has_the_rows_that_replaying_leaves(
 def test_a_previous_version_is_not_built_upon_when_the_changelog_is_another_one(
     broker: Broker, app_id: str, create_topic: CreateTopic, snapshot: Make, rng: random.Random, tmp_path: Path
 ) -> None:
-    """A changelog that was deleted and made again, and one that no longer begins where the version ends."""
+    """A changelog that was deleted and created again, and one that begins after the end of the version."""
     names = ("a", "b")
     builders = {
         f"key_value_{each}": KeyValueStoreBuilder(name=each, key=serdes.Bytes, value=serdes.Bytes) for each in names
@@ -150,7 +150,7 @@ def test_a_previous_version_is_not_built_upon_when_the_changelog_is_another_one(
 def test_a_version_is_not_built_upon_when_reading_outlasts_the_deletions_since_then(
     broker: Broker, app_id: str, create_topic: CreateTopic, snapshot: Make
 ) -> None:
-    """It was young enough when reading began, and too old when it ended: a deletion that was compacted away would be missing."""
+    """It was too old when reading ended: a deletion that was compacted away would be missing."""
     builders = {"key_value": KeyValueStoreBuilder(name="a", key=serdes.Bytes, value=serdes.Bytes)}
     application = Application(broker.bootstrap_servers, app_id, create_topic("input", PARTITIONS), builders)
     kafka.alter_topic(
@@ -178,7 +178,7 @@ def test_a_version_is_not_built_upon_when_reading_outlasts_the_deletions_since_t
 def test_a_partition_with_most_of_the_keys_is_divided(
     broker: Broker, app_id: str, create_topic: CreateTopic, snapshot: Make, rng: random.Random, tmp_path: Path
 ) -> None:
-    """Its rows go into several files of similar size, which different executors write; none overlap."""
+    """Different executors write its rows into several files of similar size, without overlap."""
     builders = {
         "timestamped_key_value": KeyValueStoreBuilder(
             name="hot", key=serdes.Bytes, value=serdes.Bytes, timestamped=True
@@ -204,7 +204,7 @@ def test_a_partition_with_most_of_the_keys_is_divided(
 def test_a_job_that_fails_leaves_nothing_and_says_why(
     application: Application, snapshot: Make, rng: random.Random, tmp_path: Path
 ) -> None:
-    """A record that no worker could restore, either; when it is gone, the next job is not disturbed."""
+    """A record that workers cannot restore, either; without it the next job succeeds."""
     application.write(rng, 2)
     producer = application.producer()
     producer.begin_transaction()
@@ -227,7 +227,7 @@ def test_a_job_that_fails_leaves_nothing_and_says_why(
 def test_two_jobs_at_once_make_two_complete_versions(
     application: Application, snapshot: Make, rng: random.Random, tmp_path: Path
 ) -> None:
-    """Neither takes the other's files for leftovers."""
+    """Neither job deletes the other's files."""
     application.write(rng, 2)
     made: list[Manifest] = []
     threads = [threading.Thread(target=lambda: made.append(snapshot(application).manifest)) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""The Java client of Spark's connector logs in as the configured client does, or says that it cannot."""
+"""The Java client of Spark's connector logs in like the configured client, or a clear error is raised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millpond_spark.kafka_options import kafka_options
 
 
 def test_a_plain_connection_needs_nothing_but_the_brokers() -> None:
-    """Settings that only librdkafka knows are left out."""
+    """Settings of librdkafka alone are left out."""
     assert kafka_options({"bootstrap.servers": "a:1,b:2", "fetch.wait.max.ms": 10}) == {
         "kafka.bootstrap.servers": "a:1,b:2",
         "kafka.security.protocol": "PLAINTEXT",
@@ -33,7 +33,7 @@ KEY = "-----BEGIN PRIVATE KEY-----K"
 
 
 def test_certificates_are_handed_over_as_text(tmp_path: Path) -> None:
-    """Authorities, and the client's own certificate: from files or as they are, so that executors need no files."""
+    """Authorities and the client's certificate, from files or as text: executors need no files."""
     written = {"ssl.ca": "A", "ssl.certificate": "C", "ssl.key": KEY}
     for name, text in written.items():
         (tmp_path / name).write_text(text)
@@ -52,7 +52,7 @@ def test_certificates_are_handed_over_as_text(tmp_path: Path) -> None:
 
 
 def test_host_names_are_unchecked_where_that_is_configured() -> None:
-    """Java says it with an empty text."""
+    """Java's setting is an empty text."""
     found = kafka_options({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"})
     assert found["kafka.ssl.endpoint.identification.algorithm"] == ""
 
@@ -72,8 +72,8 @@ def test_host_names_are_unchecked_where_that_is_configured() -> None:
         ({"enable.ssl.certificate.verification": "false"}, r"ssl\.ca\.location"),
     ],
 )
-def test_what_has_no_counterpart_is_refused(settings: dict[str, str], told: str) -> None:
-    """Rather than a connection that is not what was configured; without secrets."""
+def test_what_has_no_counterpart_is_rejected(settings: dict[str, str], told: str) -> None:
+    """A connection must not differ from the configured one; errors contain no secrets."""
     with pytest.raises(ConfigError, match=told) as refused:
         kafka_options({"security.protocol": "ssl", **settings})
     assert "sEcret" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Spark reads from brokers that want certificates and passwords; what is wrong with these is one sentence."""
+"""Spark reads from brokers that require certificates and passwords; errors with these are one sentence."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def build():
 
 @pytest.fixture(scope="module")
 def secure(own_brokers: type[EmbeddedBroker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
-    """A broker of the module's own."""
+    """A broker for this module alone."""
     with secure_broker(own_brokers, tmp_path_factory.mktemp("secure")) as made:
         yield made
 
 
 @pytest.fixture
 def read_over(secure: SecureBroker, snapshot: Callable[..., Any], rng: random.Random) -> Callable[[str], None]:
-    """Make a snapshot over a listener, and check that it has what was written."""
+    """Make a snapshot over a listener, and check its content."""
 
     def check(listener: str) -> None:
         name = f"app-{uuid.uuid4().hex[:8]}"
@@ -70,7 +70,7 @@ def read_over(secure: SecureBroker, snapshot: Callable[..., Any], rng: random.Ra
 
 
 def test_certificate_and_password(read_over: Callable[[str], None]) -> None:
-    """Both at once, the password with characters that Java's login settings quote."""
+    """Both at once; the password has characters that Java's login settings quote."""
     read_over("BOTH")
 
 
@@ -78,12 +78,12 @@ def test_certificate_and_password(read_over: Callable[[str], None]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("listener", ["TLS", "MTLS"])
 def test_certificates_alone(read_over: Callable[[str], None], listener: str) -> None:
-    """Of the brokers, and of the client."""
+    """Certificates of the brokers, and of the client."""
     read_over(listener)
 
 
 def _changes(secure: SecureBroker, directory: Path) -> dict[str, dict[str, str | None]]:
-    """What is wrong -> settings that differ; None takes one out."""
+    """Return the cause of an error -> the changed settings; None removes a setting."""
     key = secure.key.read_text()
     contents = {
         "damaged": "no certificate",
@@ -142,7 +142,8 @@ def test_what_is_wrong_is_one_sentence(
     monkeypatch.setenv("MILLPOND_CREDENTIALS_DIR", str(mounted))
     with pytest.raises(SystemExit) as ended:
         main([
-            "snapshot", "create", f"{module}:build", "--location", str(tmp_path / "snapshots"), "--application-id", "app",
+            "snapshot", "create", f"{module}:build", "--location", str(tmp_path / "snapshots"),
+            "--application-id", "app",
             "--bootstrap-servers", settings["bootstrap.servers"],
         ])  # fmt: skip
     said = capsys.readouterr()

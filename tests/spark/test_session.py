@@ -1,4 +1,4 @@
-"""Spark's session, and what surrounds it."""
+"""Starting and stopping Spark's session, and its logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond_spark.session import silence_py4j
 def test_what_py4j_logs_of_an_interrupt_is_not_shown(
     name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It logs a traceback when the connection to the JVM ends while it is closed."""
+    """py4j logs a traceback when the connection to the JVM ends while it is closed."""
     monkeypatch.setattr(logging.getLogger("py4j"), "propagate", True)
     logging.getLogger(name).error("Exception occurred while shutting down connection")
     assert [record.message for record in caplog.records] == ["Exception occurred while shutting down connection"]
@@ -24,7 +24,7 @@ def test_what_py4j_logs_of_an_interrupt_is_not_shown(
 
 
 def test_other_loggers_stay_heard(caplog: pytest.LogCaptureFixture) -> None:
-    """Only py4j repeats what it raises."""
+    """Only the logs of py4j, which repeat its errors, are dropped."""
     silence_py4j()
     logging.getLogger("millpond").warning("heard")
     assert [record.message for record in caplog.records] == ["heard"]

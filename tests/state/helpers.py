@@ -1,4 +1,4 @@
-"""Backends to try stores on, and the ways a worker may end."""
+"""Backends for tests of stores, and the ways in which a worker may end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from millpond import serdes
 from millpond.serdes import Serde
 from millpond.state import MemoryBackend, StateFile, StateFileOptions
-from millpond.state.staging import StagedStore
+from millpond.state.stores.staged_store import StagedStore
 
 SMALL = StateFileOptions(cache_bytes=1 << 20, write_buffer_bytes=256 << 10)
 
@@ -51,13 +51,13 @@ class Disk:
         self.backend = StateFile.open(self._root / "0", SMALL)
 
     def reopen(self) -> None:
-        """End well and start again."""
+        """Close properly and open again."""
         path = self.backend.path
         self.backend.close()
         self.backend = StateFile.open(path, SMALL)
 
     def crash(self) -> None:
-        """Start again from the files as they are in this moment, never closed."""
+        """Open again from the files as they are at this moment, without closing."""
         self._count += 1
         copy = self._root / str(self._count)
         _copy(Path(self.backend.path), copy)
@@ -72,7 +72,7 @@ class Disk:
 
 
 def _copy(directory: Path, to: Path) -> None:
-    """Copy a directory as it was in one moment: RocksDB writes and removes files in threads of its own."""
+    """Copy a directory as of one moment, although RocksDB's own threads write and remove files."""
     before = None
     while before is None or _files(directory) != before:
         shutil.rmtree(to, ignore_errors=True)
@@ -82,7 +82,7 @@ def _copy(directory: Path, to: Path) -> None:
 
 
 def _files(directory: Path) -> dict[Path, tuple[int, int]]:
-    """Its files with the size and the time of each."""
+    """Return the files with size and time of each."""
     found = {}
     for path in directory.rglob("*"):
         with contextlib.suppress(FileNotFoundError):
@@ -95,7 +95,7 @@ BACKENDS = {"memory": Memory, "rocksdb": Disk}
 
 
 def commit(store: StagedStore, backend: Any, offset: int | None = 1) -> list:
-    """A whole commit of one store; the changelog records it produced."""
+    """Commit a store; return the changelog records that the commit produced."""
     out: list = []
     store.flush(out)
     rows = store.seal()
@@ -105,6 +105,6 @@ def commit(store: StagedStore, backend: Any, offset: int | None = 1) -> list:
 
 
 def changelog_record(row: tuple) -> tuple:
-    """Key, value, timestamp and headers of a row that `flush` gave, as `restore` takes them."""
+    """Return key, value, timestamp and headers of a record that `flush` produced, as `restore` takes them."""
     _, value, key, _, _, _, timestamp, *headers = row
     return key, value, timestamp, headers[0] if headers else None

@@ -1,4 +1,4 @@
-"""Builders: Kafka Streams' changelog settings, and stores of the kind that was asked for."""
+"""Store builders: Kafka Streams' changelog settings, and stores of the right kind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WINDOWS = {**COMMON, "retention_ms": 3_600_000, "window_size_ms": 60_000}
     ],
 )
 def test_builder_makes_its_kind_of_store(builder, expected):
-    """One builder gives any number of independent stores, one per partition."""
+    """One builder makes any number of independent stores, one per partition."""
     backend = MemoryBackend()
     first, second = builder.build(0, backend, "changelog"), builder.build(1, backend, "changelog")
     assert type(first) is type(second) is expected
@@ -43,12 +43,12 @@ def test_builder_makes_its_kind_of_store(builder, expected):
 
 
 def test_a_store_without_logging_has_no_changelog():
-    """Whatever topic it is given."""
+    """The store ignores the topic that it is built with."""
     assert KeyValueStoreBuilder(**COMMON, logging=False).build(0, MemoryBackend(), "changelog").changelog_topic is None
 
 
 def test_a_store_that_repeats_a_topic_logs_nothing():
-    """Its source topic is the changelog, and is never written to; its rows go to the backend like any others."""
+    """Its source topic is the changelog, which it never writes to; its rows are written to the backend as usual."""
     backend = MemoryBackend()
     store = KeyValueStoreBuilder(**COMMON, source_topic="flights").build(0, backend, "flights")
     assert store.changelog_topic is None
@@ -58,13 +58,13 @@ def test_a_store_that_repeats_a_topic_logs_nothing():
 
 
 def test_a_store_without_a_serde_names_the_setting():
-    """The runtime puts the configured defaults in; where there are none the error says which one to set."""
+    """The runtime fills in the configured defaults; the error names the default that is missing."""
     with pytest.raises(ConfigError, match=r"store 's' has no value serde: .*'default\.value\.serde'"):
         KeyValueStoreBuilder(name="s", key=serdes.String).build(0, MemoryBackend(), None)
 
 
 def test_a_key_value_changelog_is_compacted():
-    """As Kafka Streams creates it; settings for all internal topics go over that, the store's own over both."""
+    """As in Kafka Streams; settings for all internal topics override the defaults, and the store's own both."""
     builder = KeyValueStoreBuilder(**COMMON, log_config={"segment.bytes": "2"})
     assert builder.changelog_config({"segment.bytes": "1", "retention.bytes": "9"}) == {
         "cleanup.policy": "compact",
@@ -88,7 +88,7 @@ def test_a_window_changelog_also_forgets_after_retention_and_a_day():
     assert own.changelog_config()["retention.ms"] == "7"
 
 
-def test_settings_that_contradict_themselves_are_refused():
+def test_settings_that_contradict_themselves_are_rejected():
     """A store without a name, a window without length, a retention shorter than the window."""
     with pytest.raises(ConfigError, match="needs a name"):
         KeyValueStoreBuilder(**{**COMMON, "name": ""})

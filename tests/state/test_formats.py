@@ -1,4 +1,4 @@
-"""State's bytes are those that Kafka Streams 4.1.0 writes, and come back as what they were."""
+"""The bytes of state are those that Kafka Streams 4.1.0 writes, and decoding returns what was encoded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ contexts = st.builds(
 
 @pytest.mark.parametrize("case", BUFFER_VALUES)
 def test_a_buffered_update_has_the_bytes_of_the_original(case):
-    """Suppress buffers can be handed over from Java: changelog format version 3, byte by byte."""
+    """A suppress buffer of Kafka Streams can be read: changelog format version 3, byte by byte."""
     value, time, golden = BUFFER_VALUES[case]
     assert encode_buffer_value(value, time).hex() == golden
     assert decode_buffer_value(bytes.fromhex(golden)) == (value, time)
@@ -63,13 +63,13 @@ def test_a_buffered_update_has_the_bytes_of_the_original(case):
 
 @given(st.builds(BufferValue, values, values, values, contexts), longs)
 def test_a_buffered_update_survives_the_way_to_bytes_and_back(value, time):
-    """Nothing of an update, its context or its headers is lost."""
+    """Decoding returns the update with its context and headers."""
     assert decode_buffer_value(encode_buffer_value(value, time)) == (value, time)
 
 
 @given(st.binary(max_size=80))
-def test_invalid_buffered_update_is_refused(data):
-    """Garbage in a changelog is a ValueError, not a wrong update or a crash."""
+def test_invalid_buffered_update_is_rejected(data):
+    """Invalid bytes raise ValueError; they become no wrong update, and crash nothing."""
     try:
         value, time = decode_buffer_value(data)
     except ValueError:
@@ -79,28 +79,28 @@ def test_invalid_buffered_update_is_refused(data):
 
 
 @pytest.mark.parametrize("cut", range(1, 30))
-def test_a_truncated_buffered_update_is_refused(cut):
-    """Missing bytes are noticed wherever they are missing."""
+def test_a_truncated_buffered_update_is_rejected(cut):
+    """Truncated bytes raise ValueError, wherever they are cut off."""
     _, _, golden = BUFFER_VALUES["old equals prior"]
     with pytest.raises(ValueError, match="format version 3"):
         decode_buffer_value(bytes.fromhex(golden)[:-cut])
 
 
 def test_a_window_key_has_the_bytes_of_the_original():
-    """Key, start, sequence: as Kafka Streams' WindowKeySchema prints them."""
+    """Key, start and sequence are as in Kafka Streams' WindowKeySchema."""
     assert formats.window_key(b"key", 1700000000000).hex() == "6b65790000018bcfe5680000000000"
     assert formats.window_key(b"", 0, formats.MAX_SEQUENCE).hex() == "00000000000000007fffffff"
 
 
 @given(st.binary(max_size=12), st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1), st.binary(max_size=12))
 def test_a_window_key_can_be_taken_apart(key, start, sequence, prefix):
-    """Key, start and sequence come back, whatever stands before the key."""
+    """Splitting returns key, start and sequence, whatever precedes the key."""
     data = prefix + formats.window_key(key, start, sequence)
     assert formats.split_window_key(data, len(prefix)) == (key, start, sequence)
 
 
 def test_timestamped_row_and_changelog_record_have_kafkas_bytes():
-    """The local row has the bytes of Kafka's ValueAndTimestampSerializer; the changelog carries the timestamp itself."""
+    """Local rows have the bytes of Kafka's ValueAndTimestampSerializer; changelog records have the timestamp."""
     backend = MemoryBackend()
     store = TimestampedKeyValueStore("s", 7, backend, serdes.String, serdes.Long, changelog_topic="app-s-changelog")
     store.put("k", ValueAndTimestamp(9, 1700000000123))

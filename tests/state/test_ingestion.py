@@ -1,4 +1,4 @@
-"""Ingesting replaces a store partition by SST files: all of it or nothing, whenever the process ends."""
+"""Ingestion replaces a store partition by SST files: completely or not at all, whenever the process ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millpond.errors import StateError
 from millpond.snapshots.sst import write_sst
 from millpond.state import StateFile
 from millpond.state.formats import partition_prefix
-from millpond.state.ingestion import End
+from millpond.state.ingestion import Checkpoint
 from millpond.state.provenance import Provenance
 from tests.state import helpers
 
@@ -31,7 +31,7 @@ def prefixed(partition, keys, value):
 
 
 def new_rows():
-    """What is ingested; it has some keys of the old rows and not others."""
+    """The rows to ingest, with some of the old rows' keys."""
     return prefixed(0, range(50, 350), b"new")
 
 
@@ -63,7 +63,7 @@ def content(file, store, partition):
 
 
 def others_untouched(file):
-    """Whether other partitions and stores are as `filled` made them."""
+    """Return whether other partitions and stores are as `filled` made them."""
     return (
         all(content(file, "s", each) == prefixed(each, range(100), b"old") for each in (1, 2))
         and content(file, "other", 0) == prefixed(0, range(10), b"old")
@@ -78,7 +78,7 @@ def path(tmp_path):
 
 
 def test_ingested_rows_replace_all_old_ones(path, tmp_path):
-    """Rows, offset, metadata and provenance; also after the next open, and for those that ask for new partitions."""
+    """Rows, offset, metadata and provenance are the new ones, also after the next open."""
     with filled(path) as file:
         file.ingest("s", 0, files(tmp_path / "in"), 777, b"meta", FROM)
         for partition in (0, 9):
@@ -97,11 +97,11 @@ def test_ingested_rows_replace_all_old_ones(path, tmp_path):
 
 
 def test_ingested_rows_survive_compaction_and_another_ingestion(path, tmp_path):
-    """Deletions of before the files do not reach into them."""
+    """Deletions that precede the ingestion do not delete ingested rows."""
     with filled(path) as file:
         for number in range(3):
             file.ingest("s", 0, files(tmp_path / str(number)), number, b"", FROM)
-            family = file._families["s"].rows
+            family = file._database.families["s"].rows
             family.flush()
             family.compact_range(None, None)
             assert content(file, "s", 0) == new_rows()
@@ -109,7 +109,7 @@ def test_ingested_rows_survive_compaction_and_another_ingestion(path, tmp_path):
 
 
 def test_old_rows_are_gone_before_the_first_file_comes(path, tmp_path):
-    """Nobody is to take an unfinished partition for a restored one."""
+    """An unfinished partition must not look like a restored one."""
     with filled(path) as file:
         ingestion = file.ingestion("s", 0)
         assert file.offset("s", 0) is None
@@ -126,15 +126,15 @@ def test_old_rows_are_gone_before_the_first_file_comes(path, tmp_path):
 
 
 def test_unfinished_ingestion_ends_when_the_database_is_opened_anew(path, tmp_path):
-    """What it had ingested is gone, and it cannot go on."""
+    """The ingested rows are deleted, and the ingestion cannot continue."""
     with filled(path) as file:
         first, *others = files(tmp_path / "in")
         ingestion = file.ingestion("s", 0)
         ingestion.add(first)
         file.rebuild("other")
         assert content(file, "s", 0) == []
-        for attempt in (lambda: ingestion.add(others[0]), lambda: ingestion.finish({0: End(1, b"", FROM)})):
-            with pytest.raises(StateError, match="opened anew"):
+        for attempt in (lambda: ingestion.add(others[0]), lambda: ingestion.finish({0: Checkpoint(1, b"", FROM)})):
+            with pytest.raises(StateError, match="opened again"):
                 attempt()
         ingestion.abandon()
         assert file.offset("s", 0) is None
@@ -142,7 +142,7 @@ def test_unfinished_ingestion_ends_when_the_database_is_opened_anew(path, tmp_pa
 
 @pytest.mark.parametrize("damage", ["garbage", "missing", "cut"])
 def test_unusable_file_leaves_an_empty_partition_and_a_good_database(path, tmp_path, damage):
-    """The error says what is wrong; the file goes on being used."""
+    """The error names the cause; the state file stays usable."""
     with filled(path) as file:
         paths = files(tmp_path / "in")
         if damage == "missing":
@@ -196,8 +196,8 @@ class Database:
         self.inner.flush(*given)
         step()
 
-file._db = Database(file._db)
-family = file._families["s"]
+file._database.db = Database(file._database.db)
+family = file._database.families["s"]
 family.rows = Database(family.rows)
 file.ingest("s", 0, paths, 777, b"meta", FROM)
 print("done", flush=True)
@@ -206,7 +206,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_killed_at_every_step_it_leaves_nothing_or_all(tmp_path):
-    """Before and after each change of the database."""
+    """The process is killed before and after each write to the database."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "worker"), str(ROOT)])}
     seen = []
     for step in range(100):

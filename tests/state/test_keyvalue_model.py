@@ -1,4 +1,4 @@
-"""Key-value stores do what a dict would, through flushes, commits, aborts, crashes and evictions in any order."""
+"""A key-value store behaves as a dict, through flushes, commits, aborts, crashes and evictions in any order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Model = dict[str, tuple[int, int]]
 
 
 class KeyValueMachine(RuleBasedStateMachine):
-    """A store against dicts: as the task sees it, as flushed, as sealed, as committed."""
+    """Compare a store with dicts: of all writes, of flushed, of sealed and of committed ones."""
 
     place_type = helpers.Memory
     mutable = False
@@ -99,7 +99,7 @@ class KeyValueMachine(RuleBasedStateMachine):
 
     @rule(key=keys, number=numbers, timestamp=timestamps)
     def aggregate_in_place(self, key, number, timestamp):
-        """What an operator does; user code may change the old aggregate itself."""
+        """Aggregate as an operator does; user code may change the old aggregate in place."""
         raw_key = self.store.serialize_key(key)
         old, _ = self.store.entry(raw_key)
         assert self.plain(old) == self.now.get(key, (None, 0))[0]
@@ -142,7 +142,7 @@ class KeyValueMachine(RuleBasedStateMachine):
 
     @rule(key=keys, number=numbers)
     def put_while_iterating(self, key, number):
-        """An iterator shows the store as it was when it was made."""
+        """An iterator shows the store as of its creation."""
         expected = [(held, self.seen(entry)) for held, entry in sorted(self.now.items(), key=lambda e: e[0].encode())]
         found = []
         for held, value in self.store.all():
@@ -188,7 +188,7 @@ class KeyValueMachine(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([0, 500, 1_000_000]))
     def commit(self, limit):
-        """All steps of a commit, with a cache that is large enough or not."""
+        """Run all steps of a commit, with a large or a small cache."""
         self.flush()
         self.seal()
         self.write(1)
@@ -209,7 +209,7 @@ class KeyValueMachine(RuleBasedStateMachine):
 
     @rule()
     def restore_from_the_changelog(self):
-        """Another worker, with the changelog alone, comes to the same state."""
+        """Another worker that has only the changelog restores the same state."""
         if self.now != self.flushed:
             self.flush()
         other = helpers.Memory()

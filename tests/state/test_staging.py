@@ -1,4 +1,4 @@
-"""What stores keep in memory: within its budget, never at the price of an uncommitted write."""
+"""The memory of stores: it stays within its budget, and uncommitted writes are never evicted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from millpond import serdes
 from millpond.errors import SerializationError, StateError
 from millpond.serdes import Serde
-from millpond.state import KeyValueStoreBuilder, MemoryBackend, ValueAndTimestamp, WindowStoreBuilder, sizing
-from millpond.state.staging import StoreContext
+from millpond.state import KeyValueStoreBuilder, MemoryBackend, ValueAndTimestamp, WindowStoreBuilder
+from millpond.state.stores import memory_estimates
+from millpond.state.stores.staged_store import StoreContext
 from tests.state import helpers
 
 KINDS = ["key-value", "window"]
@@ -35,7 +36,7 @@ def build(kind, backend, **options):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_evicted_entries_are_read_from_the_backend(kind):
-    """After a commit the cache is within its limit, and what left it comes back from the backend."""
+    """After a commit the cache is within its limit, and evicted entries are read from the backend."""
     backend = MemoryBackend()
     store, put, get = build(kind, backend)
     store.cache_limit = 50_000
@@ -50,7 +51,7 @@ def test_evicted_entries_are_read_from_the_backend(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_uncommitted_entries_are_never_evicted(kind):
-    """Dirty, flushed and sealed writes are readable at each step with a limit of nothing."""
+    """Dirty, flushed and sealed writes are readable at each step with a cache limit of 0."""
     backend = MemoryBackend()
     store, put, get = build(kind, backend)
     store.cache_limit = 0
@@ -69,7 +70,7 @@ def test_uncommitted_entries_are_never_evicted(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_estimate_of_memory_is_near_the_truth(kind):
-    """The figure that the budgets go by is between the memory that Python took and twice that."""
+    """The estimate is between the memory that Python allocated and twice that."""
     backend = MemoryBackend()
     store, put, _ = build(kind, backend)
     gc.collect()
@@ -83,7 +84,7 @@ def test_the_estimate_of_memory_is_near_the_truth(kind):
 
 
 def test_complete_cache_answers_misses_without_the_backend():
-    """A new store knows all it has; once something left memory the backend is asked again."""
+    """A new store has all entries in memory; after an eviction misses read the backend again."""
     backend = MemoryBackend()
     asked: list[bytes] = []
     reader = backend.reader
@@ -100,7 +101,7 @@ def test_complete_cache_answers_misses_without_the_backend():
 
 
 def test_a_new_window_is_not_asked_of_the_backend():
-    """Above the largest start ever put there is nothing to read, and in a window opened there neither."""
+    """A window that starts later than any put so far is not read from the backend, not even after a put into it."""
     backend = MemoryBackend()
     asked: list[bytes] = []
     reader = backend.reader
@@ -119,7 +120,7 @@ def test_a_new_window_is_not_asked_of_the_backend():
 
 
 class Task:
-    """A task, as far as a store knows it."""
+    """The part of a task that a store uses."""
 
     def __init__(self) -> None:
         self.headers = None
@@ -153,7 +154,7 @@ def test_cached_update_keeps_the_headers_of_the_last_put(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_listener_may_put_into_the_store_that_is_flushed(kind):
-    """What is put during a flush is dirty afterwards: it belongs to the next one."""
+    """Entries that are put during a flush are dirty afterwards, and belong to the next flush."""
     backend = MemoryBackend()
     store, put, get = build(kind, backend, caching=True)
     heard: list = []
@@ -197,8 +198,8 @@ def test_write_without_a_timestamp_uses_the_records():
 
 
 @pytest.mark.parametrize("kind", ["key-value", "window"])
-def test_unserializable_value_is_refused_when_it_is_put(kind):
-    """The error names store, key and serde and never shows the value; what was there before stays."""
+def test_unserializable_value_is_rejected_when_it_is_put(kind):
+    """The error names store, key and serde but not the value; the previous value stays."""
     store, put, get = build(kind, MemoryBackend())
     put("k", 1)
     for refused, what in (("a secret", "type str"), (2**63, "type int"), ("another", "type str")):
@@ -214,7 +215,7 @@ def test_unserializable_value_is_refused_when_it_is_put(kind):
 
 
 def test_closed_store_raises_an_error():
-    """A reference kept beyond the task's end is a clear error, not stale data."""
+    """A store that is used after its task has ended raises a clear error, and returns no stale data."""
     store, put, get = build("key-value", MemoryBackend())
     put("k", 1)
     store.close()
@@ -225,7 +226,7 @@ def test_closed_store_raises_an_error():
 
 
 def test_unconfirmed_rows_are_sealed_again():
-    """A seal after a failed write repeats the rows, the older ones first."""
+    """A seal after a failed write returns the rows again, the older ones first."""
     store, put, _ = build("key-value", MemoryBackend())
     put("a", 1)
     store.flush([])
@@ -238,7 +239,7 @@ def test_unconfirmed_rows_are_sealed_again():
 
 
 def test_serdes_are_made_for_the_changelog_topic():
-    """Schema-registry serdes learn the topic: keys and values of the store are under the changelog's subjects."""
+    """Serdes with a schema registry get the topic: the store's schemas are under the changelog's subjects."""
     asked: list = []
 
     def specialize(topic, is_key):
@@ -259,5 +260,5 @@ nested = st.recursive(
 
 @given(nested)
 def test_every_value_has_an_estimated_size(value):
-    """Weighing never fails, whatever users keep in a store."""
-    assert sizing.weigh(value) > 0
+    """The size of any value can be estimated."""
+    assert memory_estimates.size_of(value) > 0

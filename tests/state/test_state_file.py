@@ -1,4 +1,4 @@
-"""The state file: all or nothing, one process at a time, and honest when the disk is not."""
+"""The state file: atomic commits, one process at a time, and clear errors when the disk fails."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def content(file, store):
 
 
 def to_disk(file):
-    """Put everything into SST files."""
-    for family in file._families.values():
+    """Flush everything into SST files."""
+    for family in file._database.families.values():
         family.rows.flush()
-    file._db.flush()
+    file._database.db.flush()
 
 
 def sst_files(file, store):
     """The SST files of a store."""
-    listing = file._families[store].rows.property_value("rocksdb.sstables")
+    listing = file._database.families[store].rows.property_value("rocksdb.sstables")
     numbers = [line.strip().split(":")[0] for line in listing.splitlines() if not line.startswith("---")]
     return [file.path / "db" / f"{int(number):06d}.sst" for number in numbers]
 
@@ -97,7 +97,7 @@ def test_a_backend_is_a_sorted_dict(place, before, writes, gone, low, high, reve
         expected = sorted(
             ((k, v) for k, v in model.items() if k >= low and (high is None or k < high)), reverse=reverse
         )
-        assert list(backend.backend.range("s", low, high, reverse)) == expected
+        assert list(backend.backend.range("s", low, high, reverse=reverse)) == expected
         read = backend.backend.reader("s")
         assert all(read(key) == model.get(key) for key in {*before, *dict(writes)})
         assert (backend.backend.offset("s", 0), backend.backend.metadata("s", 0)) == (3, b"m")
@@ -107,7 +107,7 @@ def test_a_backend_is_a_sorted_dict(place, before, writes, gone, low, high, reve
 
 @pytest.mark.parametrize(("first", "last"), [(b"z", b"a"), (b"z", None), (None, b"a")])
 def test_the_last_row_of_a_key_in_a_batch_counts(path, first, last):
-    """Rows are inserted in the order of their keys, and those of one key in the order given."""
+    """Rows are inserted in key order, and rows of one key in the given order."""
     with StateFile.open(path) as file:
         file.write([("s", 0, [(PREFIX + b"k", first), (PREFIX + b"a", b"1"), (PREFIX + b"k", last)])])
         kept = [] if last is None else [(PREFIX + b"k", last)]
@@ -116,7 +116,7 @@ def test_the_last_row_of_a_key_in_a_batch_counts(path, first, last):
 
 @pytest.mark.parametrize("place", helpers.BACKENDS)
 def test_several_scans_at_once_keep_their_own_bounds(place):
-    """Scans made one after the other and read together each end at their own bound."""
+    """Scans that are read at the same time each end at their own bound."""
     backend = helpers.BACKENDS[place]()
     backend.backend.write([("s", 0, [(b"%03d" % number, b"") for number in range(100)])])
     scans = [backend.backend.range("s", b"%03d" % at, b"%03d" % (at + 10)) for at in range(0, 100, 10)]
@@ -126,7 +126,7 @@ def test_several_scans_at_once_keep_their_own_bounds(place):
 
 @pytest.mark.parametrize("place", helpers.BACKENDS)
 def test_dropping_a_partition_leaves_the_others(place):
-    """Rows, offset and metadata of one partition of one store go, nothing else."""
+    """Only rows, offset and metadata of one partition of one store are deleted."""
     chosen = helpers.BACKENDS[place]()
     backend = chosen.backend
     for store in "ab":
@@ -157,7 +157,7 @@ def test_offsets_and_metadata_outlive_the_process_together_with_their_rows(path)
 
 
 def test_closing_ends_open_scans_and_frees_the_directory(path):
-    """An iterator that somebody forgot does not keep the database locked."""
+    """An iterator that is still referenced does not keep the database locked."""
     file = StateFile.open(path)
     file.write([("a", 0, rows(10))])
     scan, read = file.range("a", b"", None), file.reader("a")
@@ -190,7 +190,7 @@ for number in range(10 ** 9):
 
 @pytest.mark.usefixtures("processes")
 def test_a_killed_process_leaves_the_last_commit_whole(path):
-    """After SIGKILL at any moment rows and offsets are of one and the same commit, the last one confirmed or later."""
+    """After SIGKILL at any moment rows and offsets are of the same commit, the last confirmed one or a later one."""
     for confirmed in (1, 300, 2500):
         child = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, env=environment())
         last = -1
@@ -209,7 +209,7 @@ def test_a_killed_process_leaves_the_last_commit_whole(path):
 
 
 def environment():
-    """For child processes: the same packages."""
+    """Return the environment for child processes, with the same packages."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
 
 
@@ -239,7 +239,7 @@ print(resident() - before)
 
 @pytest.mark.usefixtures("processes")
 def test_memory_is_bounded_by_the_options_whatever_is_written(path):
-    """80 MB in ten stores, written and read back, take no more than a small multiple of the 8 MiB they were given."""
+    """80 MB in ten stores, written and read, take at most a small multiple of the configured 8 MiB."""
     child = [sys.executable, "-c", HOARDER, str(path)]
     grown = int(subprocess.run(child, env=environment(), check=True, capture_output=True).stdout)
     assert grown < 50, f"the process grew by {grown} MiB"
@@ -258,7 +258,7 @@ sys.stdin.read()
 
 @pytest.mark.usefixtures("processes")
 def test_second_process_learns_who_locks_the_directory(path):
-    """The error names the process; when that one is killed the directory is free at once."""
+    """The error names the process; when that process is killed, the directory is free at once."""
     child = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
     )
@@ -271,7 +271,7 @@ def test_second_process_learns_who_locks_the_directory(path):
 
 
 def test_one_process_cannot_open_a_directory_twice(path):
-    """Two workers in one process are told apart from two processes, and the first goes on undisturbed."""
+    """The error differs from that for two processes, and the first worker is not disturbed."""
     with StateFile.open(path) as file:
         with pytest.raises(StateDirectoryLocked, match="this very process"):
             StateFile.open(path)
@@ -298,8 +298,8 @@ def test_unusable_directory_is_named(tmp_path):
         StateFile.open(tmp_path / "file" / "worker")
 
 
-def test_write_buffers_larger_than_the_cache_are_refused():
-    """They are part of it, so the setting contradicts itself."""
+def test_write_buffers_larger_than_the_cache_are_rejected():
+    """Write buffers are part of the cache, so the settings contradict each other."""
     with pytest.raises(ValueError, match="do not fit"):
         StateFileOptions(cache_bytes=1, write_buffer_bytes=2)
 
@@ -307,7 +307,7 @@ def test_write_buffers_larger_than_the_cache_are_refused():
 @pytest.mark.parametrize("name", ["MANIFEST-*", "CURRENT"])
 @pytest.mark.parametrize("how", ["damaged", "removed", "emptied"])
 def test_a_database_that_cannot_be_opened_is_set_aside_whole(path, two_stores, name, how):
-    """Nothing is deleted, the worker starts empty, and is told where the old one is and why."""
+    """Nothing is deleted, the worker starts empty, and the old database's path and the cause are reported."""
     (file_name,) = (path / "db").glob(name)
     if how == "damaged":
         damage(file_name, 0.5)
@@ -384,7 +384,7 @@ def small_disk(tmp_path, processes):
 
 
 def test_full_disk_is_reported_and_leaves_no_partial_write(small_disk):
-    """The failed commit is not there, no later one is accepted over the gap, and after making room all goes on."""
+    """The failed commit is not written, later commits are rejected, and after freeing space and a restart all work."""
     file = StateFile.open(small_disk / "w", helpers.SMALL)
     written = -1
 
@@ -412,7 +412,7 @@ def test_full_disk_is_reported_and_leaves_no_partial_write(small_disk):
         assert file.offset("b", 0) == offset
         assert file.reader("b")(PREFIX + b"n") == b"%d" % offset
         assert len(content(file, "a")) == (offset + 1) * 500
-        assert offset in (written, written + 1), "the refused commit is there whole or not at all"
+        assert offset in (written, written + 1), "the rejected commit is complete or absent"
         commit(offset + 1)
         assert file.offset("a", 0) == offset + 1
 
@@ -444,14 +444,14 @@ def test_disk_full_during_a_flush_is_an_error(small_disk, left_kib):
 
 
 def test_memory_backend_keeps_partitions_apart():
-    """Counting goes by partition, as the stores' keys do."""
+    """Rows are counted by partition."""
     backend = MemoryBackend()
     backend.write([("s", 0, [(PREFIX + b"k", b"")]), ("s", 1, [(b"\0\0\0\1k", b""), (b"\0\0\0\1l", b"")])])
     assert (backend.count("s", 0), backend.count("s", 1), backend.count("s", 2)) == (1, 2, 0)
 
 
 def test_where_rows_come_from_lives_and_goes_with_them(tmp_path):
-    """It is there after a restart, belongs to one partition, and goes with a drop and a rebuild."""
+    """Provenance survives a restart, belongs to one partition, and is deleted by a drop and by a rebuild."""
     come_from = Provenance("id", 1_700_000_000_000)
     with StateFile(tmp_path) as file:
         assert file.last_used_ms is None

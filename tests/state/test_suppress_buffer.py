@@ -1,4 +1,4 @@
-"""The suppress buffer gives out the newest update per key in the order of first buffering, through commits and crashes."""
+"""The suppress buffer evicts the newest update per key in the order of first buffering, through commits and crashes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ numbers = st.none() | st.integers(0, 9)
 
 
 class BufferMachine(RuleBasedStateMachine):
-    """The buffer against a dict key -> [time, prior, old, new, context]."""
+    """Compare the buffer with a dict key -> [time, prior, old, new, context]."""
 
     place_type = helpers.Memory
     mutable = False
@@ -131,7 +131,7 @@ class BufferMachine(RuleBasedStateMachine):
 
     @rule()
     def restore_from_the_changelog(self):
-        """Another worker, with the changelog alone, gives out the same updates."""
+        """Another worker that has only the changelog evicts the same updates."""
         self.flush()
         previous, self.place = self.place, helpers.Memory()
         try:
@@ -187,7 +187,7 @@ CONTEXT = RecordContext(3, 4, 0, "topic", [("k", b"vv")])
 
 
 def test_failing_callback_keeps_the_update_in_the_buffer():
-    """What could not be forwarded is not lost: it goes out with the next try."""
+    """An update that could not be forwarded is not lost: the next eviction forwards it."""
     buffer = build(MemoryBackend())
     buffer.put(1, b"a", "a", 5, None, CONTEXT)
 
@@ -200,7 +200,7 @@ def test_failing_callback_keeps_the_update_in_the_buffer():
 
 
 def test_the_size_in_bytes_is_counted_as_in_kafka_streams():
-    """8 for the buffer time, the key, prior, old when it differs, new, and the context's 20 plus topic and headers."""
+    """8 for the buffer time, the key, prior, old when it differs, new, 20 for the context, its topic and headers."""
     buffer = build(MemoryBackend(), count_bytes=True)
     buffer.put(1, b"ab", "ab", 5, None, CONTEXT)
     context = 8 + 8 + 4 + len("topic") + len("k") + len(b"vv")
@@ -211,8 +211,8 @@ def test_the_size_in_bytes_is_counted_as_in_kafka_streams():
     assert buffer.buffer_size == 0
 
 
-def test_a_changelog_of_an_older_format_is_refused_by_name():
-    """Versions 0 to 2 were written before Kafka 2.5.1; guessing would be worse than saying so."""
+def test_a_changelog_of_an_older_format_is_rejected_by_name():
+    """Kafka before 2.5.1 wrote versions 0 to 2: the error names the format instead of guessing."""
     buffer = build(MemoryBackend())
     for headers in (None, [], [("v", b"\x02")]):
         with pytest.raises(StateError, match=r"changelog of 'b'.*version 3"):
@@ -220,7 +220,7 @@ def test_a_changelog_of_an_older_format_is_refused_by_name():
 
 
 def test_an_unlogged_buffer_writes_rows_and_no_changelog():
-    """Without logging the state file still has what is pending."""
+    """Without logging the state file still has the pending updates."""
     backend = MemoryBackend()
     buffer = build(backend, logging=False)
     buffer.put(1, b"a", "a", 5, None, CONTEXT)

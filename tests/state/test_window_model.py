@@ -1,4 +1,4 @@
-"""Window stores do what a dict with expiry would, through commits, aborts, crashes and evictions in any order."""
+"""A window store behaves as a dict with expiry, through commits, aborts, crashes and evictions in any order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Model = dict[tuple[str, int], tuple[int, int]]
 
 
 class WindowMachine(RuleBasedStateMachine):
-    """A window store against dicts: as the task sees it, as flushed, as sealed, as committed."""
+    """Compare a window store with dicts: of all writes, of flushed, of sealed and of committed ones."""
 
     place_type = helpers.Memory
     mutable = False
@@ -88,7 +88,7 @@ class WindowMachine(RuleBasedStateMachine):
         return value["n"] if value is not None and self.mutable else value
 
     def live(self, model=None, observed=None):
-        """What may be seen: starts above stream time - retention."""
+        """Return the readable windows: those with starts above stream time - retention."""
         model, observed = (self.now, self.observed) if model is None else (model, observed)
         return {(key, start): value for (key, start), value in model.items() if start > observed - RETENTION}
 
@@ -123,7 +123,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     @rule(key=keys, age=ages, number=numbers)
     def aggregate_in_place(self, key, age, number):
-        """What an operator does; user code may change the old aggregate itself."""
+        """Aggregate as an operator does; user code may change the old aggregate in place."""
         start = self.aged(age)
         raw_key = self.store.serialize_key(key)
         old, _ = self.store.entry(raw_key, start)
@@ -170,7 +170,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     @rule(key=keys, age=ages, number=numbers)
     def put_while_iterating(self, key, age, number):
-        """An iterator shows the store as it was when it was made."""
+        """An iterator shows the store as of its creation."""
         expected = self.live()
         found = []
         for row in self.store.all():
@@ -223,7 +223,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([0, 500, 1_000_000]))
     def commit(self, limit):
-        """All steps of a commit, with a cache that is large enough or not."""
+        """Run all steps of a commit, with a large or a small cache."""
         self.flush()
         self.seal()
         self.write()
@@ -244,7 +244,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     @rule(pieces=st.integers(1, 4))
     def restore_from_the_changelog(self, pieces):
-        """Another worker, with the changelog alone, comes to the same state, in however many batches."""
+        """Another worker that has only the changelog restores the same state, in any number of batches."""
         if self.changelog:
             self.flush()
             other = helpers.Memory()

@@ -1,4 +1,4 @@
-"""What a window store does with late puts: Kafka Streams' two rules, one for each kind of store (semantics.md, 4.3)."""
+"""Late puts into window stores: Kafka Streams has one rule for persistent stores, and another for in-memory stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def build(backend=None, **options):
 
 
 def logged(store):
-    """Window starts that the next flush sends to the changelog."""
+    """Return the window starts that the next flush sends to the changelog."""
     out: list = []
     store.flush(out)
     return [split_window_key(record[2])[1] for record in out]
@@ -41,7 +41,7 @@ def logged(store):
     ],
 )
 def test_late_put_visibility_follows_time_and_acceptance_segments(persistent, start, seen, accepted):
-    """Seen: start > stream time - retention. Accepted: the segment is live, or in memory the same as seen."""
+    """Readable: start > stream time - retention. Accepted: the segment is live; in memory: the window is readable."""
     store = build(persistent=persistent)
     store.put("k", 1, 550_000)
     assert logged(store) == [550_000]
@@ -56,7 +56,7 @@ def test_late_put_visibility_follows_time_and_acceptance_segments(persistent, st
 
 @pytest.mark.parametrize("place", helpers.BACKENDS)
 def test_invisible_put_is_deleted_with_its_segment(place):
-    """Its row reaches the backend, stays hidden, and is deleted with the segment in a later commit's batch."""
+    """The row is written to the backend, is never read, and is deleted with its segment by a later commit."""
     backend = helpers.BACKENDS[place]()
     store = build(backend.backend)
     store.put("k", 1, 550_000)
@@ -72,7 +72,7 @@ def test_invisible_put_is_deleted_with_its_segment(place):
 
 
 def test_window_that_expires_before_the_flush_is_still_logged():
-    """Caching only delays: what was accepted in time goes downstream and into the changelog."""
+    """Caching only delays: a put that was accepted in time is forwarded and logged."""
     store = build(caching=True)
     told: list = []
     store.on_flush(lambda key, new, old, timestamp: told.append((key, new, old)))
@@ -84,7 +84,7 @@ def test_window_that_expires_before_the_flush_is_still_logged():
 
 
 def test_segments_are_half_the_retention_and_at_least_a_minute():
-    """So a store with a short retention does not delete a segment with every window."""
+    """A store with a short retention does not delete a segment for every window."""
     store = WindowStoreBuilder(
         name="w", key=serdes.String, value=serdes.Long, retention_ms=20_000, window_size_ms=10_000
     ).build(0, MemoryBackend(), "changelog")
@@ -96,7 +96,7 @@ def test_segments_are_half_the_retention_and_at_least_a_minute():
 
 
 def test_stream_time_of_an_uncommitted_put_is_not_committed():
-    """What is put after the flush moves the time of the next commit, not of this one."""
+    """A put after the flush advances the stream time of the next commit, not of this one."""
     backend = MemoryBackend()
     store = build(backend)
     store.put("k", 1, 100_000)
@@ -128,7 +128,7 @@ def test_ranges_come_in_the_order_of_the_kind_of_store(persistent, order):
 
 
 def test_keys_with_a_common_prefix_stay_separate():
-    """A key whose bytes continue another key's does not appear among its windows."""
+    """A key that starts with another key's bytes is not among that key's windows."""
     store = build()
     longer = "k" + (150_000).to_bytes(8, "big").decode("latin-1")
     for key in ("k", longer, "kk"):
@@ -140,7 +140,7 @@ def test_keys_with_a_common_prefix_stay_separate():
 
 
 def test_changelog_record_of_an_expired_segment_is_not_restored():
-    """Kafka Streams logs late puts that its store refuses; coming back in a later batch they leave no rows for ever."""
+    """Kafka Streams logs late puts that its store rejects; restored in a later batch, they must leave no rows."""
     backend = MemoryBackend()
     store = build(backend)
     for start in (900_000, 100_000):

@@ -1,4 +1,4 @@
-"""What the state file keeps together: rows and their changelog offset, a failed write and what comes after it."""
+"""The order of writes in the state file: offsets never precede their rows, and nothing follows a failed write."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _read(state: StateFile, key: bytes) -> bytes | None:
 
 
 def test_dropped_partition_has_no_offset_after_a_restart(tmp_path: Path) -> None:
-    """Rows that are gone are restored from the beginning of the changelog; other partitions keep theirs."""
+    """Deleted rows are restored from the beginning of the changelog; other partitions keep their offsets."""
     state = _opened(tmp_path)
     _write(state, b"a", b"1", 10)
     _write(state, b"b", b"2", 20, partition=1)
@@ -55,12 +55,12 @@ class _FullDisk:
 
 
 def test_nothing_is_written_after_a_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be space again a moment later, but what the failed batch had would be missing below the next one."""
+    """There may be space again a moment later, but the rows of the failed batch would be missing."""
     state = _opened(tmp_path)
     _write(state, b"a", b"1", 10)
-    database = state._open_db()
+    database = state._database.opened()
     with monkeypatch.context() as patched:
-        patched.setattr(state, "_open_db", lambda: _FullDisk(database))
+        patched.setattr(state._database, "opened", lambda: _FullDisk(database))
         with pytest.raises(StateError, match="no space left"):
             _write(state, b"a", b"2", 11)
     assert state.offset("counts", 0) == 10, "the offset is that of the rows"

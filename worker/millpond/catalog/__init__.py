@@ -1,1 +1,1 @@
-"""Tables of an application's stores at past moments: Apache Iceberg tables that the snapshot job writes, and how to read them."""
+"""The state catalog: Apache Iceberg tables of stores at past moments, written by the snapshot job; reading them."""

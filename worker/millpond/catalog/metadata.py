@@ -1,8 +1,8 @@
-"""Completes the metadata of an Iceberg table with what its writer could not say when it committed. Pure.
+"""Complete the metadata of an Iceberg table with what its writer did not know when it committed. Pure.
 
-The writer's metadata has one snapshot for each version. What is added: a tag for the new snapshot, and in its summary the version, its
-moment and its offsets. What is dropped: the snapshots of versions that are no longer there, and the list of earlier
-metadata files, which lie in other versions' folders.
+The writer's metadata has one snapshot for each version. Added are a tag for the new snapshot, and in its summary the
+version, its time and its offsets. Removed are the snapshots of deleted versions, and the list of earlier metadata
+files, which are in other versions' folders.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from .versions import CatalogVersion, StoreTable
+from .indexes import CatalogVersion, StoreTable
 
 __all__ = ("APPLICATION", "AS_OF", "CHANGELOG", "OFFSETS", "UNDECODED_KEYS", "UNDECODED_VALUES", "VERSION", "completed")
 
@@ -28,13 +28,13 @@ UNDECODED_VALUES = "millpond.undecoded-values"
 def completed(
     metadata: dict[str, Any], index: CatalogVersion, table: StoreTable, kept: Collection[str]
 ) -> dict[str, Any]:
-    """Return the metadata of a store's table, as it stands in the folder of a version.
+    """Return the final metadata of a store's table, for the folder of a version.
 
     Args:
         metadata: as the writer left it; its current snapshot is the version's.
         index: of the version.
         table: of the store.
-        kept: earlier versions that are still there; the snapshots of all others are dropped.
+        kept: earlier versions that still exist; the snapshots of all others are removed.
     """
     current = metadata["current-snapshot-id"]
     added = {
@@ -49,7 +49,7 @@ def completed(
     snapshots = []
     for snapshot in metadata["snapshots"]:
         if snapshot["snapshot-id"] == current:
-            # Its parent may be dropped, and a table that is replaced does not depend on it.
+            # Its parent may be removed, and a table that is replaced does not depend on it.
             whole = {name: value for name, value in snapshot.items() if name != "parent-snapshot-id"}
             snapshots.append({**whole, "summary": {**snapshot["summary"], **added}})
         elif snapshot["summary"].get(VERSION) in kept:

@@ -1,4 +1,4 @@
-"""Ask tables with DuckDB, in memory: it gets Arrow tables, and may touch no file and no network."""
+"""Query tables with DuckDB, in memory: it reads Arrow tables, and has no access to files or the network."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 __all__ = ("CHANGE", "diff", "select")
 
 CHANGE = "change"
-"""Column of `diff` that tells what became of a row: `added`, `removed` or `changed`."""
+"""The column of `diff` with the kind of a change: `added`, `removed` or `changed`."""
 
-_CLOSED = {
+_NO_ACCESS = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -27,16 +27,16 @@ _VALUE = ("value", "value_raw")
 
 
 def select(query: str, stores: Iterable[str], rows_of: Callable[[str], pa.Table]) -> pa.Table:
-    """Return what an SQL query finds, with a view for each store.
+    """Return the result of an SQL query over stores at one moment; each store is a view.
 
     Args:
-        query: of one moment; only stores whose name occurs in it are read. Times are in UTC, without a zone: DuckDB's functions for
+        query: only stores whose name occurs in it are read. Times are in UTC, without a zone: DuckDB's functions for
             zones are in an extension that would have to be downloaded.
         stores: names of all stores.
         rows_of: returns the rows of a store.
 
     Raises:
-        SnapshotError: DuckDB refuses the query, or it returns nothing.
+        SnapshotError: DuckDB rejects the query, or it is no single SELECT.
     """
     import duckdb
 
@@ -53,22 +53,23 @@ def select(query: str, stores: Iterable[str], rows_of: Callable[[str], pa.Table]
             return connection.sql(query).to_arrow_table()
         except duckdb.Error as error:
             raise SnapshotError(
-                f"DuckDB refuses the query ({_first_line(error)}). The stores are {_quoted(known)}; quote names that are no plain words."
+                f"DuckDB rejects the query ({_first_line(error)}). The stores are {_quoted(known)}; quote names that "
+                "are not plain words."
             ) from error
 
 
 def diff(before: pa.Table, after: pa.Table) -> pa.Table:
     """Return the rows of a store that differ between two moments, by key.
 
-    The columns are `change`, those that make a row's key, and the value before and after. A row whose value is the same has not
-    changed, whatever its timestamp is.
+    The columns are `change`, the columns of the row's key, and the value before and after. A row with the same value
+    has not changed, whatever its timestamp is.
 
     Args:
         before: rows of the store at the first moment.
-        after: rows of it at the second.
+        after: rows of the store at the second moment.
 
     Raises:
-        SnapshotError: keys have another type than before.
+        SnapshotError: the keys of the two have different types.
     """
     import duckdb
 
@@ -76,7 +77,8 @@ def diff(before: pa.Table, after: pa.Table) -> pa.Table:
     for name in keys:
         if before.schema.field(name).type != after.schema.field(name).type:
             raise SnapshotError(
-                f"the keys were {before.schema.field(name).type} and are {after.schema.field(name).type}: rows cannot be compared."
+                f"the keys were {before.schema.field(name).type} and are {after.schema.field(name).type}: rows cannot "
+                "be compared."
             )
     with _connection() as connection:
         try:
@@ -89,7 +91,7 @@ def diff(before: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def _comparable(connection: Any, before: pa.Table, after: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the tables with values of one type: that of after, or text where values cannot become that."""
+    """Return both tables with values of one type: that of `after`, or text where values cannot be converted."""
     import duckdb
 
     if before.schema.field("value").type == after.schema.field("value").type:
@@ -113,7 +115,10 @@ def _difference(keys: list[str], before: pa.Table, after: pa.Table) -> str:
     for name in values:
         columns += [f"a.{name} AS {name}_before", f"b.{name} AS {name}_after"]
     change = "CASE WHEN a.partition IS NULL THEN 'added' WHEN b.partition IS NULL THEN 'removed' ELSE 'changed' END"
-    template = "SELECT {} AS {}, {} FROM a FULL JOIN b ON {} WHERE a.partition IS NULL OR b.partition IS NULL OR {} ORDER BY ALL"
+    template = (
+        "SELECT {} AS {}, {} FROM a FULL JOIN b ON {} "
+        "WHERE a.partition IS NULL OR b.partition IS NULL OR {} ORDER BY ALL"
+    )
     return template.format(change, CHANGE, ", ".join(columns), same_key, differs)
 
 
@@ -125,7 +130,7 @@ def _without_zones(rows: pa.Table) -> pa.Table:
 
 
 def _without_zone(kind: pa.DataType) -> pa.DataType:
-    """The type with times in UTC that have no zone, down to its last field."""
+    """Return the type with times without a zone, in nested fields, too."""
     import pyarrow as pa
 
     types = pa.types
@@ -145,7 +150,7 @@ def _without_zone(kind: pa.DataType) -> pa.DataType:
 def _connection() -> Any:
     import duckdb
 
-    return duckdb.connect(":memory:", config=dict(_CLOSED))
+    return duckdb.connect(":memory:", config=dict(_NO_ACCESS))
 
 
 def _first_line(error: Exception) -> str:

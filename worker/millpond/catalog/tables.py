@@ -9,8 +9,8 @@ from millpond.errors import SnapshotError
 from millpond.snapshots import libraries
 from millpond.snapshots.locations import Location
 
-from .storage import file_properties
-from .versions import table_uri
+from .file_io import file_properties
+from .indexes import table_uri
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,10 +21,10 @@ _LIBRARIES = ("pyiceberg", "duckdb", "pyarrow")
 
 
 def require_libraries() -> None:
-    """Check that the libraries that read tables are there, before modules that need them are imported.
+    """Check that the libraries that read tables are installed, before modules that need them are imported.
 
     Raises:
-        SnapshotError: one is not installed.
+        SnapshotError: a library is not installed.
     """
     libraries.require_libraries(_LIBRARIES, "reading tables", "catalog")
 
@@ -36,8 +36,8 @@ def open_table(location: Location, credentials_dir: Path | None, application: st
         location: where the tables are.
         credentials_dir: see `open_location`.
         application: application id.
-        version: a complete one.
-        store: that the version has.
+        version: a complete version.
+        store: a store of the version.
 
     Raises:
         SnapshotError: the table cannot be read.
@@ -51,11 +51,11 @@ def open_table(location: Location, credentials_dir: Path | None, application: st
         )
     except SnapshotError:
         raise
-    except Exception as error:
+    except Exception as error:  # of pyiceberg, pyarrow or the object store
         raise _unreadable(store, version, error) from error
 
 
-def read_rows(
+def read_rows(  # noqa: PLR0913  # where the file is, and what to read
     location: Location,
     credentials_dir: Path | None,
     application: str,
@@ -71,7 +71,7 @@ def read_rows(
         application: …
         version: …
         store: …
-        limit: return at most so many; all when None.
+        limit: the most rows to return; None for all.
 
     Raises:
         SnapshotError: the table cannot be read.
@@ -79,12 +79,13 @@ def read_rows(
     table = open_table(location, credentials_dir, application, version, store)
     try:
         return table.scan(limit=limit).to_arrow()
-    except Exception as error:
+    except Exception as error:  # of pyiceberg, pyarrow or the object store
         raise _unreadable(store, version, error) from error
 
 
 def _unreadable(store: str, version: str, error: Exception) -> SnapshotError:
     cause = (str(error).strip() or type(error).__name__).splitlines()[0]
     return SnapshotError(
-        f"the table of store '{store}' in version {version} cannot be read ({cause}): check the location, or choose another version."
+        f"the table of store '{store}' in version {version} cannot be read ({cause}): check the location, or choose "
+        "another version."
     )

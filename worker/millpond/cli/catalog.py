@@ -14,9 +14,9 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
-from millpond.catalog import versions
-from millpond.catalog.moments import choose
-from millpond.catalog.versions import CatalogVersion
+from millpond.catalog import indexes
+from millpond.catalog.as_of import choose
+from millpond.catalog.indexes import CatalogVersion
 from millpond.errors import ConfigError, SnapshotError
 from millpond.snapshots.locations import Location, open_location
 
@@ -64,11 +64,11 @@ class _Catalog:
 
     def versions(self) -> list[str]:
         """All complete ones, newest first."""
-        return versions.versions(self.location, self.application)
+        return indexes.versions(self.location, self.application)
 
     def read(self, version: str) -> CatalogVersion:
         """The index of a version."""
-        return versions.read(self.location, self.application, version)
+        return indexes.read(self.location, self.application, version)
 
     def choose(self, as_of: str | None, store: str | None = None) -> CatalogVersion:
         """The version of a moment; see `moments.choose`."""

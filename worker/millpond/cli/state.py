@@ -26,9 +26,9 @@ from millpond.inspection.verifying import Checked, verify
 from millpond.inspection.workers import RunningWorker, find_workers
 from millpond.runtime.config.model import Config
 from millpond.snapshots import versions
-from millpond.snapshots.columns import StoreColumns, columns_of
+from millpond.snapshots.layouts import StoreLayout
 from millpond.snapshots.locations import open_location
-from millpond.snapshots.rows import StoreLayout
+from millpond.snapshots.store_columns import StoreColumns, columns_of
 
 from .application import load_topology
 from .options import configuration_options, load_config, verbose_option

@@ -9,7 +9,7 @@ from rich.text import Text
 from millpond.errors import StateError
 from millpond.inspection.decoding import LoggedStore, RowDecoder
 from millpond.inspection.verifying import Checked
-from millpond.snapshots.rows import StoreLayout
+from millpond.snapshots.layouts import StoreLayout
 
 from .session import Session
 

@@ -16,8 +16,9 @@ from millpond.runtime.restoring.global_tables import global_layout, reason_not_p
 from millpond.runtime.topics.plan import changelog_topic
 from millpond.serdes import Serde, Windowed
 from millpond.serdes.plain import plain_json
-from millpond.snapshots.columns import split_function
-from millpond.snapshots.rows import StoreLayout, layout_of
+from millpond.snapshots.layouts import StoreLayout, layout_of
+from millpond.snapshots.store_columns import split_function
+from millpond.state.builders import store_serdes
 from millpond.topology import Topology
 
 __all__ = ("LoggedStore", "RowDecoder", "find_store", "stores_of")
@@ -95,7 +96,7 @@ class RowDecoder:
         self._key: Callable[[bytes], Any] = _hex
         self._value: Callable[[bytes], Any] = _hex
         if store is not None:
-            key, value = store.builder._serdes(store.topic)  # noqa: SLF001 - of every store builder of the package
+            key, value = store_serdes(store.builder, store.topic)
             self._key, self._value = _or_hex(key), _or_hex(value)
 
     def row(self, key: bytes, value: bytes) -> dict[str, Any]:

@@ -14,8 +14,10 @@ from rocksdict import AccessType, Rdict, ReadOptions
 
 from millpond.errors import MillpondError, StateDirectoryLocked, StateError
 from millpond.state.formats import partition_prefix
-from millpond.state.rocksdb import FORMAT, STORE, read_beside
-from millpond.state.tuning import StateFileOptions, Tuning
+from millpond.state.rocksdb.checkpoints import read_checkpoints
+from millpond.state.rocksdb.database import STORE
+from millpond.state.rocksdb.options import StateFileOptions, Tuning
+from millpond.state.rocksdb.state_file import FORMAT
 
 from .sources import HeldStore, NotReadable, Row, StoreRows
 
@@ -53,7 +55,7 @@ class StateDirectory:
                 str(links), tuning.database(), column_families=families, access_type=AccessType.read_only()
             )
             self._closing.callback(self._database.close)
-            self._beside = read_beside(self._database)
+            self._checkpoints = read_checkpoints(self._database)
         except Exception as error:
             self.close()
             if isinstance(error, MillpondError):
@@ -86,18 +88,18 @@ class StateDirectory:
     def held(self) -> list[HeldStore]:
         """See `Source`."""
         return [
-            HeldStore(store, partition, "", None if (store, partition) in self._beside.unfinished else offset)
-            for (store, partition), (offset, _) in sorted(self._beside.written.items())
+            HeldStore(store, partition, "", None if (store, partition) in self._checkpoints.unfinished else offset)
+            for (store, partition), (offset, _) in sorted(self._checkpoints.written.items())
         ]
 
     @contextmanager
     def open(self, store: str, partition: int) -> Iterator[StoreRows]:
         """See `Source`."""
         key = (store, partition)
-        offset, metadata = self._beside.written.get(key, (None, b""))
-        if offset is None or key in self._beside.unfinished or store not in self._stores:
+        offset, metadata = self._checkpoints.written.get(key, (None, b""))
+        if offset is None or key in self._checkpoints.unfinished or store not in self._stores:
             raise NotReadable("the directory has no valid rows: restoring had not started, or was interrupted")
-        topic_id, as_of_ms, _ = self._beside.provenances.get(key) or ("", None, False)
+        topic_id, as_of_ms, _ = self._checkpoints.provenances.get(key) or ("", None, False)
         rows = self._rows(store, partition)
         try:
             yield StoreRows(offset, metadata, topic_id, as_of_ms, rows)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from millpond.errors import StateError
-from millpond.snapshots.columns import StoreColumns
+from millpond.snapshots.store_columns import StoreColumns
 
 from .sources import Row
 

@@ -17,7 +17,7 @@ from millpond.runtime.kafka.clients import QUICK_RETRIES, log
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.restoring.reusable_state import ChangelogFacts
 from millpond.runtime.topics.identity import TopicIdentity
-from millpond.snapshots.rows import StoreLayout, row_function
+from millpond.snapshots.layouts import StoreLayout, row_function
 
 from .comparing import Change
 from .sources import NotReadable

@@ -13,8 +13,8 @@ import msgspec
 
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.restoring.reusable_state import ChangelogFacts, LocalRows, LocalRowsVerdict, judge
+from millpond.snapshots.layouts import StoreLayout, expired_before, start_of
 from millpond.snapshots.manifest import StoreSnapshot
-from millpond.snapshots.rows import StoreLayout, expired_before, start_of
 from millpond.state.provenance import Provenance
 
 from .comparing import Comparison, apply, compare, split_changes

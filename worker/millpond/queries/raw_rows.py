@@ -27,7 +27,7 @@ from .messages import RowsEnd, with_length
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from millpond.state.look import Look
+    from millpond.state.rocksdb.partition_view import PartitionView
 
 __all__ = ("HeldPartition", "RawStores", "RowsHead", "answer_rows", "answer_stores", "decode_frame", "encode_frame")
 
@@ -181,14 +181,14 @@ class _Scan:
         try:
             with self._backend.shared():
                 self._generation = self._backend.generation
-                look: Look | None = self._backend.look(self._store.name, self._partition)
+                view: PartitionView | None = self._backend.view(self._store.name, self._partition)
         except Exception as error:
             raise self._failed(error) from error
-        if look is None:
+        if view is None:
             raise self._not_present("has not started to restore")
-        self._rows = look.rows
-        topic_id, as_of_ms, _ = look.provenance or ("", None, False)
-        return RowsHead(holding.role, look.offset, look.metadata, topic_id, as_of_ms)
+        self._rows = view.rows
+        topic_id, as_of_ms, _ = view.provenance or ("", None, False)
+        return RowsHead(holding.role, view.offset, view.metadata, topic_id, as_of_ms)
 
     def piece(self) -> list[RawRow]:
         """Return the next rows; an empty list at the end.

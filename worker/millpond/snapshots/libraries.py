@@ -1,4 +1,4 @@
-"""Libraries that only some of millpond's extras install."""
+"""Checks for libraries that only some of millpond's extras install."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ("require_libraries",)
 
 
 def require_libraries(names: Iterable[str], purpose: str, extra: str) -> None:
-    """Check that libraries are there, before modules that need them are imported.
+    """Check that libraries are installed, before modules that need them are imported.
 
     Args:
         names: of their packages.
         purpose: what needs them, as the subject of a sentence.
-        extra: of millpond, which installs them.
+        extra: the extra of millpond that installs them.
 
     Raises:
-        SnapshotError: one is not installed.
+        SnapshotError: a library is not installed.
     """
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:

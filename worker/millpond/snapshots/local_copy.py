@@ -1,4 +1,4 @@
-"""A file on its way from a location to the local disk, which goes on where an earlier attempt was cut off."""
+"""Copies of a location's files on the local disk, which continue where an earlier attempt was cut off."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from millpond.errors import SnapshotError
 __all__ = ("PARTIAL", "LocalCopy")
 
 PARTIAL = ".partial"
-"""Ends the name of a file that is not whole."""
+"""The suffix of the names of incomplete files."""
 
 
 class LocalCopy:
-    """A file on its way to a local path. What was copied by an earlier one that was cut off stays and counts.
+    """A file that is being copied to a local path. Bytes that an earlier attempt has copied are not copied again.
 
     Its methods raise `SnapshotError` when the local disk is full or fails.
     """
@@ -27,7 +27,7 @@ class LocalCopy:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        with self._telling():
+        with self._disk_errors():
             self._file = self._partial.open("ab", buffering=0)
         return self
 
@@ -36,9 +36,9 @@ class LocalCopy:
         self._file.close()
 
     def begin(self, size: int) -> int:
-        """Return how many bytes are there of a file of this size."""
+        """Return how many bytes of a file of this size are already copied."""
         assert self._file is not None
-        with self._telling():
+        with self._disk_errors():
             if self._file.tell() > size:
                 self._file.truncate(0)
                 self._file.seek(0)
@@ -48,17 +48,17 @@ class LocalCopy:
         """Append bytes."""
         assert self._file is not None
         rest = memoryview(data)
-        with self._telling():
+        with self._disk_errors():
             while rest:
                 rest = rest[self._file.write(rest) :]
 
     def finish(self) -> None:
-        """Give the copy its name."""
-        with self._telling():
+        """Rename the complete copy to its path."""
+        with self._disk_errors():
             self._partial.replace(self._local)
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _disk_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

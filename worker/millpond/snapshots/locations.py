@@ -1,4 +1,4 @@
-"""Where snapshots are kept: a directory, or a bucket of an S3-compatible object store."""
+"""The locations of snapshots: a directory, or a bucket of an S3-compatible object store."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from millpond.errors import SnapshotError
 
 from .local_copy import PARTIAL, LocalCopy
 
-__all__ = ("MOST", "LocalDirectory", "Location", "OnBytes", "open_location", "too_large")
+__all__ = ("MAX_BYTES", "LocalDirectory", "Location", "OnBytes", "open_location", "too_large")
 
 OnBytes = Callable[[int], None]
-"""Told how many more bytes have arrived."""
+"""Called with the number of bytes that have arrived since the last call."""
 
-MOST = 64 << 20
-"""Bytes that `get` returns at most. A manifest has some 300 for each file, of 64 MB."""
+MAX_BYTES = 64 << 20
+"""The most bytes that `get` returns. A manifest has some 300 for each file of 64 MB."""
 
 _CHUNK = 1 << 20
 
 
 class Location(Protocol):
-    """Files by path, which is relative to the location's URI and has `/` between its parts. Safe from several threads.
+    """Files by path, which is relative to the location's URI and has `/` between its parts. Thread-safe.
 
-    Every method raises `SnapshotError` with one sentence that names no credentials.
+    Every method raises `SnapshotError` when the location cannot be used; the message has no credentials.
 
     Attributes:
         uri: as it was given.
@@ -43,26 +43,26 @@ class Location(Protocol):
     def put(self, path: str, data: bytes) -> None:
         """Store bytes; readers see all of them or nothing."""
 
-    def get(self, path: str, most: int = MOST) -> bytes:
-        """Return a whole file, of so many bytes at most: a larger one is an error, and is not read."""
+    def get(self, path: str, max_bytes: int = MAX_BYTES) -> bytes:
+        """Return a whole file; a file of more than `max_bytes` bytes is not read, which is an error."""
 
     def fetch(self, path: str, local: Path, on_bytes: OnBytes | None = None) -> None:
-        """Copy a file to a local path. What was copied by an earlier call that was cut off is not copied again.
+        """Copy a file to a local path; bytes that an earlier, interrupted call has copied are not copied again.
 
-        An exception raised by `on_bytes` ends the copying and is passed on.
+        An exception that `on_bytes` raises ends the copying and propagates.
         """
 
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
-        """Return path and size in bytes of all files below a folder, by path."""
+        """Return path and size in bytes of all files below a folder, ordered by path."""
 
     def folders(self, prefix: str) -> builtins.list[str]:
-        """Return the names of the folders in a folder, in order. Takes as long as there are folders, not files."""
+        """Return the names of the folders in a folder, in order. The time grows with the folders, not the files."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file at this path."""
+        """Return whether there is a file at this path."""
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files; those that are missing are left out."""
+        """Delete files; missing files are ignored."""
 
 
 def open_location(uri: str, credentials_dir: Path | str | None = None) -> Location:
@@ -71,17 +71,18 @@ def open_location(uri: str, credentials_dir: Path | str | None = None) -> Locati
     Args:
         uri: ``s3://bucket/prefix``, ``file:///directory``, or a directory's path.
         credentials_dir: a directory with files that are named like the environment variables ``AWS_ACCESS_KEY_ID``,
-            ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL`` and so on, as a mounted Secret has them. They
-            override the environment.
+            ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL`` and so on, as a mounted Secret has them.
+            They override the environment.
 
     Raises:
-        SnapshotError: the URI is of another kind, or what is needed to open it is missing.
+        SnapshotError: the URI is of another kind, or a library or a setting is missing.
     """
     parts = urlsplit(uri)
     if parts.scheme == "s3":
-        if "@" in parts.netloc:  # it is not repeated: what stands before is secret
+        if "@" in parts.netloc:  # the message does not repeat the URI: it has a secret
             raise SnapshotError(
-                "the location has credentials in it: use s3://bucket/prefix, and AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                "the location has credentials in it: use s3://bucket/prefix, and set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY"
             )
         from .s3 import Bucket
 
@@ -99,16 +100,21 @@ def open_location(uri: str, credentials_dir: Path | str | None = None) -> Locati
     try:
         return LocalDirectory(uri, Path(uri).expanduser())
     except RuntimeError as error:
-        raise SnapshotError(f"the location '{uri}' is in the home directory of nobody who is known here") from error
+        raise SnapshotError(
+            f"the location '{uri}' names the home directory of a user that this machine does not have: write the whole "
+            "path"
+        ) from error
 
 
-def too_large(path: str, uri: str, size: int, most: int) -> SnapshotError:
-    """Return the error for a file that is not read because of its size, in bytes."""
-    return SnapshotError(f"'{path}' in '{uri}' has {size} bytes, and no such file has more than {most}: it is damaged")
+def too_large(path: str, uri: str, size: int, max_bytes: int) -> SnapshotError:
+    """Return the error for a file that is too large to read; sizes in bytes."""
+    return SnapshotError(
+        f"'{path}' in '{uri}' is damaged: it has {size} bytes, and the limit is {max_bytes}; make a new snapshot"
+    )
 
 
 class LocalDirectory:
-    """A local or shared directory, made when something is put there."""
+    """A local or shared directory, created by the first `put`."""
 
     def __init__(self, uri: str, root: Path) -> None:
         self.uri = uri
@@ -122,13 +128,13 @@ class LocalDirectory:
         """See `Location`."""
         self._write(path, lambda target: Path(target).write_bytes(data))
 
-    def get(self, path: str, most: int = MOST) -> bytes:
+    def get(self, path: str, max_bytes: int = MAX_BYTES) -> bytes:
         """See `Location`."""
         try:
             with (self._root / path).open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                if size > most:
-                    raise too_large(path, self.uri, size, most)
+                if size > max_bytes:
+                    raise too_large(path, self.uri, size, max_bytes)
                 return file.read()
         except OSError as error:
             raise self._failed("read", path, error) from error
@@ -152,12 +158,12 @@ class LocalDirectory:
         folder = self._root / prefix
         found: list[tuple[str, int]] = []
 
-        def refuse(error: OSError) -> None:
+        def on_error(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
                 raise error
 
         try:
-            for at, _, names in os.walk(folder, onerror=refuse):
+            for at, _, names in os.walk(folder, onerror=on_error):
                 for name in names:
                     file = Path(at, name)
                     try:
@@ -201,7 +207,7 @@ class LocalDirectory:
                 try:
                     above.rmdir()
                 except OSError:
-                    break  # something is in it
+                    break  # not empty
 
     def _write(self, path: str, write: Callable[[str], object]) -> None:
         target = self._root / path
@@ -220,7 +226,8 @@ class LocalDirectory:
                 Path(temporary).unlink(missing_ok=True)
             raise self._failed("write", path, error) from error
 
-    def _failed(self, what: str, path: str, error: OSError) -> SnapshotError:
+    def _failed(self, action: str, path: str, error: OSError) -> SnapshotError:
         return SnapshotError(
-            f"cannot {what} '{path}' in '{self.uri}': {error.strerror or error}; check the path, its rights and its free space"
+            f"cannot {action} '{path}' in '{self.uri}': {error.strerror or error}; "
+            "check the path, its rights and its free space"
         )

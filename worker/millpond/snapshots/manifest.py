@@ -1,4 +1,4 @@
-"""What a snapshot consists of: its manifest, as JSON. Pure."""
+"""The manifest of a snapshot, as JSON: the list of its stores, partitions and files. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 
 from millpond.errors import SnapshotError
 
-from .rows import StoreLayout
+from .layouts import StoreLayout
 
 __all__ = ("FORMAT", "File", "Manifest", "Part", "StoreSnapshot", "decode", "encode")
 
 _Bytes = bytes  # a field of that name hides it
 
 FORMAT = 1
-"""Of the manifest and of the files that it names."""
+"""The format of the manifest and of the files that it names."""
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 _MOST = 2**63
@@ -27,9 +27,9 @@ class File(msgspec.Struct, frozen=True):
     """One SST file."""
 
     path: str
-    """Relative to the version's folder, with `/`."""
+    """The path relative to the version's folder, with `/`."""
     sha256: str
-    """Hexadecimal."""
+    """The checksum, in hexadecimal."""
     bytes: int
     rows: int
 
@@ -41,18 +41,18 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     """The changelog offset to continue from: all records before it are in the rows, none after it."""
     as_of_ms: int
-    """When the broker was asked for that end of the changelog, in epoch ms."""
+    """When the end offset was requested from the broker, in epoch ms."""
     metadata_b64: str = ""
-    """What stands beside the offset in the state file, in base64; see `rows.metadata`."""
+    """The metadata of the checkpoint in the state file, in base64; see `layouts.metadata`."""
     rows: int = 0
     bytes: int = 0
-    """Of all files."""
+    """The size of all files."""
     files: tuple[File, ...] = ()
-    """Their keys ascend within each file, and from each file to the next."""
+    """The SST files. Keys ascend within each file, and from each file to the next."""
 
     @property
     def metadata(self) -> _Bytes:
-        """`metadata_b64` as bytes."""
+        """The metadata as bytes."""
         return base64.b64decode(self.metadata_b64)
 
 
@@ -62,11 +62,11 @@ class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     layout: StoreLayout
     topic: str
-    """Real name of the changelog topic."""
+    """The real name of the changelog topic."""
     topic_id: str
-    """Id of the topic; "" where the brokers did not tell."""
+    """The id of the topic; "" where the brokers do not report it."""
     partitions: int
-    """How many the topic has."""
+    """The number of partitions of the topic."""
     parts: tuple[Part, ...]
 
     def part(self, partition: int) -> Part | None:
@@ -79,13 +79,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int = FORMAT
     application: str
-    """Application id."""
+    """The application id."""
     topology: str
-    """Hash of the topology whose state it is."""
+    """The hash of the topology whose state it is."""
     version: str
-    """See `versions.new_version`."""
+    """The id of the version; see `versions.new_version`."""
     created_ms: int
-    """Epoch ms."""
+    """The creation time in epoch ms."""
     stores: tuple[StoreSnapshot, ...]
 
     def store(self, name: str) -> StoreSnapshot | None:
@@ -99,18 +99,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Marker(msgspec.Struct):
-    """What manifests of all formats have."""
+    """The field that manifests of all formats have."""
 
     format: int
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Return the manifest as JSON, indented for people."""
+    """Return the manifest as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
 
 
 def decode(data: bytes) -> Manifest:
-    """Return the manifest that JSON stands for.
+    """Return the manifest in some JSON, checked.
 
     Raises:
         SnapshotError: the bytes are no manifest, or one of a newer format.
@@ -119,8 +119,8 @@ def decode(data: bytes) -> Manifest:
         found = msgspec.json.decode(data, type=_Marker).format
         if found > FORMAT:
             raise SnapshotError(
-                f"the snapshot's manifest has format {found}, and this version of millpond reads up to {FORMAT}: use a newer "
-                "millpond, or make a new snapshot"
+                f"the snapshot's manifest has format {found}, and this version of millpond reads up to {FORMAT}: "
+                "use a newer millpond, or make a new snapshot"
             )
         manifest = msgspec.json.decode(data, type=Manifest)
         for each in manifest.stores:
@@ -128,18 +128,26 @@ def decode(data: bytes) -> Manifest:
                 base64.b64decode(part.metadata_b64, validate=True)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise SnapshotError(f"the snapshot's manifest cannot be read ({error}): make a new snapshot") from error
+    _check_files(manifest)
+    _check_numbers(manifest)
+    return manifest
+
+
+def _check_files(manifest: Manifest) -> None:
     for file in manifest.files:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in file.path:
             raise SnapshotError(
                 f"the snapshot's manifest names a file outside of its folder ('{file.path}'): make a new snapshot"
             )
-        # Workers name the file by it.
+        # Workers use it as the name of their copy.
         if not _SHA256.fullmatch(file.sha256):
             raise SnapshotError(f"the snapshot's manifest has no SHA-256 of '{file.path}': make a new snapshot")
+
+
+def _check_numbers(manifest: Manifest) -> None:
     parts = [part for store in manifest.stores for part in store.parts]
     numbers = [number for each in parts for number in (each.offset, each.as_of_ms, each.bytes, each.rows)]
     numbers += [number for each in manifest.files for number in (each.bytes, each.rows)]
     if not all(0 <= each < _MOST for each in numbers):
-        raise SnapshotError("the snapshot's manifest has a number that cannot be: make a new snapshot")
-    return manifest
+        raise SnapshotError("the snapshot's manifest has a number that is out of range: make a new snapshot")

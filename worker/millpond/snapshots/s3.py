@@ -1,5 +1,7 @@
 """A bucket of an S3-compatible object store, through `obstore`."""
 
+# ruff: noqa: BLE001  (errors of obstore and of its Rust parts have no base class of their own)
+
 from __future__ import annotations
 
 import builtins
@@ -14,7 +16,7 @@ from urllib.parse import urlsplit
 from millpond.errors import SnapshotError
 
 from .local_copy import LocalCopy
-from .locations import MOST, too_large
+from .locations import MAX_BYTES, too_large
 
 if TYPE_CHECKING:
     from .locations import OnBytes
@@ -38,12 +40,12 @@ _OPTIONS = {
     "AWS_ENDPOINT_URL": "endpoint",
     "AWS_ENDPOINT": "endpoint",
 }
-#: What obstore says of a bucket that does not exist, of a server that does not answer, and why.
+#: Texts of obstore's errors: a bucket does not exist; the server does not answer; the cause of that.
 _NOT_FOUND = re.compile(r"status code: 404|NoSuchBucket")
 _UNREACHABLE = re.compile(r"error sending request|HttpError \{ kind: (?:Connect|Timeout)")
 _CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
-#: Where a client without credentials asks for those of its machine.
-_MACHINES_OWN = "169.254.169.254"
+#: The address from which a client without credentials requests those of its machine (AWS's metadata service).
+_METADATA_SERVICE = "169.254.169.254"
 _SECRET = ("access_key_id", "secret_access_key", "session_token")
 
 
@@ -51,7 +53,7 @@ class Bucket:
     """A prefix in a bucket; see `millpond.snapshots.locations.Location`."""
 
     def __init__(self, uri: str, bucket: str, prefix: str, credentials_dir: Path | str | None) -> None:
-        """Open it; nothing is sent yet.
+        """Prepare access; no request is sent yet.
 
         Raises:
             SnapshotError: `obstore` is not installed, or the settings are not usable.
@@ -73,48 +75,48 @@ class Bucket:
         self._server = "the object store"
         settings: Any = {"region": "us-east-1", **options}
         try:
-            if host := urlsplit(options.get("endpoint", "")).netloc.rpartition("@")[2]:  # before it may be a password
+            if host := urlsplit(options.get("endpoint", "")).netloc.rpartition("@")[2]:  # a password may precede it
                 self._server += f" at {host}"
             self._store: Any = S3Store(
                 bucket,
                 prefix=prefix or None,
                 client_options={"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT, "allow_http": plain},
                 retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRY_TIMEOUT},
-                # Servers other than AWS rarely have a name for each bucket.
+                # Servers other than AWS rarely have a DNS name for each bucket.
                 virtual_hosted_style_request="endpoint" not in options,
                 **settings,
             )
         except Exception as error:
-            self._raise("open", "", error)
+            self._fail("open", "", error)
 
     def put_file(self, local: Path, path: str) -> None:
         """See `Location`."""
         try:
-            # In one request, as long as that is no matter of memory: some servers keep no parts.
+            # In one request, unless it would take too much memory: some servers do not support multipart uploads.
             large = local.stat().st_size > _LARGEST_REQUEST
             self._api.put(self._store, path, local, use_multipart=large)
         except Exception as error:
-            self._raise("write", path, error)
+            self._fail("write", path, error)
 
     def put(self, path: str, data: bytes) -> None:
         """See `Location`."""
         try:
             self._api.put(self._store, path, data, use_multipart=False)
         except Exception as error:
-            self._raise("write", path, error)
+            self._fail("write", path, error)
 
-    def get(self, path: str, most: int = MOST) -> bytes:
+    def get(self, path: str, max_bytes: int = MAX_BYTES) -> bytes:
         """See `Location`."""
         try:
             found = self._api.get(self._store, path)
             size = int(found.meta["size"])
-            if size > most:
-                raise too_large(path, self.uri, size, most)
+            if size > max_bytes:
+                raise too_large(path, self.uri, size, max_bytes)
             return bytes(found.bytes())
         except SnapshotError:
             raise
         except Exception as error:
-            self._raise("read", path, error)
+            self._fail("read", path, error)
 
     def fetch(self, path: str, local: Path, on_bytes: OnBytes | None = None) -> None:
         """See `Location`."""
@@ -135,7 +137,7 @@ class Bucket:
             pages = self._api.list(self._store, prefix=prefix or None)
             return sorted((str(each["path"]), int(each["size"])) for page in pages for each in page)
         except Exception as error:
-            self._raise("list", prefix, error)
+            self._fail("list", prefix, error)
 
     def folders(self, prefix: str) -> builtins.list[str]:
         """See `Location`."""
@@ -143,7 +145,7 @@ class Bucket:
             found = self._api.list_with_delimiter(self._store, prefix=prefix or None)
             return sorted(str(each).rstrip("/").rsplit("/", 1)[-1] for each in found["common_prefixes"])
         except Exception as error:
-            self._raise("list", prefix, error)
+            self._fail("list", prefix, error)
 
     def exists(self, path: str) -> bool:
         """See `Location`."""
@@ -152,66 +154,70 @@ class Bucket:
         except FileNotFoundError:
             return False
         except Exception as error:
-            self._raise("read", path, error)
+            self._fail("read", path, error)
         return True
 
     def _size(self, path: str) -> int:
         try:
             return int(self._api.head(self._store, path)["size"])
         except Exception as error:
-            self._raise("read", path, error)
+            self._fail("read", path, error)
 
     def _range(self, path: str, start: int, end: int) -> memoryview:
         try:
             data = memoryview(self._api.get_range(self._store, path, start=start, end=end))
         except Exception as error:
-            self._raise("read", path, error)
+            self._fail("read", path, error)
         if not data:
             raise SnapshotError(
-                f"cannot read '{path}' in '{self.uri}': it became shorter meanwhile; make a new snapshot"
+                f"cannot read '{path}' in '{self.uri}': the file became shorter while it was read; make a new snapshot"
             )
         return data
 
     def delete(self, paths: Iterable[str]) -> None:
         """See `Location`."""
-        # One by one: not every server knows the request that deletes many.
+        # One by one: not every server supports the request that deletes many files.
         for path in paths:
             try:
                 self._api.delete(self._store, path)
             except FileNotFoundError:
                 continue
             except Exception as error:
-                self._raise("delete", path, error)
+                self._fail("delete", path, error)
 
-    def _raise(self, what: str, path: str, error: Exception) -> NoReturn:
+    def _fail(self, action: str, path: str, error: Exception) -> NoReturn:
         kind = type(error).__name__
         text = " ".join(str(error).split())
         for secret in self._secrets:
             text = text.replace(secret, "…")
         if isinstance(error, FileNotFoundError) or kind == "NotFoundError" or _NOT_FOUND.search(text):
             reason = "there is no such file or bucket; check the location"
-        elif not self._secrets and _MACHINES_OWN in text:
+        elif not self._secrets and _METADATA_SERVICE in text:
             reason = (
-                "there are no credentials, and this machine has no role of its own; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-                "or name a directory with files of these names"
+                "there are no credentials, and this machine has no role of its own; set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or name a directory with files of these names"
             )
         elif kind in ("PermissionDeniedError", "UnauthenticatedError") or "SignatureDoesNotMatch" in text:
-            reason = "the credentials were rejected; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and the bucket's policy"
+            reason = (
+                "the credentials were rejected; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and the bucket's "
+                "policy"
+            )
         elif isinstance(error, OSError) and error.strerror:
             reason = f"{error.strerror}; check the local disk"
         elif _UNREACHABLE.search(text):
             found = _CAUSE.search(text)
-            reason = f"{self._server} does not answer ({found[1] if found else 'no connection'}); check AWS_ENDPOINT_URL and the network"
+            cause = found[1] if found else "no connection"
+            reason = f"{self._server} does not answer ({cause}); check AWS_ENDPOINT_URL and the network"
         else:
             text = text.partition(" Debug source:")[0]
-            reason = f"{text[:300]}; check AWS_ENDPOINT_URL, and the object store's own log"
+            reason = f"{text[:300]}; check AWS_ENDPOINT_URL, and the object store's log"
         at = f" '{path}'" if path else ""
         # Without the cause: its text may have credentials in it.
-        raise SnapshotError(f"cannot {what}{at} in '{self.uri}': {reason}") from None
+        raise SnapshotError(f"cannot {action}{at} in '{self.uri}': {reason}") from None
 
 
 def bucket_options(credentials_dir: Path | str | None) -> dict[str, str]:
-    """Return what the environment and a directory of files say, secrets in clear, by the names of obstore's options.
+    """Return obstore's options from the environment and from a directory of files, secrets in clear.
 
     Args:
         credentials_dir: see `open_location`.
@@ -226,7 +232,8 @@ def bucket_options(credentials_dir: Path | str | None) -> dict[str, str]:
             read = {name: files[name].read_text(encoding="utf-8").strip() for name in _OPTIONS if name in files}
         except (OSError, UnicodeDecodeError) as error:
             raise SnapshotError(
-                f"the credentials in '{credentials_dir}' cannot be read ({error}): mount the Secret there, or correct the path"
+                f"the credentials in '{credentials_dir}' cannot be read ({error}): mount the Secret there, or correct "
+                "the path"
             ) from error
         given = {**given, **{name: value for name, value in read.items() if value}}
     options: dict[str, str] = {}

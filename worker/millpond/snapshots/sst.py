@@ -1,4 +1,4 @@
-"""Writes rows into SST files that the state file can ingest as they are."""
+"""Write rows into SST files that the state file can ingest without changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rocksdict import SstFileWriter
 
 from millpond.errors import SnapshotError
-from millpond.state.tuning import StateFileOptions, Tuning
+from millpond.state.rocksdb.options import StateFileOptions, Tuning
 
 __all__ = ("SstFile", "file_sha256", "write_sst")
 
@@ -18,7 +18,7 @@ _CHUNK = 1 << 20
 
 
 class SstFile(NamedTuple):
-    """What was written."""
+    """A file that was written."""
 
     rows: int
     bytes: int
@@ -30,7 +30,7 @@ def write_sst(rows: Iterable[tuple[bytes, bytes]], path: Path | str) -> SstFile:
 
     Args:
         rows: full keys and values, ascending by key, each key once.
-        path: the file to make; its directory must exist. Without rows no file is made.
+        path: the file to create; its directory must exist. Without rows no file is created.
 
     Returns:
         Rows, bytes and hexadecimal SHA-256 of the file; (0, 0, "") without rows.
@@ -43,7 +43,7 @@ def write_sst(rows: Iterable[tuple[bytes, bytes]], path: Path | str) -> SstFile:
     if first is None:
         return SstFile(0, 0, "")
     path = Path(path)
-    # The block cache is part of the options, and stays empty: nothing is read.
+    # The options include a block cache, which stays empty: nothing is read.
     writer = SstFileWriter(Tuning(StateFileOptions()).family())
     count = 1
     try:
@@ -54,7 +54,7 @@ def write_sst(rows: Iterable[tuple[bytes, bytes]], path: Path | str) -> SstFile:
             count += 1
         writer.finish()
         return SstFile(count, path.stat().st_size, file_sha256(path))
-    except Exception as error:
+    except Exception as error:  # RocksDB raises plain exceptions
         path.unlink(missing_ok=True)
         if "strict ascending order" in str(error):
             raise SnapshotError(f"'{path.name}' cannot be written: its keys do not ascend") from error

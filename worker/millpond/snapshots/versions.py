@@ -1,4 +1,4 @@
-"""The versions of an application's snapshot in a location: ``<application>/<version>/…``, complete once it has a manifest."""
+"""The versions of an application's snapshots: folders ``<application>/<version>/…``, complete with their manifest."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ __all__ = (
     "versions",
 )
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+"""The name of the manifest's file."""
 
-_CLOCKS_DIFFER_MS = 60_000
+#: Clocks of machines may differ by this much.
+_CLOCK_SKEW_MS = 60_000
 _STAMP = "%Y%m%dT%H%M%SZ"
 _VERSION = re.compile(r"^(\d{8}T\d{6}Z)-[0-9a-f]{6}$")
 
 
 def new_version(now_ms: int) -> str:
-    """Return an id for a version that is made now, `YYYYMMDDTHHMMSSZ-xxxxxx`; ids sort by time.
+    """Return an id for a new version, `YYYYMMDDTHHMMSSZ-xxxxxx`; ids sort by time.
 
     Args:
         now_ms: epoch ms.
@@ -51,7 +53,7 @@ def new_version(now_ms: int) -> str:
 
 
 def created_ms(version: str) -> int | None:
-    """Return when a version was begun, in epoch ms; None when the name is no version's."""
+    """Return when a version was begun, in epoch ms; None when the name is no version id."""
     found = _VERSION.match(version)
     if found is None:
         return None
@@ -62,7 +64,7 @@ def created_ms(version: str) -> int | None:
 
 
 def file_path(application: str, version: str, path: str) -> str:
-    """Return where a file of a version is, relative to the location."""
+    """Return the path of a version's file, relative to the location."""
     return f"{application}/{version}/{path}"
 
 
@@ -76,13 +78,14 @@ def versions(location: Location, application: str) -> list[str]:
 
 
 def newest(location: Location, application: str, now_ms: int) -> Manifest | None:
-    """Return the manifest of the newest version that can be used; None when there is none.
+    """Return the manifest of the newest usable version; None when there is none.
 
-    One that cannot be read, or was made in the future, is passed over with a warning: the one before may be good.
+    A version that cannot be read, or whose time is in the future, is skipped with a warning: an older one may be
+    usable.
 
     Args:
-        location: where.
-        application: whose.
+        location: of the snapshots.
+        application: application id.
         now_ms: epoch ms.
 
     Raises:
@@ -95,13 +98,13 @@ def read(location: Location, application: str, version: str) -> Manifest:
     """Return the manifest of a version.
 
     Raises:
-        SnapshotError: it is missing, or cannot be understood.
+        SnapshotError: the manifest is missing or damaged, or of a newer format.
     """
     manifest = decode(location.get(file_path(application, version, MANIFEST)))
     if (manifest.application, manifest.version) != (application, version):
         raise SnapshotError(
-            f"the manifest of snapshot {version} is of '{manifest.application}' {manifest.version}: the folder was renamed; make "
-            "a new snapshot"
+            f"the manifest of snapshot {version} is of '{manifest.application}' {manifest.version}: the folder was "
+            "renamed; make a new snapshot"
         )
     return manifest
 
@@ -110,7 +113,7 @@ def publish(location: Location, manifest: Manifest) -> None:
     """Write the manifest, which makes the version complete.
 
     Raises:
-        SnapshotError: a file that it names is missing or has another size; then nothing is written.
+        SnapshotError: a file in the manifest is missing or has another size; then nothing is written.
     """
     folder = f"{manifest.application}/{manifest.version}"
     sizes = dict(location.list(folder))
@@ -129,20 +132,20 @@ def remove(location: Location, application: str, version: str) -> None:
         SnapshotError: the location cannot be changed.
     """
     manifest = file_path(application, version, MANIFEST)
-    # Without its manifest a version does not exist, whatever of it is left.
+    # Without its manifest a version does not exist, whatever files are left.
     location.delete([manifest])
     location.delete([path for path, _ in location.list(f"{application}/{version}") if path != manifest])
 
 
 def retain(location: Location, application: str, keep: int, now_ms: int) -> list[str]:
-    """Delete the versions before the newest ones that can be used; return those that were deleted.
+    """Delete all versions older than the newest usable ones; return the deleted versions.
 
-    A version that cannot be read counts for none of those that stay.
+    A version that cannot be read does not count among those to keep.
 
     Args:
-        location: where.
-        application: whose.
-        keep: how many stay, at least 1.
+        location: of the snapshots.
+        application: application id.
+        keep: how many usable versions to keep, at least 1.
         now_ms: epoch ms.
 
     Raises:
@@ -153,34 +156,34 @@ def retain(location: Location, application: str, keep: int, now_ms: int) -> list
     kept = [each.version for each in islice(_usable(location, application, now_ms), keep)]
     if len(kept) < keep:
         return []
-    gone = sorted(version for version in versions(location, application) if version < kept[-1])
-    for version in gone:
+    expired = sorted(version for version in versions(location, application) if version < kept[-1])
+    for version in expired:
         remove(location, application, version)
-    return gone
+    return expired
 
 
 def sweep(location: Location, application: str, *, older_than_ms: int, now_ms: int) -> list[str]:
-    """Delete folders without a manifest, which a job that failed left behind; return those that were deleted.
+    """Delete the folders of incomplete versions, which failed jobs left behind; return their versions.
 
     Args:
-        location: where.
-        application: whose.
-        older_than_ms: folders begun less long ago stay: their job may still be at work.
+        location: of the snapshots.
+        application: application id.
+        older_than_ms: younger folders are kept: their job may still run.
         now_ms: epoch ms.
 
     Raises:
         SnapshotError: the location cannot be changed.
     """
-    gone = []
+    removed = []
     for version in reversed(_folders(location, application)):
         if now_ms - _time_of(version) >= older_than_ms and not _is_complete(location, application, version):
             remove(location, application, version)
-            gone.append(version)
-    return gone
+            removed.append(version)
+    return removed
 
 
 def verify(location: Location, manifest: Manifest) -> list[str]:
-    """Read every file of a version; return one sentence for each that is not as the manifest says.
+    """Read every file of a version; return one sentence for each file that differs from the manifest.
 
     Raises:
         SnapshotError: the location cannot be listed.
@@ -209,7 +212,7 @@ def verify(location: Location, manifest: Manifest) -> list[str]:
 
 
 def _folders(location: Location, application: str) -> list[str]:
-    """All versions, newest first, whether they are complete or not."""
+    """Return all versions, newest first, complete or not."""
     return sorted((each for each in location.folders(application) if created_ms(each) is not None), reverse=True)
 
 
@@ -218,19 +221,19 @@ def _is_complete(location: Location, application: str, version: str) -> bool:
 
 
 def _usable(location: Location, application: str, now_ms: int) -> Iterator[Manifest]:
-    """The manifests that can be read and are not of the future, newest first."""
+    """Yield the manifests of usable versions, newest first."""
     for version in _folders(location, application):
         if not _is_complete(location, application, version):
             continue
-        if _time_of(version) > now_ms + _CLOCKS_DIFFER_MS:
+        if _time_of(version) > now_ms + _CLOCK_SKEW_MS:
             log.warning(
-                "snapshot %s of %s is passed over: it is of the future, by this machine's clock", version, application
+                "snapshot %s of %s is skipped: its time is in the future, by this machine's clock", version, application
             )
             continue
         try:
             yield read(location, application, version)
         except SnapshotError as error:
-            log.warning("snapshot %s of %s is passed over: %s", version, application, error)
+            log.warning("snapshot %s of %s is skipped: %s", version, application, error)
 
 
 def _time_of(version: str) -> int:

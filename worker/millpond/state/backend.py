@@ -1,4 +1,4 @@
-"""What keeps committed rows: the interface that stores are written against."""
+"""The interface of backends, which keep the committed rows of stores."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .provenance import Provenance
 __all__ = ("Backend", "Row", "Rows", "Written")
 
 Row = tuple[bytes, bytes | None]
-"""A full key (it starts with the 4 bytes of the partition) and a value; None deletes."""
+"""A full key (it starts with the 4 bytes of the partition) and a value; the value None deletes the key."""
 
 
 class Rows(list[Row]):
-    """Rows on their way into a backend, in the order they apply.
+    """Rows to write to a backend, in the order in which they apply.
 
-    A plain list of rows may stand wherever Rows are asked for.
+    A plain list of rows may be passed wherever Rows are expected.
     """
 
     __slots__ = ("ranges",)
 
     ranges: list[tuple[bytes, bytes]]
-    """Half-open ranges of full keys to delete after the rows were written: expired window segments."""
+    """Half-open ranges of full keys to delete after the rows are written: expired window segments."""
 
     def __init__(self, rows: Iterable[Row] = (), ranges: Iterable[tuple[bytes, bytes]] = ()) -> None:
         super().__init__(rows)
@@ -31,25 +31,34 @@ class Rows(list[Row]):
 
 
 Written = tuple[int | None, bytes]
-"""How far a store partition is written: the changelog offset to resume from (None when not logged), and `metadata()`."""
+"""The changelog offset from which a store partition is restored (None when it is not logged), and its `metadata()`."""
 
 
 class Backend(Protocol):
     """Committed rows of any number of stores and partitions, ordered by key.
 
+    The checkpoint of a store partition is its changelog offset, metadata and provenance. It is written with the rows.
+
     One thread at a time. Every method that reads or writes may raise `StateError`; `StateCorrupted` names the store.
 
     Attributes:
-        last_used_ms: when what was found there was last written, in epoch milliseconds; None when it began empty.
+        last_used_ms: when the rows found at the start were last written, in epoch milliseconds; None when there were
+            none.
     """
 
     last_used_ms: int | None
 
     def reader(self, store: str) -> Callable[[bytes], bytes | None]:
-        """The function that reads one row of a store by its full key; None when absent. Makes the store if needed."""
+        """Return the function that reads one row of a store by its full key (None when absent), for a new store too."""
 
-    def range(self, store: str, low: bytes, high: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with low <= full key < high in key order (or its reverse), as of the call; None is no upper bound.
+    def range(
+        self,
+        store: str,
+        low: bytes,
+        high: bytes | None,
+        reverse: bool = False,  # noqa: FBT001, FBT002  # readers pass it by position
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return the rows with low <= full key < high, in key order or its reverse, as of the call; None is no bound.
 
         The iterator must not be used after the next write to the same store.
         """
@@ -60,46 +69,46 @@ class Backend(Protocol):
         offsets: Mapping[tuple[str, int], Written] | None = None,
         provenances: Mapping[tuple[str, int], Provenance] | None = None,
     ) -> None:
-        """Write (store, partition, rows) groups and what stands beside a (store, partition) at once: all or nothing.
+        """Write rows and checkpoints at once: all or nothing.
 
         Args:
-            groups: the rows.
-            offsets: (offset, metadata) of store partitions.
-            provenances: where the rows come from, of store partitions.
+            groups: store, partition and rows of each group.
+            offsets: offset and metadata, by store and partition.
+            provenances: where the rows come from, by store and partition.
         """
 
     def offset(self, store: str, partition: int) -> int | None:
-        """The changelog offset last written for the partition, None when there is none."""
+        """Return the changelog offset last written for the partition, None when there is none."""
 
     def metadata(self, store: str, partition: int) -> bytes:
-        """The metadata last written for the partition, empty when there is none."""
+        """Return the metadata last written for the partition, empty when there is none."""
 
     def provenance(self, store: str, partition: int) -> Provenance | None:
-        """Where the partition's rows come from, None when that was never written. Only means something beside an offset."""
+        """Return where the partition's rows come from, None when never written. Meaningless without an offset."""
 
     def partitions(self, store: str) -> list[int]:
-        """The partitions of a store with something written, ascending."""
+        """Return the partitions of a store that have an offset or metadata, ascending."""
 
     def delete_range(self, store: str, low: bytes, high: bytes) -> None:
         """Delete all rows with low <= full key < high."""
 
     def drop(self, store: str, partition: int) -> None:
-        """Forget the rows of one partition and what stands beside them."""
+        """Delete the rows and the checkpoint of one partition."""
 
     def ingestion(self, store: str, partition: int, beside: Collection[int] = ()) -> Ingestion:
-        """Delete the rows of a partition and what stands beside them, to replace them by those of SST files.
+        """Delete the rows and the checkpoint of a partition, to replace the rows by those of SST files.
 
         Args:
             store: the store.
             partition: of the rows.
-            beside: further partitions whose offsets are of these rows; only a global store's are.
+            beside: further partitions whose offsets are of these rows; only a global store has them.
         """
 
     def rebuild(self, store: str) -> None:
-        """Forget all rows, offsets and metadata of a store, whatever condition they are in."""
+        """Delete all rows and checkpoints of a store, whatever condition they are in."""
 
     def count(self, store: str, partition: int) -> int:
-        """About how many rows the partition has."""
+        """Return about how many rows the partition has."""
 
     def close(self) -> None:
         """Release everything; the backend and its iterators are unusable afterwards. Idempotent."""

@@ -1,4 +1,4 @@
-"""What a topology says about a store, before any task has it."""
+"""Store builders: the definition of a store in a topology, from which each task builds its own store."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from millpond.calls import checked_class
 from millpond.checks import kind_of
 from millpond.errors import ConfigError
 from millpond.serdes import Serde
+from millpond.state.stores.key_value import KeyValueStore, TimestampedKeyValueStore
+from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer
+from millpond.state.stores.window import TimestampedWindowStore, WindowStore
 
 from .backend import Backend
-from .keyvalue import KeyValueStore, TimestampedKeyValueStore
-from .timeordered import TimeOrderedBuffer
-from .window import TimestampedWindowStore, WindowStore
 
-__all__ = ("KeyValueStoreBuilder", "StoreBuilder", "TimeOrderedBufferBuilder", "WindowStoreBuilder")
+__all__ = ("KeyValueStoreBuilder", "StoreBuilder", "TimeOrderedBufferBuilder", "WindowStoreBuilder", "store_serdes")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -27,16 +27,16 @@ _DEFAULT_ADDITIONAL_RETENTION_MS = 86_400_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoreBuilder(Generic[K, V]):
-    """What all stores have."""
+    """The definition of a store; this class has the fields of all kinds."""
 
     name: str
-    """Part of the changelog topic's name, and the name to get the store by."""
+    """The store's name, which is also part of the changelog topic's name."""
 
     key: Serde[K] | None = None
-    """None is the configured default serde, which the runtime puts in before it builds."""
+    """The key serde; None is the configured default, which the runtime fills in before it builds the store."""
 
     value: Serde[V] | None = None
-    """None is the configured default serde."""
+    """The value serde; None is the configured default."""
 
     persistent: bool = True
     """True: in the worker's state file. False: in memory, restored from the changelog at every start."""
@@ -45,14 +45,14 @@ class StoreBuilder(Generic[K, V]):
     """Whether changes go to a changelog topic. Without one a store is lost with its disk."""
 
     log_config: Mapping[str, str] = field(default_factory=dict)
-    """Topic configuration that overrides the changelog's own."""
+    """Topic configuration of the changelog, over its defaults."""
 
     caching: bool = False
     """Whether the operator that owns the store sends updates downstream only at flush, one per key."""
 
     source_topic: str | None = None
-    """The topic that doubles as changelog, when the store only repeats a topic: it is restored from there, and nothing is
-    logged."""
+    """The topic that serves as the changelog, where the store only repeats a topic: the store is restored from it, and
+    nothing is logged."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -61,10 +61,10 @@ class StoreBuilder(Generic[K, V]):
     def changelog_config(
         self, defaults: Mapping[str, str] | None = None, additional_retention_ms: int = _DEFAULT_ADDITIONAL_RETENTION_MS
     ) -> dict[str, str]:
-        """The changelog topic's configuration.
+        """Return the changelog topic's configuration.
 
         Args:
-            defaults: settings for all internal topics (`topic.` in the configuration); `log_config` goes over them.
+            defaults: settings for all internal topics (`topic.` in the configuration); `log_config` overrides them.
             additional_retention_ms: `windowstore.changelog.additional.retention.ms`.
         """
         return {
@@ -75,28 +75,34 @@ class StoreBuilder(Generic[K, V]):
         }
 
     def build(self, partition: int, backend: Backend, changelog_topic: str | None = None) -> Any:
-        """The store of one task.
+        """Return the store of one task.
 
         Args:
             partition: the task's partition.
             backend: where committed rows are; the worker's state file when `persistent`, else one in memory.
-            changelog_topic: the real name of the changelog, or of the source topic that doubles as one; serdes with a
+            changelog_topic: the real name of the changelog, or of the source topic that serves as one; serdes with a
                 schema registry are made for it. None when the store has neither.
         """
         raise NotImplementedError
 
-    def _serdes(self, topic: str | None) -> tuple[Serde[K], Serde[V]]:
-        if self.key is None or self.value is None:
-            missing = "key" if self.key is None else "value"
-            raise ConfigError(
-                f"store '{self.name}' has no {missing} serde: give it one, or set 'default.{missing}.serde'"
-            )
-        if topic is None:
-            return self.key, self.value
-        return self.key.for_topic(topic, True), self.value.for_topic(topic, False)
-
     def _logged_to(self, topic: str | None) -> str | None:
         return topic if self.logging and self.source_topic is None else None
+
+
+def store_serdes(builder: StoreBuilder[K, V], topic: str | None) -> tuple[Serde[K], Serde[V]]:
+    """Return the serdes of a store's keys and values, made for its changelog topic; None is no topic.
+
+    Raises:
+        ConfigError: a serde is missing.
+    """
+    if builder.key is None or builder.value is None:
+        missing = "key" if builder.key is None else "value"
+        raise ConfigError(
+            f"store '{builder.name}' has no {missing} serde: give it one, or set 'default.{missing}.serde'"
+        )
+    if topic is None:
+        return builder.key, builder.value
+    return builder.key.for_topic(topic, True), builder.value.for_topic(topic, False)  # noqa: FBT003  # the serdes' API
 
 
 @checked_class
@@ -110,13 +116,13 @@ class KeyValueStoreBuilder(StoreBuilder[K, V]):
     def build(
         self, partition: int, backend: Backend, changelog_topic: str | None = None
     ) -> KeyValueStore[K, V] | TimestampedKeyValueStore[K, V]:
-        """The store of one task; see `StoreBuilder.build`."""
+        """Return the store of one task; see `StoreBuilder.build`."""
         kind = TimestampedKeyValueStore[K, V] if self.timestamped else KeyValueStore[K, V]
         return kind(
             self.name,
             partition,
             backend,
-            *self._serdes(changelog_topic),
+            *store_serdes(self, changelog_topic),
             caching=self.caching,
             changelog_topic=self._logged_to(changelog_topic),
         )
@@ -131,7 +137,7 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
     """How long windows are kept after the stream time reached their start, in ms; at least the window size."""
 
     window_size_ms: int
-    """How long a window is, for the end of the windows that reads return, in ms."""
+    """The length of a window in ms, from which reads compute the windows' ends."""
 
     timestamped: bool = False
     """Whether the store keeps the timestamp of each value; all stores of the DSL do."""
@@ -152,9 +158,9 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
     def changelog_config(
         self, defaults: Mapping[str, str] | None = None, additional_retention_ms: int = _DEFAULT_ADDITIONAL_RETENTION_MS
     ) -> dict[str, str]:
-        """The changelog topic's configuration: compacted, and old records deleted; see `StoreBuilder`."""
+        """Return the changelog topic's configuration: compacted, and old records deleted; see `StoreBuilder`."""
         config = super().changelog_config({"cleanup.policy": "compact,delete", **(defaults or {})})
-        # A default for all internal topics does not shorten what the windows need; only the store's own setting does.
+        # A default for all internal topics must not shorten the retention that the windows need; the store's own may.
         if "retention.ms" not in self.log_config:
             config["retention.ms"] = str(min(self.retention_ms + additional_retention_ms, _MAX_LONG))
         return config
@@ -162,13 +168,13 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
     def build(
         self, partition: int, backend: Backend, changelog_topic: str | None = None
     ) -> WindowStore[K, V] | TimestampedWindowStore[K, V]:
-        """The store of one task; see `StoreBuilder.build`."""
+        """Return the store of one task; see `StoreBuilder.build`."""
         kind = TimestampedWindowStore[K, V] if self.timestamped else WindowStore[K, V]
         return kind(
             self.name,
             partition,
             backend,
-            *self._serdes(changelog_topic),
+            *store_serdes(self, changelog_topic),
             retention_ms=self.retention_ms,
             window_size_ms=self.window_size_ms,
             persistent=self.persistent,
@@ -182,15 +188,15 @@ class TimeOrderedBufferBuilder(StoreBuilder[K, V]):
     """The buffer behind `suppress`; its key serde is that of the (usually windowed) keys it holds."""
 
     count_bytes: bool = False
-    """Whether the buffer knows its size in bytes, for a bound in bytes."""
+    """Whether the buffer counts its bytes, for a bound in bytes."""
 
     def build(self, partition: int, backend: Backend, changelog_topic: str | None = None) -> TimeOrderedBuffer[K, V]:
-        """The store of one task; see `StoreBuilder.build`."""
+        """Return the store of one task; see `StoreBuilder.build`."""
         return TimeOrderedBuffer(
             self.name,
             partition,
             backend,
-            *self._serdes(changelog_topic),
+            *store_serdes(self, changelog_topic),
             changelog_topic=self._logged_to(changelog_topic),
             count_bytes=self.count_bytes,
         )

@@ -1,18 +1,19 @@
-"""The bytes of state: in the local database, and in changelog topics, where they are Kafka Streams' own.
+"""The byte formats of state: in changelog topics, where they are Kafka Streams' own, and in the local database.
 
-Changelog records carry the plain value, with the timestamp in the record. Window keys are ``key ++ start ++ sequence``.
-The suppress buffer's value (format version 3) carries the record's context as well, since an evicted record goes on
-with the headers and the source position it came in with.
+Changelog records have the plain value, with the timestamp in the record. Window keys are ``key ++ start ++ sequence``.
+The suppress buffer's value (format version 3) has the record's context as well, since an evicted record is forwarded
+with the headers and the source position of the record that was buffered.
 
 Local rows start with the partition, so that one column family serves all partitions of a store. Local values of
-timestamped stores start with the timestamp. Window rows have the segment between partition and key, so that everything
-that expires together lies together.
+timestamped stores start with the timestamp. Window rows have the segment between partition and key, so that rows that
+expire together are next to each other.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 __all__ = (
     "ABSENT_SEQUENCE",
@@ -52,8 +53,8 @@ MAX_SEQUENCE = 0x7FFFFFFF
 
 _SMALLEST_SEGMENT_MS = 60_000
 
-pack_timestamp = _long.pack
-unpack_timestamp = _long.unpack_from
+pack_timestamp: Callable[[int], bytes] = _long.pack
+unpack_timestamp: Callable[..., tuple[Any, ...]] = _long.unpack_from
 
 BUFFER_HEADERS: list[tuple[str, bytes | None]] = [("v", b"\x03")]
 """The header that tells Kafka Streams which format a suppress buffer's changelog value has."""
@@ -63,22 +64,22 @@ _SAME_AS_PRIOR = -2
 
 
 def partition_prefix(partition: int) -> bytes:
-    """The first 4 bytes of every local row of a partition."""
+    """Return the first 4 bytes of every local row of a partition."""
     return _int.pack(partition)
 
 
 def segment_prefix(partition: int, segment: int) -> bytes:
-    """The first 12 bytes of every local row of one segment of a window store's partition."""
+    """Return the first 12 bytes of every local row of one segment of a window store's partition."""
     return _int.pack(partition) + _long.pack(segment)
 
 
 def segment_interval(retention_ms: int) -> int:
-    """How many window starts (ms) share a segment: half of the retention, at least a minute, as in Kafka Streams."""
+    """Return how many window starts (ms) share a segment: half of the retention, at least a minute."""
     return max(retention_ms // 2, _SMALLEST_SEGMENT_MS)
 
 
 def next_prefix(prefix: bytes) -> bytes | None:
-    """The smallest byte string above everything that starts with `prefix`; None when there is none (all 0xFF)."""
+    """Return the smallest byte string above all that start with `prefix`; None when there is none (all 0xFF)."""
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
         return None
@@ -86,22 +87,22 @@ def next_prefix(prefix: bytes) -> bytes | None:
 
 
 def window_suffix(start_ms: int, sequence: int = ABSENT_SEQUENCE) -> bytes:
-    """What follows the key in a window store's changelog key."""
+    """Return the bytes after the key in a window store's changelog key: window start and sequence."""
     return _start_and_sequence.pack(start_ms, sequence)
 
 
 def window_start(start_ms: int) -> bytes:
-    """What follows the key in a windowed key of a topic that is no changelog."""
+    """Return the bytes after the key in a windowed key of a topic that is no changelog."""
     return _long.pack(start_ms)
 
 
 def window_key(raw_key: bytes, start_ms: int, sequence: int = ABSENT_SEQUENCE) -> bytes:
-    """A window store's changelog key: key, window start (8 bytes), sequence (4 bytes), big-endian."""
+    """Return a window store's changelog key: key, window start (8 bytes), sequence (4 bytes), big-endian."""
     return raw_key + _start_and_sequence.pack(start_ms, sequence)
 
 
 def split_window_key(data: bytes, skip: int = 0) -> tuple[bytes, int, int]:
-    """The key, window start in ms and sequence of a window store's changelog key.
+    """Return the key, window start in ms and sequence of a window store's changelog key.
 
     Args:
         data: the changelog key, or a local row's key.
@@ -113,7 +114,7 @@ def split_window_key(data: bytes, skip: int = 0) -> tuple[bytes, int, int]:
 
 
 class RecordContext(NamedTuple):
-    """Where a record came from, and what came with it: Kafka Streams' ProcessorRecordContext."""
+    """The timestamp, source position and headers of a record: Kafka Streams' ProcessorRecordContext."""
 
     timestamp: int
     """Epoch milliseconds."""
@@ -121,16 +122,16 @@ class RecordContext(NamedTuple):
     offset: int
     partition: int
     topic: str | None
-    """None for what a punctuator forwarded."""
+    """None for a record that a punctuator forwarded."""
 
     headers: list[tuple[str, bytes | None]] | None
 
 
 class BufferValue(NamedTuple):
-    """What the suppress buffer keeps for a key."""
+    """The buffered update of a key in the suppress buffer."""
 
     prior: bytes | None
-    """The value before the first buffered update: what is still visible downstream."""
+    """The value before the first buffered update, which is still visible downstream."""
 
     old: bytes | None
     """The value before the last buffered update."""
@@ -141,7 +142,7 @@ class BufferValue(NamedTuple):
 
 
 def encode_buffer_value(value: BufferValue, buffer_time: int) -> bytes:
-    """A suppress buffer's changelog value, format version 3: context, prior, old and new value, buffer time."""
+    """Return a suppress buffer's changelog value, format version 3: context, prior, old and new value, buffer time."""
     prior, old, new, context = value
     parts = [_encode_context(context), _sized(prior)]
     # Kafka Streams drops a repeated old value, but writes a missing one as missing.
@@ -155,7 +156,7 @@ def encode_buffer_value(value: BufferValue, buffer_time: int) -> bytes:
 
 
 def decode_buffer_value(data: bytes) -> tuple[BufferValue, int]:
-    """A suppress buffer's changelog value of format version 3, and its buffer time.
+    """Decode a suppress buffer's changelog value of format version 3, and its buffer time in ms.
 
     Raises:
         ValueError: the bytes are not of that format.

@@ -1,8 +1,9 @@
-"""How a changelog record becomes a local row: restoring a store and building a snapshot use the same functions.
+"""How a changelog record becomes a local row. Restoring a store and building a snapshot use the same functions.
 
-One function per kind of store, made for a partition, so that the constant part of the key is computed once. A function takes
-the key, the value (None is a deletion), the timestamp in ms and the headers of a record, and returns the full key and the
-value of the row. It looks at nothing else: whether a window has expired is decided by whoever knows the stream time.
+There is one function per kind of store, made for a partition, so that the constant part of the key is computed once. A
+function takes the key, the value (None is a deletion), the timestamp in ms and the headers of a record, and returns the
+full key and the value of the row. It depends on nothing else: callers, who know the stream time, decide which windows
+have expired.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = (
 Headers = list[tuple[str, bytes | None]]
 
 RowOf = Callable[[bytes, bytes | None, int, Headers | None], Row]
-"""Key, value, timestamp in ms, headers of a changelog record -> full key and value of the local row; None deletes it."""
+"""Key, value, timestamp in ms and headers of a record -> full key and value of the local row; None deletes it."""
 
 _BUFFER_FORMAT = b"\x03"
 _MOST_PREFIXES = 10_000
@@ -80,12 +81,12 @@ def window_rows(partition: int, retention_ms: int, *, timestamped: bool) -> RowO
 
 
 def first_live_segment(stream_time_ms: int, retention_ms: int) -> int:
-    """Return the number of the oldest segment that is kept at a stream time; all below it have expired."""
+    """Return the number of the oldest segment that is kept at a stream time; all segments below it have expired."""
     return max(0, (stream_time_ms - retention_ms) // segment_interval(retention_ms))
 
 
 def buffer_rows(partition: int) -> RowOf:
-    """Return the function for the buffer behind `suppress`. It raises `StateError` for a value that is no such buffer's."""
+    """Return the function for the buffer behind `suppress`. It raises `StateError` for a value in another format."""
     prefix = partition_prefix(partition)
 
     def row(key: bytes, value: bytes | None, timestamp: int, headers: Headers | None, /) -> Row:
@@ -94,8 +95,8 @@ def buffer_rows(partition: int) -> RowOf:
                 check_buffer_record(value, headers)
             except ValueError as error:
                 raise StateError(
-                    f"a suppress buffer's changelog has {error}; Kafka Streams writes version 3 since 2.5.1: let such a version "
-                    "write it once, or reset the application"
+                    f"a suppress buffer's changelog has {error}; Kafka Streams writes version 3 since 2.5.1: let "
+                    "such a version write it once, or reset the application"
                 ) from error
         return prefix + key, value
 
@@ -106,7 +107,7 @@ def check_buffer_record(value: bytes, headers: Headers | None) -> None:
     """Check that a changelog record of a suppress buffer can be read.
 
     Raises:
-        ValueError: it cannot; the message is a noun phrase that says what it is.
+        ValueError: it cannot be read; the message is a noun phrase for the record.
     """
     version = next((data for name, data in reversed(headers or ()) if name == "v"), None)
     if version != _BUFFER_FORMAT:

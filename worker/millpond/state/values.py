@@ -1,4 +1,4 @@
-"""What a timestamped store gives and takes."""
+"""The values of timestamped stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from millpond.errors import SerializationError
 
-__all__ = ("ValueAndTimestamp", "no_key", "taken")
+__all__ = ("ValueAndTimestamp", "no_key", "unpacked")
 
 V = TypeVar("V")
 
@@ -19,20 +19,20 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
 
 
 def no_key(store: str, method: str) -> SerializationError:
-    """The error of a store that is asked for, or given, the key None."""
+    """Return the error for a store method that was called with the key None."""
     return SerializationError(f"store '{store}': {method}() was called with the key None, and a store has no such key.")
 
 
-def taken(store: str, given: Any) -> tuple[Any, int]:
-    """What a timestamped store keeps of a ValueAndTimestamp.
+def unpacked(store: str, given: Any) -> tuple[Any, int]:
+    """Return the value and the timestamp of a `ValueAndTimestamp` that is put into a timestamped store.
 
     Raises:
-        SerializationError: it is a value without a timestamp.
+        SerializationError: a value without a timestamp is put.
     """
     try:
         return given.value, given.timestamp
     except AttributeError:
         raise SerializationError(
-            f"store '{store}' keeps a timestamp with each value, and was given a value of type {type(given).__name__} alone: put "
-            "mp.ValueAndTimestamp(value, timestamp), or build the store with timestamped=False."
+            f"store '{store}' keeps a timestamp with each value, and was given a value of type {type(given).__name__} "
+            "alone: put mp.ValueAndTimestamp(value, timestamp), or build the store with timestamped=False."
         ) from None

@@ -32,7 +32,7 @@ from millpond.errors import BrokerError, StateDirectoryLocked, TopicError
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.clients import transactional_id
 from millpond.runtime.offsets.metadata import Partition, decode_metadata
-from millpond.state.locking import DirectoryLock
+from millpond.state.rocksdb.directory_lock import DirectoryLock
 from millpond.topology import Topology
 
 __all__ = ("Inputs", "OffsetMove", "ResetPlan", "Resetter", "internal_topics", "topics_of")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.state.columns import columns_taker, with_columns
+from millpond.state.stores.flush_columns import columns_taker, with_columns
 from millpond.topology import Forward, NodeContext, StreamForward, TableForward
 
 __all__ = ("DropNullKeys", "PassThrough", "ToStream")

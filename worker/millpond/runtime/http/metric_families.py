@@ -135,7 +135,7 @@ BOOTSTRAP = (
 
 #: Metrics of the worker's StateFile.
 ROCKSDB = tuple(
-    MetricRow(f"millpond_rocksdb_{name}", text, lambda state_file, name=name: state_file.figures().get(name))  # type: ignore[misc]
+    MetricRow(f"millpond_rocksdb_{name}", text, lambda state_file, name=name: state_file.usage().get(name))  # type: ignore[misc]
     for name, text in (
         ("block_cache_bytes", "Block cache in use, with the write buffers charged to it."),
         ("memtable_bytes", "Write buffers of all stores."),

@@ -12,6 +12,7 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.topics.plan import Plan
 from millpond.state import KeyValueStoreBuilder, WindowStoreBuilder
+from millpond.state.builders import store_serdes
 from millpond.state.formats import segment_interval
 from millpond.topology import Topology
 
@@ -60,7 +61,7 @@ def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> S
 def _info(
     builder: Any, topic: str | None, partitions: int, subtopology: int | None, inputs: dict[str, int]
 ) -> StoreInfo | None:
-    key, value = builder._serdes(topic)  # noqa: SLF001 - of every store builder of the package
+    key, value = store_serdes(builder, topic)
     common: dict[str, Any] = {
         "name": builder.name, "partitions": partitions, "key": key, "value": value,
         "persistent": builder.persistent, "subtopology": subtopology, "inputs": inputs,

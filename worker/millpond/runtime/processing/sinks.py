@@ -14,8 +14,8 @@ from confluent_kafka import murmur2
 
 from millpond.checks import kind_of
 from millpond.serdes import Serde
-from millpond.state.columns import Columns, TakeColumns, with_columns
 from millpond.state.formats import window_start
+from millpond.state.stores.flush_columns import Columns, TakeColumns, with_columns
 from millpond.topology import RecordContext, SinkNode
 
 from .context import TaskContext

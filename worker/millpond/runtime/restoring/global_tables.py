@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.serdes import Serde
-from millpond.snapshots.rows import StoreLayout, layout_of
+from millpond.snapshots.layouts import StoreLayout, layout_of
 from millpond.topology import FailOnInvalidTimestamp, GlobalStore
 
 __all__ = ("global_layout", "reason_not_plain")

@@ -15,7 +15,7 @@ from millpond.runtime.processing.context import TaskContext
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.processing.sources import make_decoder
 from millpond.runtime.topics.identity import TopicIdentity
-from millpond.snapshots.rows import GLOBAL_PARTITION
+from millpond.snapshots.layouts import GLOBAL_PARTITION
 from millpond.state.backend import Rows
 from millpond.state.formats import partition_prefix
 from millpond.state.provenance import Provenance

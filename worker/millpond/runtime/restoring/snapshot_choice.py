@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from millpond.snapshots.layouts import StoreLayout, check_metadata
 from millpond.snapshots.manifest import Manifest, Part
-from millpond.snapshots.rows import StoreLayout, check_metadata
 from millpond.state.provenance import Provenance
 
 from .reusable_state import ChangelogFacts, LocalRows, LocalRowsVerdict, judge, lacks_beginning

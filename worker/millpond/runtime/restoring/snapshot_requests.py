@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millpond.snapshots.layouts import GLOBAL_PARTITION
 from millpond.snapshots.manifest import File, Part
-from millpond.snapshots.rows import GLOBAL_PARTITION
-from millpond.state.ingestion import End, Ingestion
+from millpond.state.ingestion import Checkpoint, Ingestion
 from millpond.state.provenance import Provenance
 from millpond.topology import TaskId
 
@@ -51,10 +51,10 @@ class SnapshotStore:
         """Number of rows in the files."""
         return sum(part.rows for part in self.parts)
 
-    def ends(self) -> dict[int, End]:
+    def ends(self) -> dict[int, Checkpoint]:
         """Return what is written with the rows when they are ingested, by partition of the changelog."""
         return {
-            wanted.partition: End(
+            wanted.partition: Checkpoint(
                 part.offset, part.metadata, Provenance(self.topic_id, part.as_of_ms, of_snapshot=True)
             )
             for wanted, part in zip(self.wanted, self.parts, strict=True)

@@ -23,7 +23,7 @@ from millpond.runtime.restoring.reusable_state import (
 )
 from millpond.runtime.restoring.snapshot_choice import WantedStore
 from millpond.runtime.topics.plan import Plan
-from millpond.snapshots.rows import layout_of
+from millpond.snapshots.layouts import layout_of
 from millpond.state import MemoryBackend, StateFile
 from millpond.state.provenance import Provenance
 from millpond.topology import TaskId

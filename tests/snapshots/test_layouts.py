@@ -1,0 +1,88 @@
+"""The pure functions make the rows that restoring writes, for every kind of store."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millpond.errors import StateError
+from millpond.snapshots.layouts import StoreKind, expired_before, layout_of, row, start_of
+from millpond.state import MemoryBackend, builders
+from millpond.state.formats import window_key
+from tests.snapshots.changelogs import BUILDERS, changelogs
+from tests.snapshots.reference import newest_rows
+from tests.support import generated
+
+
+def replayed(builder, records, batch, partition=3):
+    """Rows and metadata after restoring records in batches of some size."""
+    backend = MemoryBackend()
+    store = builder.build(partition, backend)
+    for first in range(0, len(records), batch):
+        rows = store.restore(records[first : first + batch])
+        backend.write([(builder.name, partition, rows)], {(builder.name, partition): (first, store.metadata())})
+    return list(backend.range(builder.name, b"", None)), store.metadata()
+
+
+def test_every_store_builder_has_a_layout():
+    """Snapshots must cover each new kind of store."""
+    kinds = [
+        each
+        for _, each in inspect.getmembers(builders, inspect.isclass)
+        if issubclass(each, builders.StoreBuilder) and each is not builders.StoreBuilder
+    ]
+    assert {type(each) for each in BUILDERS.values()} == set(kinds)
+    assert {layout_of(each).kind for each in BUILDERS.values()} == set(StoreKind)
+    for name, each in BUILDERS.items():
+        assert layout_of(each).kind == name
+
+
+def test_unknown_store_builder_is_rejected():
+    """Otherwise the snapshot would lack the store without notice."""
+
+    class Other(builders.StoreBuilder):
+        pass
+
+    with pytest.raises(StateError, match="do not cover stores of Other: exclude store 'x'"):
+        layout_of(Other(name="x"))
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+@settings(max_examples=generated.examples(150))
+@given(data=st.data(), batch=st.integers(1, 70))
+def test_newest_rows_are_what_replay_leaves(kind, data, batch):
+    """Rows and checkpoint are equal by bytes, whatever the batches."""
+    records = data.draw(changelogs(kind))
+    builder = BUILDERS[kind]
+    assert newest_rows(layout_of(builder), 3, records) == replayed(builder, records, batch)
+
+
+def test_expired_windows_begin_where_restoring_drops_them():
+    """Whole segments of half the retention expire."""
+    layout = layout_of(BUILDERS["window"])
+    assert expired_before(layout, 1_000_000) == 800_000
+    assert expired_before(layout, 1_099_999) == 800_000
+    assert expired_before(layout, None) == 0
+    assert expired_before(layout_of(BUILDERS["key_value"]), 5) is None
+
+
+def test_window_start_is_read_from_changelog_keys_and_rows():
+    """Both end with the window start."""
+    layout = layout_of(BUILDERS["timestamped_window"])
+    key = window_key(b"k", 120_000)
+    assert start_of(layout, key) == 120_000
+    assert start_of(layout, row(layout, 1, key, b"v", 5, None)[0]) == 120_000
+    assert start_of(layout_of(BUILDERS["key_value"]), key) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "headers"),
+    [(b"x", None), (b"x", [("v", b"\x02")]), (b"x", [("v", b"\x03")]), (b"x", [("v", b"\x03"), ("v", None)])],
+)
+def test_buffer_records_of_another_format_are_rejected(value, headers):
+    """They would become rows that no worker can read."""
+    with pytest.raises(StateError, match="Kafka Streams writes version 3"):
+        row(layout_of(BUILDERS["buffer"]), 0, b"k", value, 0, headers)

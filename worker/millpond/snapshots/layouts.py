@@ -1,0 +1,195 @@
+"""The row layouts of stores: how a changelog record of any kind of store becomes a local row. Pure.
+
+The row functions themselves are in `millpond.state.rows`, where the stores' `restore` uses them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from millpond.errors import StateError
+from millpond.state.backend import Row
+from millpond.state.builders import KeyValueStoreBuilder, StoreBuilder, TimeOrderedBufferBuilder, WindowStoreBuilder
+from millpond.state.formats import segment_interval, split_window_key
+from millpond.state.rows import (
+    Headers,
+    RowOf,
+    buffer_rows,
+    first_live_segment,
+    key_value_rows,
+    timestamped_key_value_rows,
+    window_rows,
+)
+
+__all__ = (
+    "GLOBAL_PARTITION",
+    "StoreKind",
+    "StoreLayout",
+    "check_metadata",
+    "expired_before",
+    "layout_of",
+    "metadata",
+    "row",
+    "row_function",
+    "start_of",
+)
+
+
+GLOBAL_PARTITION = 0
+"""The partition of all rows of a global store."""
+
+
+class StoreKind(StrEnum):
+    """The kind of a store, which decides about the format of its rows."""
+
+    KEY_VALUE = "key_value"
+    TIMESTAMPED_KEY_VALUE = "timestamped_key_value"
+    WINDOW = "window"
+    TIMESTAMPED_WINDOW = "timestamped_window"
+    BUFFER = "buffer"
+
+
+class StoreLayout(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that decides about the bytes of a store's rows. Rows of one layout cannot be used with another."""
+
+    kind: StoreKind
+    retention_ms: int = 0
+    """The retention of a window store in ms, which decides which windows share a segment. 0 for other kinds."""
+    is_global: bool = False
+    """Whether it is a global store: the rows of all partitions of its topic belong to one partition, number 0."""
+    serdes: str = ""
+    """The names of a global store's serdes, which make its rows. Rows of other stores have their changelogs' bytes."""
+
+    @property
+    def windowed(self) -> bool:
+        """Whether keys end with a window start."""
+        return self.kind in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
+
+
+def layout_of(builder: StoreBuilder[Any, Any], *, is_global: bool = False, serdes: str = "") -> StoreLayout:
+    """Return the layout of the stores that a builder makes.
+
+    Args:
+        builder: of the stores.
+        is_global: whether it makes a global store.
+        serdes: of a global store, the names of its serdes; see `StoreLayout.serdes`.
+
+    Raises:
+        StateError: the builder is of a kind that snapshots do not cover.
+    """
+    if isinstance(builder, KeyValueStoreBuilder):
+        kind = StoreKind.TIMESTAMPED_KEY_VALUE if builder.timestamped else StoreKind.KEY_VALUE
+        return StoreLayout(kind, is_global=is_global, serdes=serdes)
+    if isinstance(builder, WindowStoreBuilder):
+        kind = StoreKind.TIMESTAMPED_WINDOW if builder.timestamped else StoreKind.WINDOW
+        return StoreLayout(kind, builder.retention_ms, is_global, serdes)
+    if isinstance(builder, TimeOrderedBufferBuilder):
+        return StoreLayout(StoreKind.BUFFER, is_global=is_global, serdes=serdes)
+    raise StateError(
+        f"snapshots do not cover stores of {type(builder).__name__}: exclude store '{builder.name}' from the snapshot"
+    )
+
+
+def row_function(layout: StoreLayout, partition: int) -> RowOf:
+    """Return the function that makes the rows of one store partition.
+
+    It takes the key, the value (None is a deletion), the timestamp in ms and the headers of a changelog record, and
+    returns the full key and the value of the row. For many records it is faster than `row`. For a suppress buffer it
+    raises `StateError` when a value is not in format version 3.
+
+    Args:
+        layout: of the store.
+        partition: of the changelog; the rows of a global store do not depend on it.
+    """
+    if layout.is_global:
+        partition = GLOBAL_PARTITION
+    match layout.kind:
+        case StoreKind.KEY_VALUE:
+            return key_value_rows(partition)
+        case StoreKind.TIMESTAMPED_KEY_VALUE:
+            return timestamped_key_value_rows(partition)
+        case StoreKind.WINDOW | StoreKind.TIMESTAMPED_WINDOW:
+            timestamped = layout.kind is StoreKind.TIMESTAMPED_WINDOW
+            return window_rows(partition, layout.retention_ms, timestamped=timestamped)
+        case StoreKind.BUFFER:
+            return buffer_rows(partition)
+
+
+_cached_row_function = lru_cache(maxsize=1024)(row_function)
+
+
+def row(  # noqa: PLR0913  # the fields of a record
+    layout: StoreLayout,
+    partition: int,
+    key: bytes,
+    value: bytes | None,
+    timestamp_ms: int,
+    headers: Headers | None,
+) -> Row:
+    """Return the full local key and value that restoring one changelog record writes.
+
+    Args:
+        layout: of the store.
+        partition: of the store.
+        key: of the record.
+        value: of the record; None is a deletion, and the row's value is None then.
+        timestamp_ms: of the record.
+        headers: of the record; only a suppress buffer reads them.
+
+    Raises:
+        StateError: a suppress buffer's value is not in format version 3.
+    """
+    return _cached_row_function(layout, partition)(key, value, timestamp_ms, headers)
+
+
+def start_of(layout: StoreLayout, key: bytes) -> int | None:
+    """Return the window start in ms of a changelog key, or of a row's key; None for a store without windows."""
+    return split_window_key(key)[1] if layout.windowed else None
+
+
+def expired_before(layout: StoreLayout, stream_time_ms: int | None) -> int | None:
+    """Return the window start in ms below which windows have expired; None for a store without windows.
+
+    Args:
+        layout: of the store.
+        stream_time_ms: the largest window start of the partition's records, deletions included; None without records.
+    """
+    if not layout.windowed:
+        return None
+    stream_time = -1 if stream_time_ms is None else stream_time_ms
+    return first_live_segment(stream_time, layout.retention_ms) * segment_interval(layout.retention_ms)
+
+
+def metadata(layout: StoreLayout, stream_time_ms: int | None) -> bytes:
+    """Return the metadata that is written with the offset of a restored store partition.
+
+    Args:
+        layout: of the store.
+        stream_time_ms: as for `expired_before`.
+    """
+    if not layout.windowed:
+        return b""
+    # A window start below 0 does not advance stream time, which begins at -1.
+    return msgspec.msgpack.encode({"observed_stream_time": max(-1, -1 if stream_time_ms is None else stream_time_ms)})
+
+
+def check_metadata(layout: StoreLayout, data: bytes) -> None:
+    """Check that metadata is in the format of `metadata`.
+
+    Raises:
+        ValueError: a store could not read it.
+    """
+    if not layout.windowed:
+        if data:
+            raise ValueError(f"a store of kind {layout.kind.value} has no metadata")
+        return
+    try:
+        found = msgspec.msgpack.decode(data, type=dict[str, int])
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+    if set(found) != {"observed_stream_time"}:
+        raise ValueError("it has other fields than a window store's")

@@ -1,0 +1,1 @@
+"""The backend that keeps committed rows in memory."""

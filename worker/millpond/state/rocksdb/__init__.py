@@ -1,0 +1,1 @@
+"""The state file: the RocksDB database of a worker."""

@@ -1,0 +1,101 @@
+"""The changes that a cache forwards at a flush, as columns: a few C loops instead of one call for each change.
+
+A node that accepts columns sets an attribute, `take_columns`, on the function that it returns from `bind`. A node that
+only passes records on uses its child's. `take_columns` either forwards all changes, with the same effects as one call
+per change, or does nothing: then the caller makes those calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from millpond.serdes import Serde, Windowed
+
+from .encoding import encode_missing
+
+__all__ = (
+    "Change",
+    "Columns",
+    "TakeColumns",
+    "columns_taker",
+    "encoded_changes",
+    "new_of",
+    "timestamp_of",
+    "with_columns",
+)
+
+F = TypeVar("F", bound=Callable[..., None])
+
+Change = tuple[Any, ...]
+"""The change of one key since the last flush: key, value at the last flush, encoded value (None when it is not encoded
+yet), value as the store keeps it, timestamp in ms. A value of None is a deletion."""
+
+new_of: itemgetter[int] = itemgetter(3)
+timestamp_of: itemgetter[int] = itemgetter(4)
+_key_of, _data_of = itemgetter(0), itemgetter(2)
+
+
+def encoded_changes(changes: Collection[Change], serde: Serde[Any]) -> list[bytes | None]:
+    """Return the encoded value of each change, None for a deletion."""
+    return encode_missing(list(map(_data_of, changes)), list(map(new_of, changes)), serde.serialize)
+
+
+class Columns:
+    """The changes of one store, in order; none of them is a deletion, and none has headers or an origin.
+
+    Attributes:
+        raw_keys: serialised keys, without the window.
+        key_serde: the serde of the keys.
+        data: serialised values.
+        value_serde: the serde of the values.
+        timestamps: epoch ms.
+        window: start and end of the window that all keys are in, epoch ms; None when there is none.
+    """
+
+    __slots__ = ("_changes", "data", "key_serde", "raw_keys", "timestamps", "value_serde", "window")
+
+    def __init__(  # noqa: PLR0913  # the columns, once per flush
+        self,
+        changes: Mapping[bytes, Change],
+        data: Sequence[bytes],
+        timestamps: Sequence[int],
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        window: tuple[int, int] | None = None,
+    ) -> None:
+        self._changes = changes.values()
+        self.raw_keys: list[bytes] = list(changes)
+        self.data: Sequence[bytes] = data
+        self.timestamps: Sequence[int] = timestamps
+        self.key_serde: Serde[Any] = key_serde
+        self.value_serde: Serde[Any] = value_serde
+        self.window: tuple[int, int] | None = window
+
+    def keys(self) -> list[Any]:
+        """Return the keys as objects, `Windowed` when there is a window."""
+        keys = list(map(_key_of, self._changes))
+        return keys if self.window is None else [Windowed(key, *self.window) for key in keys]
+
+    def values(self) -> list[Any]:
+        """Return the values as objects."""
+        serde = self.value_serde
+        return list(map(new_of, self._changes)) if serde.immutable else list(map(serde.deserialize, self.data))
+
+
+TakeColumns = Callable[[Columns], bool]
+"""Forwards all changes and returns True, or does nothing and returns False."""
+
+
+def with_columns(forward: F, take: TakeColumns | None) -> F:
+    """Return `forward`, which must not be shared, with its function for columns; None when it accepts none."""
+    if take is not None:
+        forward.take_columns = take  # type: ignore[attr-defined]
+    return forward
+
+
+def columns_taker(forward: Callable[..., None]) -> TakeColumns | None:
+    """Return the function for columns of `forward`, None when it accepts none."""
+    take: TakeColumns | None = getattr(forward, "take_columns", None)
+    return take

@@ -1,0 +1,316 @@
+"""The base of all stores: writes are staged in memory, flushed to the changelog, sealed, and then committed.
+
+    stage ──> dirty ──flush()──> flushed rows ──seal()──> sealed rows ──backend.write()──> committed()
+
+A commit flushes (changelog records are produced), seals, commits the transaction, and only then writes the sealed rows
+to the backend. So the backend never has uncommitted rows. Processing may continue between `seal` and `committed`: what
+it stages meanwhile belongs to the next commit. `revert` discards everything that the backend does not have.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from millpond.errors import BrokerError, SerializationError, StateError
+from millpond.serdes import Long, Serde
+from millpond.state.backend import Backend, Rows
+from millpond.state.formats import partition_prefix
+
+from .flush_columns import Change, Columns, TakeColumns, columns_taker, new_of
+from .memory_estimates import DICT_SLOT, LIST_SLOT, PAIR, Average
+
+__all__ = ("ABSENT", "ChangelogRecord", "Headers", "StagedStore", "StoreContext")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Headers = list[tuple[str, bytes | None]]
+
+ChangelogRecord = tuple[bytes | None, bytes | None, int, Headers | None]
+"""Key, value, timestamp in ms and headers of a changelog record, as `restore` takes them."""
+
+FlushListener = Callable[[Any, Any, Any, int], None]
+"""A function that is called at a flush with key, new value, value at the last flush, timestamp in ms."""
+
+_NOTHING = type(None)
+
+ABSENT: tuple[None, int] = (None, -1)
+"""The entry of a key that is not in the store."""
+
+_LONGEST_KEY = 100
+
+DEFAULT_CACHE_LIMIT = 10 * 1024 * 1024
+
+
+def changed_since_flush(dirty: dict[bytes, Change], *, has_listener: bool) -> dict[bytes, Change]:
+    """Empty `dirty`; return its changes, as a copy: a listener may put into the store.
+
+    For a listener, keys that were created and deleted between two flushes are left out.
+    """
+    changes = dirty.copy()
+    dirty.clear()
+    if has_listener and _NOTHING in set(map(type, map(new_of, changes.values()))):
+        changes = {raw: change for raw, change in changes.items() if change[1] is not None or change[3] is not None}
+    return changes
+
+
+def forward_changes(
+    listener: FlushListener,
+    context: StoreContext | None,
+    changes: Iterable[tuple[Any, Any, Any, int]],
+    records: Iterable[tuple[Headers | None, Any]] | None,
+    decode: Callable[[bytes], Any] | None,
+) -> None:
+    """Call the listener for each change.
+
+    Args:
+        listener: to call.
+        context: of the task; headers and origin are set there for each change.
+        changes: key, old value, new value and timestamp in ms of each.
+        records: headers and origin of the record that put each; None when none has either.
+        decode: decodes values that are kept as bytes; None where they are objects.
+    """
+    if decode is not None:
+        changes = (
+            (key, None if old is None else decode(old), None if new is None else decode(new), timestamp)
+            for key, old, new, timestamp in changes
+        )
+    if records is None or context is None:
+        for key, old, new, timestamp in changes:
+            listener(key, new, old, timestamp)
+        return
+    try:
+        for (key, old, new, timestamp), (context.headers, context.origin) in zip(changes, records, strict=True):
+            listener(key, new, old, timestamp)
+    finally:
+        context.headers = context.origin = None
+
+
+class StoreContext(Protocol):
+    """The part of a task's context that a store uses."""
+
+    headers: Headers | None
+    """The headers of the record being processed."""
+
+    timestamp: int
+    """The timestamp of the record being processed, in epoch milliseconds."""
+
+    message: Any
+    """The consumed record being processed, None when there is none."""
+
+    origin: Any
+    """The source of the record being processed, when it is not `message`: a consumed record or a `RecordContext`."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock in epoch milliseconds."""
+
+
+class StagedStore(Generic[K, V]):
+    """The rows of one store partition between staging and commit; subclasses keep the entries."""
+
+    name: str
+    partition: int
+    changelog_topic: str | None
+    """The changelog that `flush` produces to; None when the store is not logged. Set before the first flush."""
+
+    caching: bool
+    """True: changes are forwarded at flush, through the listener. False: the operator forwards each one itself."""
+
+    cache_limit: int
+    """The bytes that all entries, clean and staged, may take; enforced in `committed`."""
+
+    serialize_key: Callable[[K], bytes]
+
+    backend_reads: int
+    """Single reads that went to the backend."""
+
+    def __init__(  # noqa: PLR0913  # keyword-only where optional
+        self,
+        name: str,
+        partition: int,
+        backend: Backend,
+        key: Serde[K],
+        value: Serde[V],
+        *,
+        caching: bool,
+        changelog_topic: str | None,
+    ) -> None:
+        self.name = name
+        self.partition = partition
+        self.caching = caching
+        self.changelog_topic = changelog_topic
+        self.cache_limit = DEFAULT_CACHE_LIMIT
+        self.key_serde = key
+        self.value_serde = value
+        self.serialize_key = self.key_serde.serialize
+        self._backend = backend
+        self._prefix = partition_prefix(partition)
+        self._read = backend.reader(name)
+        self._listener: FlushListener | None = None
+        self._take_columns: TakeColumns | None = None
+        self._context: StoreContext | None = None
+        self._flushed = Rows()
+        self._sealed = Rows()
+        self._closed = False
+        self.backend_reads = 0
+        self._keeps_origins = False
+        #: Types of values whose type is the same after encoding and decoding.
+        self._stable_types: set[type] = set()
+        self._entry_size = Average()
+        self._row_size = Average()
+
+    @property
+    def is_open(self) -> bool:
+        """False after `close`."""
+        return not self._closed
+
+    def attach(self, context: StoreContext) -> None:
+        """Attach the store to its task, for the timestamp and headers of the current record.
+
+        Call it right after building the store: operators keep references to its functions.
+        """
+        self._context = context
+
+    def on_flush(self, listener: FlushListener) -> None:
+        """Set the function to call with each change at a flush, when the store is `caching`.
+
+        A key that was created and deleted since the last flush is neither forwarded nor logged, as in Kafka Streams.
+
+        Args:
+            listener: called with key, new value, value at the last flush, timestamp in ms.
+        """
+        self._listener = listener
+        self._take_columns = columns_taker(listener)
+
+    def _forward_columns(
+        self,
+        changes: dict[bytes, Change],
+        data: list[bytes | None],
+        timestamps: list[int],
+        window: tuple[int, int] | None = None,
+    ) -> bool:
+        """Forward the changes as columns; return False when that is not possible and the listener is to be called."""
+        take = self._take_columns
+        if take is None or _NOTHING in set(map(type, data)):
+            return False
+        values = cast("list[bytes]", data)
+        return take(Columns(changes, values, timestamps, self.key_serde, self.value_serde, window))
+
+    def keep_origins(self) -> None:
+        """Keep the origin of the last put of each key for the flush, because a downstream node reads it.
+
+        Call it before operators take references to the store's functions.
+        """
+        self._keeps_origins = self.caching
+
+    def _encoded(self, key: K, value: V) -> bytes:
+        """Encode a value; an error belongs to the record that puts it.
+
+        Raises:
+            SerializationError: the serde cannot encode the value.
+        """
+        try:
+            return self.value_serde.serialize(value)
+        except BrokerError:
+            raise  # a schema registry that does not answer is no error of the value
+        except SerializationError as error:
+            cause: Exception = error
+        except Exception as error:  # noqa: BLE001  # the serde is the user's
+            cause = self.value_serde.encoding_failed(value, error)
+        shown = repr(key)
+        shown = shown if len(shown) <= _LONGEST_KEY else f"{shown[:_LONGEST_KEY]}…"
+        raise SerializationError(f"store '{self.name}' cannot keep a value for key {shown}: {cause}") from cause
+
+    def _as_decoded(self, value: V, data: bytes) -> V:
+        """Return the value of an immutable serde to keep: itself if decoding returns its type, else the decoded one.
+
+        So a store returns the same before and after a restart, and keeps nothing that user code could change in place.
+        """
+        decoded = self.value_serde.deserialize(data)
+        if type(decoded) is not type(value):
+            return decoded
+        self._stable_types.add(type(value))
+        return value
+
+    def seal(self) -> Rows:
+        """Return the rows flushed since the last seal, for the backend; later flushes belong to the next commit.
+
+        Rows of the last seal that `committed` never confirmed are returned again, first.
+        """
+        self._sealed = self._join(self._sealed, self._flushed)
+        self._flushed = Rows()
+        return self._sealed
+
+    def metadata(self) -> bytes:
+        """Return what to write with the offset of the rows that `seal` or `restore` returned last."""
+        return b""
+
+    def committed(self) -> None:
+        """Confirm that the rows of the last `seal` are in the backend; evict entries above `cache_limit`."""
+        self._sealed = Rows()
+        excess = self.cache_bytes() - self.cache_limit
+        if excess > 0 and self._entry_size.value:
+            self._evict(int(excess / (self._entry_size.value + DICT_SLOT)) + 1)
+
+    def staged_bytes(self) -> int:
+        """Return about how many bytes of memory are taken by writes that the backend does not have yet."""
+        rows = len(self._flushed) + len(self._sealed)
+        return self.dirty_bytes() + int(rows * (self._row_size.value + LIST_SLOT))
+
+    def dirty_bytes(self) -> int:
+        """Return about how many bytes writes since the last flush take: the record cache of a caching store."""
+        # Entries that are objects have an encoded value, too: about as large as a row. Counts are encoded at the flush.
+        encoded = self._row_size.value if self.value_serde.immutable and self.value_serde is not Long else 0
+        return int(self._dirty_count() * (self._entry_size.value + encoded + DICT_SLOT + PAIR))
+
+    def cache_bytes(self) -> int:
+        """Return about how many bytes all entries take, staged or only read, and the rows not yet written."""
+        count = self._entry_count()
+        if count and not self._entry_size.value:
+            self._entry_size.sample(self._some_entries())
+        return int(count * (self._entry_size.value + DICT_SLOT)) + self.staged_bytes()
+
+    def close(self) -> None:
+        """Discard everything in memory; nothing is written. Idempotent."""
+        self._closed = True
+        self._flushed = Rows()
+        self._sealed = Rows()
+
+    def _evict(self, count: int) -> None:
+        """Evict about `count` entries that the backend has, the oldest first."""
+        raise NotImplementedError
+
+    def _dirty_count(self) -> int:
+        raise NotImplementedError
+
+    def _entry_count(self) -> int:
+        raise NotImplementedError
+
+    def _some_entries(self) -> Iterable[object]:
+        raise NotImplementedError
+
+    def _uncommitted_rows(self) -> set[bytes]:
+        """Return the full keys of rows that were flushed and are not confirmed to be in the backend."""
+        keys = {key for key, _ in self._flushed}
+        keys.update(key for key, _ in self._sealed)
+        return keys
+
+    def _timestamp(self) -> int:
+        """Return the current record's timestamp, for writes without one; the wall clock where there is no record."""
+        context = self._context
+        timestamp = -1 if context is None else context.timestamp
+        return timestamp if timestamp >= 0 else self._now()
+
+    def _now(self) -> int:
+        """Return the wall clock in epoch ms."""
+        return int(time.time() * 1000) if self._context is None else self._context.now_ms()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError(f"store '{self.name}' is closed: its task was stopped or moved to another worker")
+
+    @staticmethod
+    def _join(first: Rows, second: Rows) -> Rows:
+        return Rows([*first, *second], [*first.ranges, *second.ranges]) if first or first.ranges else second
