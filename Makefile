@@ -170,7 +170,7 @@ $(VENV)/spark: requirements-spark.lock $(VENV)/ready
 # The operator runs no topologies: its image has no packages of the data plane.
 COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --custom-compile-command "make lock"
-DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments
+DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments grandalf pyparsing
 
 .PHONY: versitygw
 versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from millpond.cli.application import load_topology
 from millpond.cli.drawing import svg
-from millpond.cli.layered import Edge, Item, arrange
+from millpond.cli.drawing.layout import Link, Point, arrange
 from millpond.topology import Topology
 from tests.cli.conftest import COUNT, Application, Millpond
 
@@ -76,69 +76,59 @@ def test_a_topology_that_reads_what_it_writes_is_drawn() -> None:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[dict[int, Item], list[Edge[int]]]:
-    count = draw(st.integers(1, 12))
-    items = {
-        number: Item(
-            draw(st.floats(1, 300)), draw(st.floats(1, 100)), last=draw(st.booleans()), near=draw(st.booleans())
-        )
-        for number in range(count)
-    }
-    ends = st.integers(0, count - 1)
-    pairs = draw(st.lists(st.tuples(ends, ends).filter(lambda pair: pair[0] != pair[1]), max_size=20, unique=True))
-    return items, [Edge(start, end) for start, end in pairs]
+def graphs(draw: st.DrawFn) -> tuple[dict[str, Point], list[Link]]:
+    """Sizes and links; some graphs have cycles, and some have parts that are not connected."""
+    names = [f"item {number}" for number in range(draw(st.integers(1, 12)))]
+    sizes = {name: (draw(st.floats(1, 300)), draw(st.floats(1, 100))) for name in names}
+    ends = st.sampled_from(names)
+    pairs = st.tuples(ends, ends).filter(lambda pair: pair[0] != pair[1])
+    return sizes, draw(st.lists(pairs, max_size=20, unique=True))
+
+
+@given(graphs(), st.booleans())
+def test_items_lie_inside_without_overlap(graph: tuple[dict[str, Point], list[Link]], sources_near: bool) -> None:
+    """Whatever the graph: no two items overlap, and the size of the layout holds all of them."""
+    sizes, links = graph
+    layout = arrange(sizes, links, across=10, between=20, sources_near=sources_near)
+    boxes = {name: (*layout.centres[name], width / 2, height / 2) for name, (width, height) in sizes.items()}
+    for name, (x, y, half, high) in boxes.items():
+        assert half - 1e-6 <= x <= layout.size[0] - half + 1e-6
+        assert high - 1e-6 <= y <= layout.size[1] - high + 1e-6
+        for other, (left, top, other_half, other_high) in boxes.items():
+            apart = abs(x - left) >= half + other_half - 1e-6 or abs(y - top) >= high + other_high - 1e-6
+            assert name == other or apart
 
 
 @given(graphs())
-def test_nodes_lie_inside_without_overlap(graph: tuple[dict[int, Item], list[Edge[int]]]) -> None:
-    """Whatever the graph: no two items overlap, and the drawing's size holds all of them."""
-    items, edges = graph
-    layout = arrange(items, edges, across=10, between=20)
-    boxes = {
-        number: (layout.places[number][0] - item.width / 2, layout.places[number][1], item.width, item.height)
-        for number, item in items.items()
-    }
-    for number, (x, y, width, height) in boxes.items():
-        assert x >= -1e-6
-        assert y >= -1e-6
-        assert x + width <= layout.width + 1e-6
-        assert y + height <= layout.height + 1e-6
-        for other, (left, top, wide, high) in boxes.items():
-            apart = x + width <= left + 1e-6 or left + wide <= x + 1e-6 or y + height <= top or top + high <= y
-            assert number == other or apart
+def test_links_of_graphs_without_cycles_run_downwards(graph: tuple[dict[str, Point], list[Link]]) -> None:
+    """Data flows from top to bottom."""
+    sizes, links = graph
+    links = list(dict.fromkeys((min(link), max(link)) for link in links))
+    layout = arrange(sizes, links, across=10, between=20)
+    for start, end in links:
+        downwards = [layout.centres[start], *layout.bends[start, end], layout.centres[end]]
+        assert downwards == sorted(downwards, key=lambda point: point[1])
+        assert downwards[0][1] < downwards[-1][1]
 
 
 @given(graphs())
-def test_edges_of_graphs_without_cycles_run_downwards(graph: tuple[dict[int, Item], list[Edge[int]]]) -> None:
-    """Data flows from above to below, so that a picture is read at a glance."""
-    items, edges = graph
-    items = {number: Item(item.width, item.height) for number, item in items.items()}
-    edges = [edge if edge.start < edge.end else Edge(edge.end, edge.start) for edge in edges]
-    layout = arrange(items, edges, across=10, between=20)
-    for edge in edges:
-        assert layout.places[edge.start][1] < layout.places[edge.end][1]
-
-
-@given(graphs())
-def test_the_same_graph_is_drawn_the_same(graph: tuple[dict[int, Item], list[Edge[int]]]) -> None:
+def test_the_same_graph_is_drawn_the_same(graph: tuple[dict[str, Point], list[Link]]) -> None:
     """Pictures are kept in repositories: drawing again changes nothing."""
-    items, edges = graph
-    assert arrange(items, edges, across=10, between=20) == arrange(items, edges, across=10, between=20)
+    sizes, links = graph
+    assert arrange(sizes, links, across=10, between=20) == arrange(sizes, links, across=10, between=20)
 
 
 def test_avoidable_crossings_are_avoided() -> None:
-    """Two parents with their children in the wrong order are sorted out."""
-    items = {name: Item(10, 10) for name in "abcdef"}
-    edges = [Edge("a", "f"), Edge("b", "e"), Edge("c", "d")]
-    layout = arrange(items, edges, across=10, between=20)
-    pairs = sorted((layout.places[edge.start][0], layout.places[edge.end][0]) for edge in edges)
+    """Parents with their children in the wrong order are sorted out."""
+    links = [("top", "a"), ("top", "b"), ("top", "c"), ("a", "f"), ("b", "e"), ("c", "d")]
+    layout = arrange(dict.fromkeys(["top", *"abcdef"], (10.0, 10.0)), links, across=10, between=20)
+    pairs = sorted((layout.centres[start][0], layout.centres[end][0]) for start, end in links[3:])
     assert [end for _, end in pairs] == sorted(end for _, end in pairs)
 
 
 @pytest.mark.parametrize("near", [False, True])
 def test_topic_is_drawn_near_its_reader(near: bool) -> None:
     """A topic read by a late sub-topology is drawn there, and not at the top of the page."""
-    items = {"a": Item(10, 10), "b": Item(10, 10), "c": Item(10, 10), "late": Item(10, 10, near=near)}
-    edges = [Edge("a", "b"), Edge("b", "c"), Edge("late", "c")]
-    layout = arrange(items, edges, across=10, between=20)
-    assert layout.places["late"][1] == layout.places["b" if near else "a"][1]
+    sizes = dict.fromkeys(["a", "b", "c", "late"], (10.0, 10.0))
+    layout = arrange(sizes, [("a", "b"), ("b", "c"), ("late", "c")], across=10, between=20, sources_near=near)
+    assert layout.centres["late"][1] == layout.centres["b" if near else "a"][1]

@@ -1,4 +1,4 @@
-"""A hand-made task for bodies: what they forward, drop and report is kept in lists."""
+"""A task in memory for bodies: lists keep what they forward, drop and report."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Node:
         return self._remembered.get(name)
 
     def restarted(self) -> dict[str, int]:
-        """What a commit now would keep for the next `Node(remembered=…)`."""
+        """The values that a commit would write now, for the next `Node(remembered=…)`."""
         return {name: value() for name, value in self.memory.items()}
 
     def bind(self, body: Body) -> Callable[..., None]:

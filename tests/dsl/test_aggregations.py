@@ -62,8 +62,8 @@ def test_count_reduce_and_aggregate_follow_the_stream(records: list[tuple[Any, A
 def test_first_aggregate_has_no_old_value() -> None:
     """What the initializer made was never in the table.
 
-    Kafka Streams passes it on as the old value when uncached, so its results depend on caching: a regrouping would subtract
-    what was never added.
+    Kafka Streams passes it on as the old value when uncached, so its results depend on caching: a regrouping would
+    subtract what was never added.
     """
     for caching in (False, True):
         node = Node(store=store(String, caching=caching))
@@ -73,7 +73,7 @@ def test_first_aggregate_has_no_old_value() -> None:
 
 
 def test_an_aggregate_changed_in_place_keeps_its_old_value_apart() -> None:
-    """Consumers of old values get what was there, although the aggregator reuses the object."""
+    """Children that need old values get them, although the aggregator changes the object in place."""
 
     def add(_key: str, value: str, values: list[str]) -> list[str]:
         values.append(value)
@@ -93,7 +93,7 @@ def test_an_aggregate_changed_in_place_keeps_its_old_value_apart() -> None:
 def test_a_regrouped_tables_sums_are_those_of_its_rows(
     updates: list[tuple[int, tuple[str, int] | None, int]], source_caching: bool, sum_caching: bool
 ) -> None:
-    """After every flush, each group's sum and count is that of the rows in it, whatever is cached."""
+    """After every flush, the sum and count of each group are those of its rows, with and without caching."""
     sums: dict[str, dict[str, int]] = {}
     for name, body in {
         "sum": AggregateTable("store", int, lambda _, v, a: a + v, lambda _, v, a: a - v, True),
@@ -122,7 +122,7 @@ def test_a_regrouped_tables_sums_are_those_of_its_rows(
 
 
 def test_a_row_that_stays_in_its_group_is_one_change() -> None:
-    """New and old value go in one record (KIP-904), so no intermediate sum is seen; a moved row is two."""
+    """New and old value are one record (KIP-904), so no intermediate sum is visible; a new key makes two records."""
     node = Node()
     regroup = RegroupTable(lambda _, row: row).bind(node)
     regroup("r", ("g", 2), ("g", 1), 5)

@@ -1,4 +1,4 @@
-"""What StreamsBuilder and its streams refuse, and what they leave to the runtime."""
+"""Arguments that StreamsBuilder and its streams reject, and those that they pass to the runtime."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class _Nothing(mp.Processor[Any, Any, Any, Any]):
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_builder_refuses_invalid_calls(what: str) -> None:
-    """Each mistake is told in one sentence, where it is made if possible, else at build()."""
+def test_builder_rejects_invalid_calls(what: str) -> None:
+    """Each mistake is an error with cause and cure, in the call if possible, else in build()."""
     mistake, message = WRONG[what]
     with pytest.raises(TopologyError, match=re.escape(message)) as caught:
         mistake(mp.StreamsBuilder())
@@ -104,7 +104,7 @@ def test_builder_refuses_invalid_calls(what: str) -> None:
 
 
 def test_building_twice_gives_equal_topologies() -> None:
-    """build() changes nothing in the builder, and what is added later is in the next topology."""
+    """build() does not change the builder; operators that are added later are in the next topology."""
     builder = mp.StreamsBuilder()
     counts = stream(builder).group_by(lambda _, v: v, key=mp.String).count()
     stream(builder).left_join(rows(builder), first).to("out")
@@ -116,7 +116,7 @@ def test_building_twice_gives_equal_topologies() -> None:
 
 
 def test_a_split_into_chains_returns_what_the_chains_return() -> None:
-    """A chain's stream takes the branch's place in the result; a chain that ends somewhere leaves none."""
+    """The stream of a chain replaces the branch in the result; a chain that returns None leaves the branch out."""
     builder = mp.StreamsBuilder()
     branches = (
         stream(builder)
@@ -137,7 +137,7 @@ def test_a_split_into_chains_returns_what_the_chains_return() -> None:
 
 
 def test_materialized_arguments_reach_the_stores_builder() -> None:
-    """Name, serdes, caching, logging and its topic settings, persistence and retention are the user's."""
+    """The store has the name, serdes, caching, changelog settings, persistence and retention that the user gives."""
     builder = mp.StreamsBuilder()
     grouped = stream(builder).group_by_key()
     grouped.count(store="plain")
@@ -157,7 +157,7 @@ def test_materialized_arguments_reach_the_stores_builder() -> None:
 
 
 def test_print_writes_a_line_per_record(capsys: pytest.CaptureFixture[str]) -> None:
-    """`[label]: key, value`, the label being the node above unless one is given."""
+    """Lines are `[label]: key, value`; the default label is the name of the node above."""
     builder = mp.StreamsBuilder()
     source = stream(builder)
     source.print()
@@ -168,7 +168,7 @@ def test_print_writes_a_line_per_record(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_sinks_partitioner_is_passed_on_and_headers_follow_records() -> None:
-    """Headers travel through stateless operators without being mentioned."""
+    """Stateless operators keep the headers of a record."""
     builder = mp.StreamsBuilder()
     stream(builder).map_values(str.upper, value=mp.String).to("out", partitioner=lambda *_: {0})
     with mp.testing.TopologyTestDriver(builder.build()) as driver:

@@ -1,4 +1,4 @@
-"""Mistakes in calls of the DSL are refused where they are made, each in one sentence that says what to write."""
+"""Mistakes in calls of the DSL raise in that call, with a message that says what to write."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a misspelled option": (lambda: stream().group_by_key().count(stor="x"), "did you mean 'store'?"),
     "retention without windows": (
         lambda: stream().group_by_key().count(retention=timedelta(1)),
-        "count() has no argument 'retention': only windows are kept for a while",
+        "count() has no argument 'retention', because only windows have a retention",
     ),
-    "an option without its name": (lambda: stream().group_by_key().count("x"), "with their names, such as store="),
-    "a name without its name": (lambda: stream().filter(first, "big"), "with their names, such as name="),
+    "an option without its name": (lambda: stream().group_by_key().count("x"), "by name, such as store="),
+    "a name without its name": (lambda: stream().filter(first, "big"), "by name, such as name="),
     "a forgotten argument": (lambda: stream().join(table()), "join() needs with_; it is not given."),
     "a serde among the topics": (lambda: mp.StreamsBuilder().stream("in", mp.String), "have names, such as key="),
     "topics in a list": (lambda: mp.StreamsBuilder().stream(["a", "b"]), "write stream(*topics)"),
@@ -107,7 +107,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a text for a flag": (lambda: table().filter(first, caching="no"), "needs True or False for caching="),
     "a text for logging": (lambda: table().filter(first, logging="no"), "dictionary, not the text 'no'"),
     "a cached global table": (lambda: mp.StreamsBuilder().global_table("g", caching=True), "takes no caching="),
-    "a name that is no text": (lambda: stream().filter(first, name=3), "needs a text for name=, not the number 3"),
+    "a name that is no text": (lambda: stream().filter(first, name=3), "needs a string for name=, not the number 3"),
     "a reset that does not exist": (lambda: mp.StreamsBuilder().table("t", reset="newest"), "use one of earliest"),
     # Functions
     "no function": (lambda: stream().filter(None), "filter() needs a function of (key, value), not None."),
@@ -137,7 +137,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "the name of a store": (lambda: stream().process(Idle, stores="x"), "write stores=['x']"),
     "the builder of a store": (
         lambda: stream().process(Idle, stores=[mp.KeyValueStoreBuilder(name="x")]),
-        "not a KeyValueStoreBuilder; add_state_store() it",
+        "not a KeyValueStoreBuilder; call add_state_store() with it",
     ),
     "a store that is a name": (lambda: mp.StreamsBuilder().add_state_store("x"), "such as mp.KeyValueStoreBuilder("),
     # Other streams and tables
@@ -161,8 +161,8 @@ async def coroutine(*_arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("what", MISTAKES)
-def test_mistake_is_refused_with_its_cure(what: str) -> None:
-    """One sentence, without an object's address."""
+def test_mistake_is_rejected_with_its_cure(what: str) -> None:
+    """The message is one sentence, without an object's address."""
     mistake, message = MISTAKES[what]
     with pytest.raises(TopologyError, match=re.escape(message)) as caught:
         mistake()
@@ -187,8 +187,8 @@ def public_calls() -> dict[str, Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("name", public_calls())
-def test_every_public_call_refuses_unknown_arguments(name: str) -> None:
-    """Whatever the method, a name that it does not have is told, before anything is built."""
+def test_every_public_call_rejects_unknown_arguments(name: str) -> None:
+    """Every method rejects unknown arguments by name, before anything is built."""
     call = public_calls()[name]
     with pytest.raises(TopologyError, match=r"has no argument 'no_such_argument'"):
         call(*((None,) if "." in name else ()), no_such_argument=1)
@@ -196,7 +196,7 @@ def test_every_public_call_refuses_unknown_arguments(name: str) -> None:
 
 @pytest.mark.parametrize("name", public_calls())
 def test_every_misspelled_argument_gets_the_nearest_name(name: str) -> None:
-    """Options of stores included, which come from a TypedDict."""
+    """Options of stores are checked too; they come from a TypedDict."""
     call = public_calls()[name]
     parameters = inspect.signature(call).parameters.values()
     known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
@@ -273,7 +273,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def test_all_parameters_that_take_functions_are_tested() -> None:
-    """By their annotations: one that is added to the DSL needs a line above."""
+    """All parameters that take functions, by their annotations, are in the table above."""
     taking = re.compile(r"Callable|Supplier|TopicNameExtractor|StreamPartitioner|TimestampOf|\bBody\b")
     found = {
         f"{name} {parameter.name}"
@@ -295,15 +295,15 @@ class _Called:
 
 @pytest.mark.parametrize("where", FUNCTIONS)
 def test_no_operator_takes_an_async_function(where: str) -> None:
-    """Not as a partial, and not as an object that can be called, either."""
+    """An async function is rejected also as a partial and as an object with `__call__`."""
     for function in (coroutine, functools.partial(coroutine, 1), _Called()):
-        with pytest.raises(TopologyError, match="which is an async def: nothing awaits"):
+        with pytest.raises(TopologyError, match="which is an async def, but nothing awaits"):
             FUNCTIONS[where](function)
 
 
 @pytest.mark.parametrize("where", FUNCTIONS)
-def test_operators_refuse_functions_of_other_parameters(where: str) -> None:
-    """Nine are too many anywhere; the message has what the function is called with, and what it takes."""
+def test_operators_reject_functions_of_other_parameters(where: str) -> None:
+    """No operator takes a function of nine parameters; the message has both lists of parameters."""
     with pytest.raises(
         TopologyError, match=r"calls the lambda \(test_mistakes.py, line \d+\) with \(.*, but it takes \(a,"
     ):
@@ -312,13 +312,13 @@ def test_operators_refuse_functions_of_other_parameters(where: str) -> None:
 
 @pytest.mark.parametrize("where", [name for name in FUNCTIONS if "flat_map" not in name])
 def test_only_flat_operators_take_generators(where: str) -> None:
-    """Calling a generator runs nothing of it, so a foreach would do nothing for ever."""
+    """A call of a generator function runs none of it, so a foreach would never do anything."""
     with pytest.raises(TopologyError, match="which has a yield"):
         FUNCTIONS[where](generator)
 
 
 def test_functions_of_every_kind_are_taken() -> None:
-    """Builtins, methods, classes, partials, defaults, any number of arguments, and objects that can be called."""
+    """Builtins, methods, classes, partials, defaults, `*args` and objects with `__call__` are accepted."""
 
     class Both:
         def method(self, key: Any, value: Any) -> Any:
@@ -353,7 +353,7 @@ def test_functions_of_every_kind_are_taken() -> None:
 
 @pytest.mark.parametrize("base", [mp.Processor, mp.FixedKeyProcessor])
 def test_processor_methods_are_checked_when_the_class_is_made(base: Any) -> None:
-    """An async def, a yield, and the arguments of the Processor API before Kafka 3."""
+    """Functions with async def or yield, and the arguments of the Processor API before Kafka 3 are rejected."""
 
     async def coroutine_of(self: Any, record: Any) -> None:
         pass

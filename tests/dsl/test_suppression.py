@@ -1,4 +1,4 @@
-"""Suppress: one final result per window, nothing before its time, nothing lost over a restart."""
+"""Suppress: one final result per window, nothing early, nothing lost by a restart."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def window(key: str, timestamp: int) -> Windowed[str]:
 
 @given(RECORDS, st.integers(0, 50), st.integers(0, 40))
 def test_each_window_is_final_once(records: list[tuple[str, int]], grace: int, restart_at: int) -> None:
-    """A window goes out once, with its last count, when stream time reaches end plus grace; a restart changes nothing."""
+    """A window is sent once, with its last count, when stream time reaches its end plus grace, also after a restart."""
     store = buffer()
     node = Node(buffer=store)
     suppress = final(grace).bind(node)
@@ -68,7 +68,7 @@ def test_each_window_is_final_once(records: list[tuple[str, int]], grace: int, r
 
 
 def test_a_final_deletion_is_not_sent() -> None:
-    """Nothing was sent for the window, so there is nothing to delete downstream."""
+    """A final deletion is not sent, because nothing was sent for the window before."""
     node = Node(buffer=buffer())
     suppress = final().bind(node)
     suppress(window("a", 5), None, 1, 5)
@@ -78,7 +78,7 @@ def test_a_final_deletion_is_not_sent() -> None:
 
 
 def test_headers_of_the_last_update_go_with_the_result() -> None:
-    """And the record that pushed it out keeps its own."""
+    """A held-back record is sent with its own context, and the current record keeps its own."""
     node = Node(buffer=buffer())
     suppress = final().bind(node)
     node.task.headers = [("of", b"update")]
@@ -90,7 +90,7 @@ def test_headers_of_the_last_update_go_with_the_result() -> None:
 
 
 def test_a_full_buffer_of_final_results_stops_the_worker() -> None:
-    """The message names the node, the limit and what may be done."""
+    """The message has the node, the limit and the cure."""
     node = Node("hold", buffer=buffer())
     suppress = final(max_records=1).bind(node)
     suppress(window("a", 5), 1, None, 5)

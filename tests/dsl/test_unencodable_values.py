@@ -1,4 +1,4 @@
-"""A value that a store cannot encode is the error of the record that made it, whatever kind of serde the store has."""
+"""A value that a store cannot encode is an error of the record that produced it, for all kinds of serdes and stores."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Frozen(msgspec.Struct, frozen=True):
 
 
 class Open(msgspec.Struct):
-    """A total that can."""
+    """A total that can be changed in place."""
 
     total: int
 
 
 def picky(immutable: bool) -> mp.Serde[int]:
-    """A serde that refuses 13."""
+    """A serde that rejects 13."""
 
     def encode(number: int) -> bytes:
         if number == 13:
@@ -108,7 +108,7 @@ def test_total_that_cannot_be_encoded_is_the_handlers_to_judge(how: str, caching
 
 
 def _piped(how: str) -> mp.Serde[Any]:
-    """2**64 fits no Long; as input it is JSON."""
+    """A sum of 2**64 does not fit into a Long; the input is JSON."""
     return _Big if how in ("frozen", "open") else mp.Long
 
 
@@ -116,7 +116,7 @@ _Big: mp.Serde[Any] = mp.Serde("Big", lambda number: str(number).encode(), int)
 
 
 def test_processor_hears_of_a_value_its_store_cannot_keep() -> None:
-    """As an exception of put(), which it may handle by itself."""
+    """The error is an exception of put(), which a processor can handle."""
     told: list[str] = []
 
     class Work(mp.Processor[Any, Any, Any, Any]):
@@ -143,7 +143,7 @@ def test_processor_hears_of_a_value_its_store_cannot_keep() -> None:
 
 
 def test_suppressed_value_that_cannot_be_encoded_is_the_handlers_to_judge() -> None:
-    """It is encoded when it is held back, not at the commit."""
+    """A value that is held back is encoded at once, and not in the commit."""
     builder = mp.StreamsBuilder()
     sums = builder.table("in", key=mp.String, value=mp.Long).map_values(
         lambda value: value + 1, value=mp.Long, store="mapped"

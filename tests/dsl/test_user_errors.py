@@ -1,4 +1,4 @@
-"""User code that raises: the record is reported and dropped at that operator, and nothing of it is kept."""
+"""An exception of user code: its record is reported and dropped at that operator, and changes no state."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def node() -> Node:
 
 @pytest.mark.parametrize("what", CASES)
 def test_an_error_is_reported_and_nothing_is_forwarded_or_stored(what: str) -> None:
-    """The processing handler hears of it; the state stays as it was; the next record finds the operator working."""
+    """The processing handler gets the error, the state does not change, and the next record is processed."""
     body, record = CASES[what]
     bound = node()
     process: Callable[..., None] = body.bind(bound)
@@ -115,7 +115,7 @@ def test_an_error_is_reported_and_nothing_is_forwarded_or_stored(what: str) -> N
 
 @pytest.mark.parametrize("what", [name for name, (_, record) in CASES.items() if "another type" not in name])
 def test_the_handlers_verdict_to_fail_passes_through(what: str) -> None:
-    """ProcessingFailed, raised by the handler, leaves the operator and is not handled again."""
+    """The handler's ProcessingFailed passes through the operator and is not handled again."""
     body, record = CASES[what]
     bound = node()
 

@@ -75,7 +75,7 @@ def test_windowed_count_matches_a_model(windows: TimeWindows, records: list[tupl
 def test_windowed_aggregate_changed_in_place_matches_a_model(
     windows: TimeWindows, records: list[tuple[str, str, int]], send_old: bool
 ) -> None:
-    """An aggregator may change and return its aggregate; old values are what they were before that."""
+    """An aggregator may change and return its aggregate; old values are those before the change."""
 
     def add(_key: str, value: str, values: list[str]) -> list[str]:
         values.append(value)
@@ -108,7 +108,7 @@ def test_windowed_reduce_matches_a_model(windows: TimeWindows, records: list[tup
 def test_caching_ends_with_the_same_windows(
     windows: TimeWindows, records: list[tuple[str, str, int]], every: int
 ) -> None:
-    """However often the cache is flushed, the last update of each window that goes out is the same."""
+    """The last update of each window is the same, however often the cache is flushed."""
     node = Node(store=store(windows, Long, caching=True))
     process = CountWindows("store", windows).bind(node)
     for number, (key, value, timestamp) in enumerate(records):
@@ -141,7 +141,7 @@ def test_late_record_stays_late_after_a_restart(
 
 
 def test_records_without_a_key_do_not_advance_time() -> None:
-    """A null key counts as dropped; the window of the next record is open all the same."""
+    """A record without a key is counted as dropped and does not advance stream time."""
     windows = TimeWindows(10 * MS)
     node = Node(store=store(windows, Long, caching=False))
     process = CountWindows("store", windows).bind(node)

@@ -1,4 +1,4 @@
-"""Windows of event time, and how they are asked for."""
+"""Windows of event time and their arguments."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def test_timestamp_is_in_every_window_that_covers_it(size: int, advance: int, mo
         ({"size": timedelta(0)}, "positive size"),
         ({"size": 3600}, "use a datetime.timedelta"),
         ({"size": -MS}, "is negative"),
-        ({"size": timedelta(microseconds=1500)}, "finer than a millisecond"),
+        ({"size": timedelta(microseconds=1500)}, "no whole number of milliseconds"),
         ({"size": 10 * MS, "advance": 11 * MS}, "at most the size"),
         ({"size": 10 * MS, "advance": timedelta(0)}, "has to be positive"),
         ({"size": 10 * MS, "grace": -MS}, "grace=.* is negative"),
     ],
 )
-def test_invalid_windows_are_refused(arguments: dict[str, timedelta], message: str) -> None:
-    """The message says what is wrong and what would be right."""
+def test_invalid_windows_are_rejected(arguments: dict[str, timedelta], message: str) -> None:
+    """The message has the cause and the cure."""
     with pytest.raises(TopologyError, match=message):
         TimeWindows(**arguments)

@@ -1,4 +1,4 @@
-"""Functions of users that return something else than the operator can use: told by its kind, and nothing is forwarded."""
+"""Functions of users that return a wrong kind of result: the error names the kind, and nothing is forwarded."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ RESULTS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
 
 
 @pytest.mark.parametrize("what", RESULTS)
-def test_wrong_result_is_told_by_its_kind(what: str) -> None:
-    """The processing handler gets the sentence; no part of the result goes on."""
+def test_error_names_the_kind_of_a_wrong_result(what: str) -> None:
+    """The processing handler gets the error, and no part of the result is forwarded."""
     body, record, message = RESULTS[what]
     node = Node()
     body.bind(node)(*record)
@@ -50,7 +50,7 @@ def test_wrong_result_is_told_by_its_kind(what: str) -> None:
 
 
 def test_pairs_may_be_lists_and_items_any_iterable() -> None:
-    """Only what is a mistake is refused."""
+    """Valid results are accepted."""
     node = Node()
     node.bind(MapRecords(lambda k, v: [v, k]))("k", "v", 5)  # type: ignore[arg-type,return-value]
     node.bind(FlatMapRecords(lambda k, v: iter([(k, 1), [k, 2]])))("k", "v", 5)  # type: ignore[arg-type,return-value,list-item]
@@ -119,15 +119,15 @@ IN_PROCESSORS: dict[str, tuple[Callable[[Any, Any], None], str]] = {
 
 
 @pytest.mark.parametrize("what", IN_PROCESSORS)
-def test_mistakes_in_processors_are_told_in_a_sentence(what: str) -> None:
-    """With the store or the processor by its name, where there is one."""
+def test_mistakes_in_processors_have_a_cause_and_a_cure(what: str) -> None:
+    """The message has the name of the store or of the processor."""
     mistake, message = IN_PROCESSORS[what]
     with pytest.raises(mp.MillpondError, match=re.escape(message)):
         run(mistake)
 
 
 def test_headers_are_never_none_and_cannot_be_changed_in_place() -> None:
-    """Whether the record has some or not; a copy is the copier's own, and what is forwarded is kept."""
+    """Headers can be read, copied and forwarded, whether the record has some or not."""
     seen: list[Any] = []
 
     def more(context: Any, record: Any) -> None:
@@ -147,7 +147,7 @@ def test_headers_are_never_none_and_cannot_be_changed_in_place() -> None:
 
 
 def test_init_need_not_call_the_one_above() -> None:
-    """The context is there before, in and after it."""
+    """A processor has its context before, in and after init()."""
     seen: list[Any] = []
 
     class Own(mp.Processor[Any, Any, str, str]):
@@ -165,8 +165,8 @@ def test_init_need_not_call_the_one_above() -> None:
     assert seen == [True]
 
 
-def test_a_timestamp_function_that_returns_no_time_is_told() -> None:
-    """Seconds as a float are a mistake of a factor of a thousand, and None is none."""
+def test_a_timestamp_function_that_returns_no_time_is_an_error() -> None:
+    """A float (seconds) and None are no timestamps."""
     for wrong, told in ((1.5, "got the number 1.5 as its timestamp"), (None, "got None as its timestamp")):
         builder = mp.StreamsBuilder()
         builder.stream("in", key=mp.String, value=mp.String, timestamp=lambda v, wrong=wrong: wrong).to("out")
@@ -211,15 +211,15 @@ IN_TESTS: dict[str, tuple[Callable[[TopologyTestDriver, Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("what", IN_TESTS)
-def test_mistakes_with_driver_and_worker_are_told(what: str) -> None:
-    """Before anything is processed."""
+def test_driver_and_worker_reject_wrong_arguments(what: str) -> None:
+    """The driver and the worker reject wrong arguments before they process anything."""
     mistake, message = IN_TESTS[what]
     with driver() as made, pytest.raises(mp.MillpondError, match=re.escape(message)):
         mistake(made, made.create_input_topic("in", key=mp.String, value=mp.String))
 
 
-def test_listener_that_would_never_be_awaited_is_refused() -> None:
-    """And a class in place of an object."""
+def test_async_listener_is_rejected() -> None:
+    """A class in place of a listener object is rejected too."""
 
     class Listener(mp.WorkerListener):
         async def committed(self, stats: Any) -> None:  # type: ignore[override]
@@ -281,8 +281,8 @@ ENCODED: dict[str, tuple[Callable[[mp.StreamsBuilder], Any], str]] = {
 
 
 @pytest.mark.parametrize("what", ENCODED)
-def test_what_does_not_fit_is_told_with_its_serde(what: str) -> None:
-    """The handler gets the serde, the type and the place, in place of what C says."""
+def test_error_of_a_value_that_does_not_fit_names_the_serde(what: str) -> None:
+    """The message has the serde, the type and the place, and not the text of the C library."""
     make, message = ENCODED[what]
     builder = mp.StreamsBuilder()
     make(builder)
@@ -291,7 +291,7 @@ def test_what_does_not_fit_is_told_with_its_serde(what: str) -> None:
 
 
 def test_errors_of_user_code_are_not_blamed_on_serdes() -> None:
-    """Even where the key does not fit a store that the node has."""
+    """Only the record is dropped, also if its key does not fit a store of the node."""
     builder = mp.StreamsBuilder()
 
     class Raises(mp.Processor[Any, Any, Any, Any]):
@@ -305,8 +305,8 @@ def test_errors_of_user_code_are_not_blamed_on_serdes() -> None:
         driver.create_input_topic("in", key=mp.String, value=mp.String).pipe_input("k", "v", 5)
 
 
-def test_handler_that_returns_no_result_is_told() -> None:
-    """A handler without a return says None, which is neither FAIL nor CONTINUE."""
+def test_handler_that_returns_no_result_is_an_error() -> None:
+    """A handler without a return returns None, which is neither FAIL nor CONTINUE."""
     builder = mp.StreamsBuilder()
     source(builder).foreach(lambda k, v: 1 / 0)
     config = {"processing.exception.handler": lambda context, error: None}

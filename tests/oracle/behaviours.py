@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import millpond as mp
-from tests.oracle.topologies import Dice
+from tests.oracle.topologies.by_hand import Dice
 
 RECORDS = 150
 String, Long = mp.String, mp.Long

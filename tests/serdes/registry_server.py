@@ -1,4 +1,4 @@
-"""A schema registry on loopback: the part of the registry's REST API that serdes use, and a log of what was asked."""
+"""A schema registry on loopback: the part of its REST API that serdes use, and a log of requests."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RegistryServer:
 
 @contextmanager
 def serve() -> Iterator[RegistryServer]:
-    """A registry of one's own, on a free port."""
+    """A registry of this test, on a free port."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -80,7 +80,7 @@ def test_the_golden_file_covers_every_serde() -> None:
 @pytest.mark.usefixtures("processes")
 @pytest.mark.slow
 def test_the_golden_file_is_what_kafka_writes() -> None:
-    """The checked-in file is what Kafka's serializers print today, so it cannot drift from them."""
+    """The checked-in file is the output of Kafka's serializers."""
     try:
         java = find_jdk() / "bin" / "java"
     except JavaNotFound:

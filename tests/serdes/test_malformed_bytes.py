@@ -1,4 +1,4 @@
-"""What serdes refuse, and how they say so without telling what they were given."""
+"""Bytes and values that serdes reject, with errors that do not show them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ change = serdes.ChangeSerde(serdes.Int)
         (change, b"\x01\x02"),
     ],
 )
-def test_malformed_bytes_are_refused(serde: serdes.Serde[Any], data: bytes) -> None:
+def test_malformed_bytes_are_rejected(serde: serdes.Serde[Any], data: bytes) -> None:
     """Bytes of the wrong length, range or form raise instead of becoming some value."""
     with pytest.raises(Exception) as refused:
         serde.deserialize(data)
@@ -73,8 +73,8 @@ def test_malformed_bytes_are_refused(serde: serdes.Serde[Any], data: bytes) -> N
         (change, (None, None)),
     ],
 )
-def test_values_of_another_type_are_refused(serde: serdes.Serde[Any], value: object) -> None:
-    """A value that is not the serde's raises instead of being written as something else."""
+def test_values_of_another_type_are_rejected(serde: serdes.Serde[Any], value: object) -> None:
+    """A value of another type raises instead of being written as something else."""
     with pytest.raises(Exception) as refused:
         serde.serialize(value)
     assert type(value).__qualname__ in str(serde.encoding_failed(value, refused.value))
@@ -105,7 +105,7 @@ SECRET = "4111-1111-1111-1111"
     ],
 )
 def test_errors_never_show_the_payload(serde: serdes.Serde[Any], data: bytes) -> None:
-    """A record that cannot be decoded may be a secret: the message tells its size and the cause, not its text."""
+    """A record that cannot be decoded may be secret: the message has its size and the cause, not its text."""
     with pytest.raises(Exception) as refused:
         serde.deserialize(data)
     told = serde.decoding_failed(data, refused.value)
@@ -122,6 +122,6 @@ def test_long_causes_are_cut() -> None:
 
 
 def test_a_window_size_is_positive() -> None:
-    """A window of no size has no end, so it is refused when the serde is built."""
+    """A window without a size has no end, so the serde is rejected when it is made."""
     with pytest.raises(ValueError, match="at least a millisecond"):
         serdes.TimeWindowedSerde(serdes.String, timedelta(0))

@@ -68,7 +68,7 @@ _open: list[Any] = []
 
 
 def connect(url: str) -> SchemaRegistry:
-    """A registry client of one's own, closed after the test; it does not retry."""
+    """A registry client without retries, closed after the test."""
     _open.append(SchemaRegistry(url, {"max.retries": 0}))
     return _open[-1]
 
@@ -191,7 +191,7 @@ def test_the_registry_is_asked_once_and_not_per_record(server: RegistryServer, k
 
 
 def test_a_topic_that_is_only_read_registers_nothing(server: RegistryServer, registry: SchemaRegistry) -> None:
-    """Reading needs no right to write schemas."""
+    """Reading registers no schema, so it needs no right to."""
     data = Avro(registry=registry, schema=FLIGHT).for_topic("t", is_key=False).serialize({"carrier": "AA"})
     server.requests.clear()
     Avro(registry=connect(server.url), schema=NEWER_FLIGHT).for_topic("u", is_key=False).deserialize(data)
@@ -199,7 +199,7 @@ def test_a_topic_that_is_only_read_registers_nothing(server: RegistryServer, reg
 
 
 def test_avro_reads_what_an_older_schema_wrote(registry: SchemaRegistry) -> None:
-    """Avro's resolution: the reader's defaults fill what the writer did not know."""
+    """Avro's schema resolution: the reader's defaults fill fields that the writer did not have."""
     old = Avro(registry=registry, schema=FLIGHT).for_topic("t", is_key=False)
     new = Avro(registry=registry, schema=NEWER_FLIGHT)
     assert new.deserialize(old.serialize({"carrier": "AA", "delay": None})) == {
@@ -278,7 +278,7 @@ def test_subjects_follow_topic_and_record(server: RegistryServer, registry: Sche
 
 
 def test_without_auto_register_an_unknown_schema_is_an_error(server: RegistryServer, registry: SchemaRegistry) -> None:
-    """Where schemas are reviewed, a program may not add its own."""
+    """With auto_register=False a program registers no schema."""
     serde = Avro(registry=registry, schema=FLIGHT, auto_register=False).for_topic("t", is_key=False)
     with pytest.raises(SerializationError, match="subject 't-value' has no such AVRO schema"):
         serde.serialize({"carrier": "AA"})
@@ -286,7 +286,7 @@ def test_without_auto_register_an_unknown_schema_is_an_error(server: RegistrySer
 
 
 def test_incompatible_schema_reports_the_registrys_reason(server: RegistryServer, registry: SchemaRegistry) -> None:
-    """What the registry refuses is told with its own reason."""
+    """The error has the registry's reason for a rejection."""
     server.incompatible.add("t-value")
     with pytest.raises(SerializationError, match="incompatible with an earlier schema"):
         Avro(registry=registry, schema=FLIGHT).for_topic("t", is_key=False).serialize({"carrier": "AA"})
@@ -294,7 +294,7 @@ def test_incompatible_schema_reports_the_registrys_reason(server: RegistryServer
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
 def test_silent_registry_is_not_a_bad_record(server: RegistryServer, status: int) -> None:
-    """A record is not dropped because a service was away: that is a BrokerError, and the record reads well later."""
+    """A registry that is down is a BrokerError, so no record is dropped, and it can be read later."""
     registry = connect(server.url)
     data = Avro(registry=registry, schema=FLIGHT).for_topic("t", is_key=False).serialize({"carrier": "AA"})
     fresh = Avro(registry=connect(server.url))
@@ -306,7 +306,7 @@ def test_silent_registry_is_not_a_bad_record(server: RegistryServer, status: int
 
 
 def test_a_registry_that_cannot_be_reached_is_a_broker_error() -> None:
-    """Nobody listens: the error names the address, without its password."""
+    """The error has the address of a registry that cannot be reached, without its password."""
     with serve() as gone:
         address = gone.url.replace("http://", "http://user:hunter2@")
     registry = connect(address)
@@ -326,13 +326,13 @@ def test_a_registry_that_cannot_be_reached_is_a_broker_error() -> None:
         (b"\x00\x00\x00\x03\xe7x", "no schema with id 999"),
     ],
 )
-def test_bytes_of_another_origin_are_refused(registry: SchemaRegistry, data: bytes, cause: str) -> None:
-    """Records that no registry serde wrote are malformed input with a cause."""
+def test_bytes_of_another_origin_are_rejected(registry: SchemaRegistry, data: bytes, cause: str) -> None:
+    """Records that no registry serde wrote are malformed input, and the error has the cause."""
     with pytest.raises((ValueError, SerializationError), match=cause):
         Avro(registry=registry).deserialize(data)
 
 
-def test_bytes_after_the_value_are_refused(registry: SchemaRegistry) -> None:
+def test_bytes_after_the_value_are_rejected(registry: SchemaRegistry) -> None:
     """A value that ends before its record does was not written with this schema."""
     serde = Avro(registry=registry, schema=FLIGHT).for_topic("t", is_key=False)
     with pytest.raises(ValueError, match="left over"):
@@ -346,7 +346,7 @@ def test_serde_needs_its_topic(registry: SchemaRegistry) -> None:
 
 
 def test_untyped_json_is_validated_both_ways(registry: SchemaRegistry) -> None:
-    """Dictionaries are checked against the schema; the error tells the rule and the place, and not the value."""
+    """Dictionaries are checked against the schema; the error has the rule and the place, and not the value."""
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 5}}, "required": ["n"]}
     strict = JsonSchema(registry=registry, schema=schema).for_topic("t", is_key=False)
     assert strict.deserialize(strict.serialize({"n": 5})) == {"n": 5}
@@ -389,7 +389,7 @@ def test_settings_of_the_registry_are_checked(monkeypatch: pytest.MonkeyPatch) -
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=5), st.binary(max_size=5))
 def test_message_paths_are_skipped_whole(indexes: list[int], rest: bytes) -> None:
-    """Whatever message of whatever file: the payload begins where the path ends."""
+    """For every message of every file, the payload starts where the path ends."""
     data = wire.prefix(7) + wire.message_path(indexes) + rest
     begins = 6 if indexes == [0] else wire.skip_message_path(data)
     assert data[begins:] == rest

@@ -1,4 +1,4 @@
-"""What a serde writes it reads back, for generated values; what it did not write it refuses or reads as itself."""
+"""A serde reads back what it wrote, for generated values; it rejects others, or reads them as such values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PRIMITIVES: list[tuple[serdes.Serde[Any], st.SearchStrategy[Any]]] = [
 @pytest.mark.parametrize(("serde", "values"), PRIMITIVES, ids=[serde.name for serde, _ in PRIMITIVES])
 @given(data=st.data())
 def test_primitives_round_trip(serde: serdes.Serde[Any], values: st.SearchStrategy[Any], data: Any) -> None:
-    """Every value of a primitive serde survives the way to bytes and back."""
+    """Every value of a primitive serde is read back equal."""
     value = data.draw(values)
     assert serde.deserialize(serde.serialize(value)) == value
 
@@ -86,7 +86,7 @@ def test_changes_round_trip(change: tuple[str | None, str | None]) -> None:
 
 @given(changes, st.booleans())
 def test_changes_of_later_versions_are_read(change: tuple[str | None, str | None], latest: bool) -> None:
-    """The formats that tell whether the update is the latest, which Kafka Streams reads but does not write."""
+    """The formats with a flag for the latest update, which Kafka Streams reads but does not write, are read."""
     serde = serdes.ChangeSerde(serdes.String)
     written = serde.serialize(change)
     later = written[:-1] + bytes([latest, written[-1] + 3])
@@ -107,7 +107,7 @@ def test_no_bytes_break_the_change_serde(data: bytes) -> None:
 
 @given(st.integers(0, 2**31 - 1), st.binary(max_size=3))
 def test_varints_come_back_from_the_middle_of_bytes(number: int, before: bytes) -> None:
-    """A length is found where it begins, and where it ends is told."""
+    """A length is read from its position, with the position after it."""
     written = varint.write(number)
     data = before + written + b"rest"
     assert varint.read(data, len(before), len(data)) == (number, len(before) + len(written))

@@ -65,7 +65,7 @@ documents = st.recursive(
 @pytest.mark.parametrize("kind", [serdes.Json, serdes.MsgPack])
 @given(document=documents)
 def test_documents_round_trip(kind: Any, document: object) -> None:
-    """Whatever JSON can say comes back the same."""
+    """Every JSON value is read back equal."""
     serde = kind()
     assert serde.deserialize(serde.serialize(document)) == document
 
@@ -76,7 +76,7 @@ def test_documents_round_trip(kind: Any, document: object) -> None:
     seed=st.randoms(),
 )
 def test_equal_dictionaries_have_equal_bytes(kind: Any, document: dict[str, int], seed: Any) -> None:
-    """As keys, equal dictionaries must land on one partition, in whatever order they were filled."""
+    """Equal dictionaries have equal bytes, in whatever order they were filled, so as keys they are in one partition."""
     items = list(document.items())
     seed.shuffle(items)
     assert kind().serialize(dict(items)) == kind().serialize(document)
@@ -84,7 +84,7 @@ def test_equal_dictionaries_have_equal_bytes(kind: Any, document: dict[str, int]
 
 @pytest.mark.parametrize("kind", [serdes.Json, serdes.MsgPack])
 def test_typed_values_round_trip(kind: Any) -> None:
-    """With a type, decoding gives objects of it and refuses what is none."""
+    """With a type, decoding returns objects of it, and rejects other data."""
     serde = kind(Flight)
     assert serde.deserialize(serde.serialize(Flight("AA", 1.5))) == Flight("AA", 1.5)
     with pytest.raises(msgspec.ValidationError):
@@ -97,7 +97,7 @@ def test_json_leaves_out_what_the_type_does_not_name() -> None:
 
 
 def test_serde_names_include_the_type() -> None:
-    """Error messages and topology errors name the serde the way it was written."""
+    """Errors name the serde as it was written."""
     assert repr(serdes.Json(Flight)) == "Json(Flight)"
     assert repr(serdes.Json()) == "Json"
     assert repr(serdes.MsgPack(dict[str, int])) == "MsgPack(dict[str, int])"
@@ -106,7 +106,7 @@ def test_serde_names_include_the_type() -> None:
 
 
 def test_the_same_type_gives_the_same_serde() -> None:
-    """Building encoders is not free, so a type's serde is built once."""
+    """The serde of a type is built once, because building encoders is slow."""
     assert serdes.Json(Flight) is serdes.Json(Flight)
 
 
@@ -138,13 +138,13 @@ def test_the_same_type_gives_the_same_serde() -> None:
     ],
 )
 def test_only_values_that_cannot_change_are_immutable(type: Any, expected: bool) -> None:
-    """State stores keep immutable objects themselves, so a list anywhere inside must say no."""
+    """State stores keep immutable objects, so a type with a list anywhere inside is not immutable."""
     assert serdes.Json(type).immutable is expected
     assert serdes.MsgPack(type).immutable is expected
 
 
 def test_wrapping_serdes_are_as_immutable_as_what_they_wrap() -> None:
-    """A windowed or changed value can be changed in place exactly when what is inside can."""
+    """A windowed or change serde is immutable exactly if its inner serde is."""
     for inner in (serdes.String, serdes.Json()):
         assert serdes.TimeWindowedSerde(inner, timedelta(seconds=1)).immutable is inner.immutable
         assert serdes.SessionWindowedSerde(inner).immutable is inner.immutable
@@ -152,7 +152,7 @@ def test_wrapping_serdes_are_as_immutable_as_what_they_wrap() -> None:
 
 
 def test_windows_are_printed_in_utc() -> None:
-    """A windowed key prints as in Kafka Streams, and its window tells wall-clock times."""
+    """The text of a windowed key is that of Kafka Streams, and its window has datetimes."""
     windowed = serdes.Windowed("JFK", 0, 3_600_000)
     assert str(windowed) == "[JFK@0/3600000]"
     assert windowed.window == serdes.Window(0, 3_600_000)
@@ -161,7 +161,7 @@ def test_windows_are_printed_in_utc() -> None:
 
 
 def test_wrapping_serdes_pass_the_topic_on() -> None:
-    """A registry serde inside a windowed or change serde learns its topic too."""
+    """A registry serde inside a windowed or change serde gets the topic too."""
     asked: list[tuple[str, bool]] = []
 
     def specialize(topic: str, is_key: bool) -> serdes.Serde[str]:

@@ -1,4 +1,4 @@
-"""The TopologyTestDriver shows stores and topics as Kafka Streams' does."""
+"""The TopologyTestDriver has the stores and topics that Kafka Streams' has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millpond.testing import TopologyTestDriver
 
 
 def counting() -> Any:
-    """Counts by key, and by key and window, each in a store of the DSL's."""
+    """A topology that counts by key, and by key and window, in a store each."""
     builder = mp.StreamsBuilder()
     grouped = builder.stream("in", key=mp.String, value=mp.String).group_by_key()
     grouped.count(store="counts").to_stream().to("out", value=mp.Long)
@@ -48,7 +48,7 @@ def test_stores_give_values_and_timestamped_ones_their_timestamps_too() -> None:
 
 
 def test_values_put_through_a_plain_view_are_in_the_store() -> None:
-    """A test may prepare what the topology then finds."""
+    """A test can put values into stores before it pipes records."""
     with TopologyTestDriver(counting()) as driver:
         counts = driver.get_key_value_store("counts")
         assert counts is not None
@@ -59,7 +59,7 @@ def test_values_put_through_a_plain_view_are_in_the_store() -> None:
 
 
 def test_topics_stay_produced_after_they_were_read() -> None:
-    """A topic that nothing was written to is not one of them, nor one that was only piped into."""
+    """Only topics that the topology has written to are named."""
     with TopologyTestDriver(counting()) as driver:
         out = driver.create_output_topic("out", key=mp.String, value=mp.Long)
         driver.create_output_topic("other", key=mp.String, value=mp.Long)

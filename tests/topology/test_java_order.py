@@ -1,4 +1,4 @@
-"""The emulated Java sets iterate as Java's do."""
+"""The emulated sets have the iteration order of Java's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_tree_set_with_stable_order_is_sorted(items: list[int]) -> None:
 
 @given(st.lists(st.integers(), min_size=1, max_size=300))
 def test_a_tree_set_stays_balanced(items: list[int]) -> None:
-    """No path is longer than a red-black tree allows: where a changed order would put items depends on its shape."""
+    """No path is longer than in a red-black tree: after a change of order, places depend on the shape."""
     tree: TreeSet[int] = TreeSet(lambda one, other: one - other)
     for item in items:
         tree.add(item)
@@ -42,13 +42,13 @@ def test_a_tree_set_stays_balanced(items: list[int]) -> None:
 
 @given(st.lists(st.text(max_size=8)))
 def test_hash_order_is_a_permutation_of_the_distinct_names(names: list[str]) -> None:
-    """Nothing is lost or doubled, whatever the way the set was filled."""
+    """No item is lost or doubled, in whatever order the set was filled."""
     for copied in (False, True):
         assert sorted(hash_order(names, copied=copied)) == sorted(set(names))
 
 
 def test_hash_order_of_known_sets() -> None:
-    """`[a, b, orders, …]` as a JVM prints it; twelve names copied get a bigger table than twelve names added."""
+    """The order is that of a JVM; twelve copied names get a larger table than twelve added ones."""
     topics = ["orders", "payments", "clicks", "views", "returns", "a", "b"]
     assert hash_order(topics) == ["a", "b", "payments", "clicks", "orders", "returns", "views"]
     twelve = [f"store-{number * 37}" for number in range(12)]

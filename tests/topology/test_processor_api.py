@@ -29,7 +29,7 @@ def bind(script: Any, **stores: Any) -> tuple[Node, Any]:
 
 
 def test_forward_keeps_key_value_timestamp_and_headers() -> None:
-    """What forward() is given is what children get; headers are the task's while they run and restored after."""
+    """Children get the forwarded record; its headers are the task's while they run, and are restored afterwards."""
 
     def script(context: Any, record: Any) -> None:
         context.forward(record.with_key("new").with_value(2).with_timestamp(7).with_headers([("h", b"x")]))
@@ -43,7 +43,7 @@ def test_forward_keeps_key_value_timestamp_and_headers() -> None:
 
 
 def test_headers_are_restored_when_a_child_fails() -> None:
-    """An exception on its way through does not leave the processor's headers behind."""
+    """After an exception of a child, the task has its earlier headers again."""
 
     def script(context: Any, record: Any) -> None:
         context.forward(record.with_headers([("h", b"x")]))
@@ -70,7 +70,7 @@ def test_a_record_can_go_to_one_child() -> None:
 
 
 def test_an_exception_of_the_processor_is_reported_with_its_record() -> None:
-    """The processing handler decides; the processor itself goes on with the next record."""
+    """The processing handler decides; the processor gets the next record."""
 
     def script(_context: Any, record: Any) -> None:
         if record.value == "bad":
@@ -84,7 +84,7 @@ def test_an_exception_of_the_processor_is_reported_with_its_record() -> None:
 
 @pytest.mark.parametrize("error", [ProcessingFailed("x"), StateError("x")])
 def test_errors_of_the_runtime_pass_through(error: Exception) -> None:
-    """A failure further down is not blamed on the processor above it."""
+    """A failure of a child is not reported as one of the processor above it."""
 
     def script(_context: Any, _record: Any) -> None:
         raise error
@@ -95,8 +95,8 @@ def test_errors_of_the_runtime_pass_through(error: Exception) -> None:
     assert node.errors == []
 
 
-def test_a_negative_timestamp_is_refused() -> None:
-    """Both kinds of records say so, when made and when changed."""
+def test_a_negative_timestamp_is_rejected() -> None:
+    """Both kinds of records reject a negative timestamp, when made and when changed."""
     for record in (mp.Record("k", 1, 0), mp.FixedKeyRecord("k", 1, 0)):
         with pytest.raises(TopologyError, match="negative timestamp -1"):
             record.with_timestamp(-1)
@@ -105,15 +105,15 @@ def test_a_negative_timestamp_is_refused() -> None:
 
 
 def test_records_cannot_be_changed_in_place() -> None:
-    """Children may keep a record, so it stays what it was."""
+    """Records are immutable, because children may keep them."""
     record: Any = mp.Record("k", 1, 0)
     with pytest.raises(AttributeError):
         record.value = 2
     assert not hasattr(mp.FixedKeyRecord("k", 1, 0), "with_key")
 
 
-def test_the_context_tells_where_the_record_came_from() -> None:
-    """Topic, partition and offset of the source record; nothing while there is none."""
+def test_the_context_has_the_source_position_of_the_record() -> None:
+    """record_metadata() has topic, partition and offset of the source record; in punctuations it is None."""
     seen: list[Any] = []
     node, process = bind(lambda context, record: seen.append((context.record_metadata(), context.task_id)))
     node.task.offset, node.task.partition = 12, 3
@@ -126,7 +126,7 @@ def test_the_context_tells_where_the_record_came_from() -> None:
 
 
 def test_close_is_called_when_the_task_closes() -> None:
-    """init() comes first, close() last, once each."""
+    """init() is called first and close() last, once each."""
     calls: list[str] = []
 
     class Watched(mp.Processor[Any, Any, Any, Any]):
@@ -146,8 +146,8 @@ def test_close_is_called_when_the_task_closes() -> None:
     assert calls == ["init", "process", "close"]
 
 
-def test_an_interval_below_a_millisecond_is_refused() -> None:
-    """A punctuation needs a clock that can show its interval."""
+def test_an_interval_below_a_millisecond_is_rejected() -> None:
+    """The least interval of a punctuation is the unit of the clock."""
     node, process = bind(
         lambda context, _: context.schedule(timedelta(microseconds=5), mp.PunctuationType.STREAM_TIME, print)
     )
@@ -196,7 +196,7 @@ def test_a_processor_with_its_store_and_punctuation_in_a_topology() -> None:
 
 
 def test_a_fixed_key_processor_changes_values_only() -> None:
-    """It runs as a processor does and needs no repartitioning after it."""
+    """A FixedKeyProcessor runs as a Processor does, and nothing is repartitioned after it."""
 
     class Upper(mp.FixedKeyProcessor[str, str, str]):
         def process(self, record: mp.FixedKeyRecord[str, str]) -> None:

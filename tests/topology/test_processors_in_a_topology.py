@@ -1,4 +1,4 @@
-"""Processors in a whole topology: the order of children and init(), what the handler is asked about, what may be written."""
+"""Processors in a whole topology: the order of children and init(), calls of the handler, global stores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Scripted(mp.Processor[Any, Any, Any, Any]):
 
 
 class ScriptedValues(mp.FixedKeyProcessor[Any, Any, Any]):
-    """The same for a processor that keeps keys."""
+    """A fixed-key processor that runs the function it was made with."""
 
     def __init__(self, script: Callable[[Any, Any], None]) -> None:
         self.script = script
@@ -45,7 +45,7 @@ def stream() -> tuple[mp.StreamsBuilder, mp.KStream[str, str]]:
 def outputs(
     builder: mp.StreamsBuilder, *records: tuple[str, str, int], config: dict[str, object] | None = None
 ) -> list[tuple[str, str]]:
-    """What comes out of topic "out" for records of topic "in"."""
+    """Return the records of topic "out" for records of topic "in"."""
     with TopologyTestDriver(builder.build(), config) as driver:
         topic = driver.create_input_topic("in", key=String, value=String)
         for record in records:
@@ -63,7 +63,7 @@ def test_children_get_a_record_in_the_order_they_were_added() -> None:
 
 
 def test_processors_are_initialised_and_closed_parents_first() -> None:
-    """And before the first record, whatever stands above or below them."""
+    """All init() are called before the first record, parents first."""
     calls: list[str] = []
 
     def supplier(name: str) -> Callable[[], Scripted]:
@@ -96,7 +96,7 @@ def test_processors_are_initialised_and_closed_parents_first() -> None:
     ids=["changed timestamp", "new record", "unknown child", "unknown store"],
 )
 def test_wrong_calls_of_a_processor_are_the_handlers_to_judge(wrong: Any) -> None:
-    """With CONTINUE they drop their record, as any other exception of user code does."""
+    """With CONTINUE their record is dropped, as for all exceptions of user code."""
 
     def script(context: Any, record: Any) -> None:
         if record.value == "bad":
@@ -110,7 +110,7 @@ def test_wrong_calls_of_a_processor_are_the_handlers_to_judge(wrong: Any) -> Non
 
 
 def test_wrong_calls_of_a_punctuator_are_the_handlers_to_judge() -> None:
-    """A punctuator that fails is called again at its next time."""
+    """A punctuation that fails is called again at its next time."""
 
     class Punctual(Scripted):
         def init(self, context: Any) -> None:
@@ -149,7 +149,7 @@ def _global_counter(script: Callable[[Any, Any], None]) -> mp.StreamsBuilder:
     ids=["put", "delete", "put_if_absent", "put_all"],
 )
 def test_global_store_is_written_by_its_own_processor_only(write: Any) -> None:
-    """Others read it, and are refused when they write: other workers would not see it."""
+    """Other processors can read a global store and not write it, because other workers would not see the change."""
 
     def script(context: Any, record: Any) -> None:
         store = context.get_state_store("g")
@@ -167,8 +167,8 @@ def test_global_store_is_written_by_its_own_processor_only(write: Any) -> None:
         assert driver.metrics()["dropped"] == 1
 
 
-def test_supplier_that_makes_one_processor_for_all_tasks_is_refused() -> None:
-    """Tasks would share what it keeps; the topology says so when it is made."""
+def test_supplier_that_makes_one_processor_for_all_tasks_is_rejected() -> None:
+    """Tasks would share the processor, so the topology rejects the supplier when it is built."""
     shared = Scripted(lambda *_: None)
     builder, source = stream()
     source.process(lambda: shared, name="work")
@@ -182,8 +182,8 @@ def test_supplier_that_makes_one_processor_for_all_tasks_is_refused() -> None:
         mp.Topology().add_global_store(rows, "rows", lambda: shared, source_name="s", processor_name="p")
 
 
-def test_process_values_refuses_a_processor_that_may_change_keys() -> None:
-    """Its result is not repartitioned, so keys have to stay where they are."""
+def test_process_values_rejects_a_processor_that_may_change_keys() -> None:
+    """The result is not repartitioned, so the processor must keep keys."""
 
     class Free(mp.Processor[Any, Any, Any, Any]):
         def process(self, record: mp.Record[Any, Any]) -> None:
@@ -201,7 +201,7 @@ def test_process_values_refuses_a_processor_that_may_change_keys() -> None:
     ids=["fixed-key record", "record"],
 )
 def test_fixed_key_processor_forwards_the_keys_it_was_given_only(other: Any) -> None:
-    """A record of its own making may have any key; changed copies of the one it was given have the same."""
+    """A new record could have any key; changed copies of a received one have the same key."""
 
     def script(context: Any, record: Any) -> None:
         if record.value == "bad":
@@ -215,7 +215,7 @@ def test_fixed_key_processor_forwards_the_keys_it_was_given_only(other: Any) -> 
 
 
 def test_fixed_key_processor_may_forward_a_kept_record_later() -> None:
-    """A punctuator has no record at hand; one that was kept still has the key it came with."""
+    """A punctuation has no current record, but may forward a record that the processor kept."""
 
     class Delayed(ScriptedValues):
         def init(self, context: Any) -> None:
@@ -234,7 +234,7 @@ def test_fixed_key_processor_may_forward_a_kept_record_later() -> None:
 
 
 def test_record_metadata_has_the_timestamp_of_its_record() -> None:
-    """Not stream time, which is later for a record that is late, nor the source's where a parent changed it."""
+    """The timestamp is the record's own: not stream time, and not the source's if a parent changed it."""
     seen: list[int] = []
 
     def note(context: Any, record: Any) -> None:
@@ -249,7 +249,7 @@ def test_record_metadata_has_the_timestamp_of_its_record() -> None:
 
 
 def test_changelog_of_a_plain_store_has_the_timestamp_of_its_writer() -> None:
-    """That of the record as the processor got it, or of the punctuation; not of the record before."""
+    """The timestamp is that of the received record or of the punctuation, not of an earlier record."""
 
     class Writer(mp.Processor[Any, Any, Any, Any]):
         stores = (mp.KeyValueStoreBuilder(name="s", key=String, value=String),)

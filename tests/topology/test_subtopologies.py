@@ -1,4 +1,4 @@
-"""Nodes that share records or stores make one sub-topology; repartition topics cut."""
+"""Nodes that share records or stores are one sub-topology; repartition topics separate sub-topologies."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from millpond.dsl import StreamsBuilder
 from millpond.errors import TopologyError
 from millpond.serdes import String
 from millpond.topology import changelog_topic, decorate
-from tests.oracle.topologies import Dice, random_topology
+from tests.oracle.topologies.by_hand import Dice, random_topology
 
 
 @given(st.integers(0, 10_000))
 def test_every_node_is_in_exactly_one_subtopology_with_its_neighbours(seed: int) -> None:
-    """Ids count up from 0, parents and children share one, and so do the users of a store."""
+    """Ids are numbers from 0; parents and children have the same one, and so have the users of a store."""
     topology = random_topology(seed)
     parts = topology.subtopologies()
     assert [part.id for part in parts] == list(range(len(parts)))
@@ -54,7 +54,7 @@ def test_subtopologies_are_numbered_by_their_first_node(seed: int) -> None:
 
 
 def test_repartition_topic_joins_two_subtopologies() -> None:
-    """Both name it without the application's prefix, which decorate() adds."""
+    """Writer and reader name it without the application's prefix, which decorate() adds."""
     builder = StreamsBuilder()
     builder.stream("in", key=String, value=String).group_by(lambda _, v: v, key=String, name="regroup").count()
     topology = builder.build()
@@ -64,7 +64,7 @@ def test_repartition_topic_joins_two_subtopologies() -> None:
 
 
 def test_stores_are_listed_in_topological_order_of_their_owners() -> None:
-    """A commit flushes them in that order, so that what a cache sends on is flushed after it."""
+    """A commit flushes stores in this order, so that what a cache forwards is flushed after it."""
     builder = StreamsBuilder()
     rows = builder.table("in", key=String, value=String, store="z-first")
     rows.filter(lambda *_: True, store="m-second").map_values(str, store="a-third", value=String)
@@ -74,7 +74,7 @@ def test_stores_are_listed_in_topological_order_of_their_owners() -> None:
 
 
 def test_joined_topics_are_one_copartition_group() -> None:
-    """The stream's topic and the table's have to have equally many partitions; a global table's has not."""
+    """The topics of the stream and of the table need equal numbers of partitions; a global table's topic does not."""
     builder = StreamsBuilder()
     stream = builder.stream("in", key=String, value=String)
     everywhere = builder.global_table("all", key=String, value=String)
@@ -99,7 +99,7 @@ def test_joins_share_a_repartition_topic_and_copartition_group() -> None:
     assert set(topology.copartition_groups) == {frozenset({internal, "one"}), frozenset({internal, "two"})}
 
 
-def test_copartitioned_repartition_topics_with_different_counts_are_refused() -> None:
+def test_copartitioned_repartition_topics_with_different_counts_are_rejected() -> None:
     """The message lists both topics with their counts."""
     builder = StreamsBuilder()
     stream = builder.stream("in", key=String, value=String).repartition(name="left", partitions=3)
@@ -111,7 +111,7 @@ def test_copartitioned_repartition_topics_with_different_counts_are_refused() ->
 
 @given(st.integers(1, 50), st.integers(0, 10_000))
 def test_oracle_random_numbers_stay_in_range(sides: int, seed: int) -> None:
-    """The generator behind the golden cases is a proper die."""
+    """The generator of the golden cases gives numbers of the range."""
     dice = Dice(seed)
     assert all(0 <= dice.roll(sides) < sides for _ in range(20))
 

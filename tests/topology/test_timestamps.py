@@ -1,4 +1,4 @@
-"""Where a record's event time comes from."""
+"""The sources of a record's event time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_invalid_timestamps_fail_are_skipped_or_replaced(timestamp: int) -> None
 
 
 def test_wall_clock_extractor_uses_now() -> None:
-    """Processing time ignores what the record says."""
+    """Processing time does not depend on the record."""
     before = time.time_ns() // 1_000_000
     assert before <= WallclockTimestampExtractor().extract(record(5), 7) <= time.time_ns() // 1_000_000
 
@@ -60,15 +60,15 @@ def test_a_function_of_the_value_may_give_a_datetime(moment: datetime) -> None:
 
 
 def test_a_function_of_the_value_may_give_milliseconds() -> None:
-    """An int is taken as it is; a record without a value keeps Kafka's timestamp."""
+    """An int is used unchanged; a record without a value keeps Kafka's timestamp."""
     extractor = timestamp_extractor(lambda value: value["at"])
     assert extractor is not None
     assert extractor.extract(record(5, {"at": 99}), -1) == 99
     assert extractor.extract(record(5, None), -1) == 5
 
 
-def test_a_datetime_without_a_time_zone_is_refused() -> None:
-    """It would mean another moment on every machine."""
+def test_a_datetime_without_a_time_zone_is_rejected() -> None:
+    """A datetime without a time zone would be another moment on every machine."""
     extractor = timestamp_extractor(lambda _: datetime(2026, 1, 1))
     assert extractor is not None
     with pytest.raises(ProcessingFailed, match="has no time zone"):

@@ -1,4 +1,4 @@
-"""What cannot be built is refused in one sentence that names the cause and the cure."""
+"""Invalid topologies are rejected with a message of cause and cure."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ WRONG: dict[str, tuple[Callable[[Topology], object], str]] = {
     "a parent is a sink": (lambda t: t.add_processor("p2", Nothing, "sink"), "cannot follow sink 'sink'"),
     "there is no parent": (lambda t: t.add_processor("p2", Nothing), "has no parent"),
     "a sink has no parent": (lambda t: t.add_sink("k2", "out"), "has no parent"),
-    "a sink's topic is a number": (lambda t: t.add_sink("k2", 3, "work"), "needs a topic name or a function"),
+    "a sink's topic is a number": (lambda t: t.add_sink("k2", 3, "work"), "needs a topic's name, or a function"),
     "a processor is no supplier": (lambda t: t.add_processor("p2", Nothing(), "work"), "every task needs its own"),
     "a supplier cannot be called": (lambda t: t.add_processor("p2", 7, "work"), "cannot be called"),
     "a store's name is taken": (lambda t: t.add_state_store(store("memory")), "already called 'memory'"),
     "a store's name is taken by a global one": (lambda t: add_global(t).add_state_store(store("all")), "'all'"),
     "a store is unknown": (lambda t: t.connect("work", "memmory"), "uses store 'memmory', which does not exist"),
     "a store's processor is unknown": (lambda t: t.connect("wrok", "memory"), "'wrok', which does not exist"),
-    "a store is connected to a source": (lambda t: t.connect("source", "memory"), "it is no processor"),
+    "a store is connected to a source": (lambda t: t.connect("source", "memory"), "which is no processor"),
     "a global store is connected": (lambda t: add_global(t).connect("work", "all"), "is global"),
     "a global store is logged": (lambda t: add_global(t, logging=True), "build it with logging=False"),
     "a global store's name is taken": (lambda t: add_global(t, "memory"), "already called 'memory'"),
@@ -78,7 +78,7 @@ def topology() -> Topology:
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_invalid_topology_is_refused(what: str, topology: Topology) -> None:
+def test_invalid_topology_is_rejected(what: str, topology: Topology) -> None:
     """Each mistake has its own message: one sentence, ending in a full stop."""
     mistake, message = WRONG[what]
     with pytest.raises(TopologyError, match=re.escape(message)) as caught:
@@ -88,8 +88,8 @@ def test_invalid_topology_is_refused(what: str, topology: Topology) -> None:
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_refused_step_leaves_the_topology_as_it_was(what: str, topology: Topology) -> None:
-    """After a mistake the topology still describes itself as before, unless an earlier step added to it."""
+def test_a_rejected_step_does_not_change_the_topology(what: str, topology: Topology) -> None:
+    """After a rejected call the description of the topology is the same, apart from earlier parts of that call."""
     before = str(topology.describe())
     mistake, _ = WRONG[what]
     with pytest.raises(TopologyError):
@@ -97,8 +97,8 @@ def test_a_refused_step_leaves_the_topology_as_it_was(what: str, topology: Topol
     assert "global" in what or str(topology.describe()) == before
 
 
-def test_supplier_without_a_processor_is_refused_at_task_start() -> None:
-    """A supplier's result is checked where it is first needed."""
+def test_supplier_without_a_processor_is_rejected_at_task_start() -> None:
+    """A supplier's result is checked when a task first needs it."""
     from tests.dsl.support import Node
 
     topology = Topology().add_source("source", "in").add_processor("work", lambda: object(), "source")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What type checkers make of the DSL: right uses pass with exact types, wrong ones are errors."""
+"""Type checkers accept right uses of the DSL with exact types, and report wrong ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CHECKERS = {"mypy": mypy, "pyright": pyright}
 
 @pytest.fixture(scope="module", params=CHECKERS)
 def found(request: pytest.FixtureRequest, processes: None) -> dict[str, dict[int, str]]:
-    """What one type checker finds in both files."""
+    """The errors of one type checker in both files."""
     return CHECKERS[request.param]()
 
 

@@ -1,4 +1,4 @@
-"""Wrong uses of the DSL: type checkers refuse every line marked `# wrong`, and no other."""
+"""Wrong uses of the DSL: type checkers reject every line marked `# wrong`, and no other."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """millpond: stream applications in Python with the semantics of Kafka Streams, exactly once.
 
-What a user needs to write a topology is here; `millpond.testing` tests one without a broker, `millpond.runtime` runs one.
+Everything that a topology needs is here. `millpond.testing` tests one without a broker, `Worker` runs one.
 
-A name is imported from its module when it is used first: whoever needs only what workers and the coordinator say to
-each other, as the control plane does, needs neither Kafka's client nor RocksDB for it.
+A name is imported from its module when it is first used. So the control plane, which needs only the protocol, needs
+neither Kafka's client nor RocksDB.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ _MOST_DOUBLINGS = 60
 class Backoff:
     """The waits between attempts of one kind; each is twice as long as the one before it.
 
-    Iterating over it yields the waits in seconds, without end: `waits = iter(backoff)`, then `next(waits)` after each failure.
+    Iterating over it yields the waits in seconds, without end: `waits = iter(backoff)`, then `next(waits)` after each
+    failure.
     """
 
     first: timedelta

@@ -1,6 +1,7 @@
-"""Checks the calls of a class's public methods: names of arguments, how many there are, and serdes.
+"""Decorators that check the arguments of public methods: their names, their number, and serdes.
 
-A decorator of the class, so that no method can be forgotten. Methods are called while a topology is built, never per record.
+A class is decorated as a whole, so that no method is forgotten. The methods are called while a topology is built, and
+never per record.
 """
 
 from __future__ import annotations
@@ -25,35 +26,35 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SERDES = ("key", "value")
 _TEXTS = ("name", "store")
 _FLAGS = ("with_key", "caching", "persistent")
-_RETENTION = "only windows are kept for a while: put windowed_by() before it, or delete keys by records without a value"
+_RETENTION = "only windows have a retention; call windowed_by() before it, or delete keys by records without a value"
 
 
 def checked(cls: C) -> C:
-    """Decorate a class: calls of its public methods that cannot be right raise a `TopologyError` of one sentence.
+    """Decorate a class: wrong calls of its public methods raise a TopologyError with the cause and the cure.
 
-    Names that it does not have are an AttributeError that says what to write, or that they are not there yet.
+    Looking up an unknown name raises an AttributeError that says what to write, or that the name is not there yet.
     """
     for name, member in list(vars(cls).items()):
         if not name.startswith("_") and inspect.isfunction(member):
             setattr(cls, name, checked_call(member))
-    # Set from here, so that type checkers do not see it and go on to report every name that is not there.
+    # Type checkers do not see it here, and so report unknown names.
     cls.__getattr__ = _no_such_attribute  # type: ignore[attr-defined]
     return cls
 
 
 def checked_class(cls: C) -> C:
-    """Decorate a class of options: how it is made is checked, as `checked` checks methods."""
+    """Decorate a class of options: its constructor is checked as `checked` checks methods."""
     cls.__init__ = _checked(cls.__init__, cls.__name__)  # type: ignore[misc]
     cls.__getattr__ = _no_such_attribute  # type: ignore[attr-defined]
     return cls
 
 
 def checked_call(function: F) -> F:
-    """Decorate a public function or method, as `checked` decorates all of a class."""
+    """Decorate a public function or method: see `checked`."""
     return _checked(function, f"{function.__name__}()")
 
 
-def _checked(function: F, shown: str) -> F:
+def _checked(function: F, shown: str) -> F:  # noqa: C901 - two functions
     signature = inspect.signature(function)
     parameters = signature.parameters
     options = _options(function, signature)
@@ -68,8 +69,7 @@ def _checked(function: F, shown: str) -> F:
     flags = [name for name in _FLAGS if name in known]
     texts = [name for name in _TEXTS if name in known]
 
-    @functools.wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
+    def check_keywords(keywords: dict[str, Any]) -> None:
         for name in keywords:
             if name not in known and not anything:
                 raise TopologyError(_unknown(shown, name, known))
@@ -81,7 +81,11 @@ def _checked(function: F, shown: str) -> F:
                 raise TopologyError(f"{shown} needs True or False for {name}=, not {kind_of(keywords[name])}.")
         for name in texts:
             if not isinstance(keywords.get(name), str | None):
-                raise TopologyError(f"{shown} needs a text for {name}=, not {kind_of(keywords[name])}.")
+                raise TopologyError(f"{shown} needs a string for {name}=, not {kind_of(keywords[name])}.")
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        check_keywords(keywords)
         try:
             signature.bind(*arguments, **keywords)
         except TypeError as error:
@@ -97,7 +101,7 @@ def _no_such_attribute(self: object, name: str) -> Any:
 
 
 def _options(function: Callable[..., Any], signature: inspect.Signature) -> list[str]:
-    """Keyword arguments that come from a TypedDict: `**materialized: Unpack[Materialized[K, V]]`."""
+    """Return the keyword arguments of a TypedDict: `**materialized: Unpack[Materialized[K, V]]`."""
     for parameter in signature.parameters.values():
         found = re.match(r"Unpack\[(\w+)", str(parameter.annotation))
         if parameter.kind is parameter.VAR_KEYWORD and found:
@@ -107,7 +111,7 @@ def _options(function: Callable[..., Any], signature: inspect.Signature) -> list
 
 def _unknown(shown: str, name: str, known: list[str]) -> str:
     if name == "retention" and "store" in known:
-        return f"{shown} has no argument 'retention': {_RETENTION}."
+        return f"{shown} has no argument 'retention', because {_RETENTION}."
     near = nearest(name, known)
     if near:
         return f"{shown} has no argument '{name}'; did you mean '{near}'?"
@@ -115,7 +119,7 @@ def _unknown(shown: str, name: str, known: list[str]) -> str:
     return f"{shown} has no argument '{name}'; {others}."
 
 
-def _misfit(
+def _misfit(  # noqa: PLR0913 - one call and its signature
     shown: str,
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
@@ -129,7 +133,7 @@ def _misfit(
     if extra:
         takes = f"only {', '.join(unnamed[own:])}" if unnamed[own:] else "none"
         named = [*options, *(name for name, each in signature.parameters.items() if each.kind is each.KEYWORD_ONLY)]
-        cure = f"; the others are written with their names, such as {named[0]}=" if named else ""
+        cure = f"; give the others by name, such as {named[0]}=" if named else ""
         return f"{shown} was given {kind_of(extra[0])} as an argument without a name, of which it takes {takes}{cure}."
     missing = [
         name
@@ -141,4 +145,4 @@ def _misfit(
     ]
     if missing:
         return f"{shown} needs {' and '.join(missing)}; {'they are' if len(missing) > 1 else 'it is'} not given."
-    return f"{shown} cannot be called so: {error}."
+    return f"{shown} cannot be called with these arguments: {error}."

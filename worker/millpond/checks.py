@@ -1,4 +1,4 @@
-"""Checks of what users pass: what a thing is, which word was meant, and whether a function can be called as it will be."""
+"""Checks of users' arguments: the kind of an object, the nearest known word, and the parameters of functions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _COUNTED = ("no parameter", "one parameter", "two parameters", "three parameters
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` most likely stands for, or None when none is near."""
+    """Return the known word that is nearest to a word, or None if none is near."""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return found[0] if found else None
 
 
 def kind_of(given: object) -> str:
-    """What a thing is, for a message: `a KStream`, `the class str`, `the text 'in'`, `a lambda`; never an address."""
+    """Return what an object is, for a message: `a KStream`, `the class str`, `the text 'in'`, `a lambda`."""
     match given:
         case None | True | False:
             return str(given)
@@ -47,20 +47,20 @@ def kind_of(given: object) -> str:
 def check_function(
     what: str, function: object, *arguments: str, cure: str = "", instead: str = "", iterated: bool = False
 ) -> None:
-    """Refuse what cannot be called with `arguments`: no function at all, `async def`, or other parameters.
+    """Check that a function can be called with arguments, and is no `async def`.
 
-    What does not tell its parameters, as some functions written in C, is not refused.
+    Functions whose parameters are unknown, such as some that are written in C, pass.
 
     Args:
-        what: takes the function, such as `filter()`; messages begin with it.
-        function: what was given.
-        arguments: names of what it is called with, in order.
-        cure: what to do about other parameters; without, how many it has to have.
-        instead: what to write in place of what is no function.
-        iterated: whether a generator may be returned.
+        what: the operator that takes the function, such as `filter()`, for messages.
+        function: what the user gave.
+        arguments: names of the arguments that it will get, in their order.
+        cure: what to do if its parameters are others; default: the number that it needs.
+        instead: what to write if it is no function.
+        iterated: whether it may be a generator function.
 
     Raises:
-        TopologyError: the function cannot be called so.
+        TopologyError: it cannot be called so.
     """
     called = f"({', '.join(arguments)})"
     if not callable(function):
@@ -68,15 +68,15 @@ def check_function(
         raise TopologyError(f"{what} needs {wanted}, not {kind_of(function)}{instead and f'; {instead}'}.")
     if _is(inspect.iscoroutinefunction, function) or _is(inspect.isasyncgenfunction, function):
         raise TopologyError(
-            f"{what} is given {_named(function)}, which is an async def: nothing awaits what it returns; write a plain "
-            "def, which processes one record at a time."
+            f"{what} is given {_named(function)}, which is an async def, but nothing awaits its result; write a plain "
+            "def."
         )
     if not iterated and _is(inspect.isgeneratorfunction, function):
         raise TopologyError(
-            f"{what} is given {_named(function)}, which has a yield: calling it runs none of it; return the result."
+            f"{what} is given {_named(function)}, which has a yield, so a call runs none of it; return the result."
         )
     try:
-        # Not that of a decorated function: the decorator may take other arguments, and hand on others.
+        # Not the signature of a decorated function: the decorator may take other arguments than it.
         signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return
@@ -97,7 +97,7 @@ def check_function(
 
 
 def _is(test: Any, function: Any) -> bool:
-    """Whether a test of `inspect` holds for a function, a partial of one, or an object that can be called."""
+    """Return the result of a test of `inspect` for a function, a partial of one, or an object with `__call__`."""
     while isinstance(function, functools.partial):
         function = function.func
     if test(function) or isinstance(function, type):
@@ -106,7 +106,7 @@ def _is(test: Any, function: Any) -> bool:
 
 
 def _named(function: Any) -> str:
-    """A function and where it is, as a person would look for it."""
+    """Return a function's name and place, for a message."""
     code = getattr(function, "__code__", None)
     place = "" if code is None else f" ({PurePath(code.co_filename).name}, line {code.co_firstlineno})"
     if isinstance(function, functools.partial):

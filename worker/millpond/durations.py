@@ -1,4 +1,4 @@
-"""Durations: `timedelta` in Python; text such as ``100ms``, ``5s``, ``2m``, ``1h`` or ``1d`` in files, flags and manifests."""
+"""Durations: `timedelta` in Python, and text such as ``100ms``, ``5s``, ``2m`` or ``1h`` in files and manifests."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ _UNITS = {
 
 
 class DurationTooLong(ValueError):
-    """It is longer than a `timedelta` can be."""
+    """A duration is longer than a `timedelta` can be."""
 
 
 class Duration(timedelta):
-    """A `timedelta` that can be read from text, and written as the same."""
+    """A `timedelta` that can be parsed from text, and whose text is of the same form."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read text such as ``100ms``, ``1.5m`` or ``1d``.
+        """Return the duration of a text such as ``100ms``, ``1.5m`` or ``1d``.
 
         Raises:
-            ValueError: it is no such text, or finer than a millisecond; the message says what is expected.
+            ValueError: it is no such text, or no whole number of milliseconds.
+            DurationTooLong: it is longer than a `timedelta` can be.
         """
         found = _WRITTEN.fullmatch(text.strip())
         if found is None:
-            raise ValueError(f"'{text}' is no duration: write a number with a unit, such as 100ms, 10s, 5m or 1h")
+            raise ValueError(f"'{text}' is no duration; write a number with a unit, such as 100ms, 10s, 5m or 1h")
         try:
             duration = float(found[1]) * _UNITS[found[2].lower()]
         except OverflowError:
@@ -46,7 +47,7 @@ class Duration(timedelta):
 
     @classmethod
     def of(cls, duration: timedelta) -> Self:
-        """Make one from any `timedelta`."""
+        """Return a Duration that is equal to a `timedelta`."""
         return cls(days=duration.days, seconds=duration.seconds, microseconds=duration.microseconds)
 
     def __str__(self) -> str:
@@ -57,12 +58,12 @@ class Duration(timedelta):
 
 
 def milliseconds(duration: timedelta) -> int:
-    """Return a duration in whole milliseconds, which is as fine as Kafka's timestamps.
+    """Return a duration in whole milliseconds, the unit of Kafka's timestamps.
 
     Raises:
-        ValueError: it is finer than that.
+        ValueError: it is no whole number of milliseconds.
     """
     whole, rest = divmod(duration, _MILLISECOND)
     if rest:
-        raise ValueError("a duration has no parts of a millisecond")
+        raise ValueError("a duration is a whole number of milliseconds")
     return whole

@@ -1,4 +1,4 @@
-"""What millpond raises: one root, one class per cause a caller may want to tell apart."""
+"""The errors of millpond: one root, and one class for each cause that a caller can handle on its own."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = (
 
 
 class MillpondError(Exception):
-    """Root of everything millpond raises on purpose. The message is one sentence: the cause, then the cure."""
+    """The root of all errors that millpond raises on purpose. A message has the cause and the cure."""
 
 
 class ConfigError(MillpondError):
-    """A setting is unknown, misspelled, missing or has a value that cannot be used."""
+    """A setting is unknown, missing, or has a value that cannot be used."""
 
 
 class TopologyError(MillpondError):
@@ -32,7 +32,7 @@ class TopologyError(MillpondError):
 
 
 class SerializationError(MillpondError):
-    """Bytes that cannot become a value, or a value that cannot become bytes."""
+    """Bytes cannot be decoded, or a value cannot be encoded."""
 
 
 class StateError(MillpondError):
@@ -44,10 +44,10 @@ class StateDirectoryLocked(StateError):
 
 
 class StateCorrupted(StateError):
-    """The local database cannot be trusted; the store has to be rebuilt from its changelog.
+    """The local database is damaged; the store is rebuilt from its changelog.
 
     Attributes:
-        store: the name of the store, or None when the whole database is concerned.
+        store: the name of the store, or None for the whole database.
     """
 
     def __init__(self, message: str, store: str | None = None) -> None:
@@ -56,11 +56,11 @@ class StateCorrupted(StateError):
 
 
 class SnapshotError(MillpondError):
-    """A snapshot, or the location that it is in, cannot be read, written or used."""
+    """A snapshot or its location cannot be read, written or used."""
 
 
 class BrokerError(MillpondError):
-    """The Kafka cluster cannot be reached, or it refused a request."""
+    """The Kafka cluster (or a schema registry) cannot be reached, or rejected a request."""
 
 
 class TopicError(BrokerError):
@@ -68,15 +68,15 @@ class TopicError(BrokerError):
 
 
 class TopicChanged(TopicError):
-    """A topic has partitions that the application does not read, because it began with fewer."""
+    """A topic has more partitions than it had when the application started, and the application does not read them."""
 
 
 class OwnershipError(MillpondError):
-    """A task belongs to another worker, or was taken over by one."""
+    """Another worker owns a task, or took it over."""
 
 
 class ProcessingFailed(MillpondError):
-    """A record could not be processed and the processing handler said FAIL (KIP-1033).
+    """A record could not be processed, and the processing exception handler answered FAIL (KIP-1033).
 
-    Operators never swallow it: it passes through the whole sub-topology and ends the worker.
+    No operator catches it: it ends the worker.
     """

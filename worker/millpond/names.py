@@ -1,6 +1,6 @@
-"""Names that Kafka Streams' users look for and that are not here: what is not there yet, and what is called otherwise.
+"""Names of Kafka Streams that millpond does not have: those that are missing, and those that are called otherwise.
 
-`docs/differences.md` is compared with these tables by a test.
+A test compares these tables with `docs/differences.md`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PAGE = "docs/differences.md"
 
 MODULE = "millpond"
 
-#: By owner, what Kafka Streams 4.1 has and millpond has not yet.
+#: Names of Kafka Streams 4.1 that millpond does not have yet, by their owner.
 NOT_YET: dict[str, tuple[str, ...]] = {
     MODULE: (
         "CogroupedKStream",
@@ -41,18 +41,18 @@ NOT_YET: dict[str, tuple[str, ...]] = {
 
 _OPTIONS = "options are keyword arguments of the operator, such as {}"
 _OF_STREAMS = (
-    "filter", "filter_not", "flat_map", "flat_map_values", "foreach", "group_by", "group_by_key", "join", "left_join", "map",
-    "map_values", "merge", "peek", "print", "process", "process_values", "repartition", "select_key", "split", "suppress",
-    "to", "to_stream", "to_table", "windowed_by",
+    "filter", "filter_not", "flat_map", "flat_map_values", "foreach", "group_by", "group_by_key", "join", "left_join",
+    "map", "map_values", "merge", "peek", "print", "process", "process_values", "repartition", "select_key", "split",
+    "suppress", "to", "to_stream", "to_table", "windowed_by",
 )  # fmt: skip
 _NOT_OF_TABLES = (
-    "flat_map", "flat_map_values", "foreach", "group_by_key", "map", "merge", "peek", "print", "process", "process_values",
-    "repartition", "select_key", "split", "to", "to_table",
+    "flat_map", "flat_map_values", "foreach", "group_by_key", "map", "merge", "peek", "print", "process",
+    "process_values", "repartition", "select_key", "split", "to", "to_table",
 )  # fmt: skip
 _AGGREGATE_FIRST = "it is only grouped; call count(), reduce() or aggregate() on it first"
 _AGGREGATIONS = ("aggregate", "count", "reduce")
 
-#: By owner, what a thing of another name or place does here.
+#: What to use in place of names that are called otherwise, or are elsewhere, by their owner.
 _ELSEWHERE: dict[str, dict[str, str]] = {
     MODULE: {
         "Avro": "it is in millpond.serdes.registry.avro",
@@ -82,7 +82,9 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
         "WindowedSerdes": "they are mp.TimeWindowedSerde and mp.SessionWindowedSerde",
     },
     "KStream": {
-        **dict.fromkeys((*_AGGREGATIONS, "windowed_by", "cogroup"), "group the stream first, by group_by_key() or group_by()"),
+        **dict.fromkeys(
+            (*_AGGREGATIONS, "windowed_by", "cogroup"), "group the stream first, by group_by_key() or group_by()"
+        ),
         **dict.fromkeys(("transform", "flat_transform"), "process() takes its place"),
         **dict.fromkeys(("transform_values", "flat_transform_values"), "process_values() takes its place"),
         "branch": "split().branch(…) takes its place",
@@ -113,12 +115,12 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
 
 
 def absent(owner: str, name: str, there: Iterable[str] = ()) -> str:
-    """What an AttributeError says of a name that is not there.
+    """Return the message of the AttributeError for an unknown name.
 
     Args:
         owner: the class, or `millpond` for the package.
-        name: what was looked for.
-        there: the names it has, of which a near one is suggested; none where Python itself does so.
+        name: the unknown name.
+        there: the names that the owner has, to suggest a near one; none if Python itself does so.
     """
     shown = "mp" if owner == MODULE else owner
     plain = f"{'module' if owner == MODULE else 'class'} {owner!r} has no attribute {name!r}"

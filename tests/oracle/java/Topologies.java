@@ -32,7 +32,7 @@ import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
- * The topologies of topologies.py, built with Kafka Streams itself. One line of `cases` is one golden file.
+ * The topologies of tests/oracle/topologies, built with Kafka Streams itself. One line of `cases` is one golden file.
  *
  * Run: java -cp <kafka-streams and test-utils> Topologies.java describe <directory>
  */
@@ -108,7 +108,7 @@ public class Topologies {
         @Override public String toString() { return "by_carrier"; }
     }
 
-    /** The same arithmetic as in topologies.py, so that both sides draw the same graphs. */
+    /** The same arithmetic as in topologies/by_hand.py, so that both sides draw the same graphs. */
     static class Dice {
         private long state;
         Dice(final long seed) { state = seed; }

@@ -25,8 +25,12 @@ def main(sets: list[str]) -> None:
                     pass
 
 
-if __name__ == "__main__":
+def _run() -> None:
     try:
         main(sys.argv[1:] or ["kafka"])
     except MillpondError as error:
         sys.exit(f"millpond: {error}")
+
+
+if __name__ == "__main__":
+    _run()

@@ -20,7 +20,7 @@ SPARK_VERSION = "4.0.0"  # the newest with a complete connector; it also runs wi
 ICEBERG_VERSION = "1.10.0"
 _SLF4J = "org.slf4j:slf4j-simple:1.7.36"  # Kafka's pom names no logging backend; this one writes to stderr
 
-ROOTS = {
+ROOTS: dict[str, tuple[str, ...]] = {
     "kafka": (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", _SLF4J),
     "kafka-streams": (
         f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -20,7 +20,9 @@ __all__ = ("DEFAULT_FILE", "configuration_options", "load_config", "target_argum
 DEFAULT_FILE = "millpond.toml"
 """The configuration file read when none is named and it is there."""
 
-target_argument = click.argument("target", metavar="MODULE:ATTRIBUTE")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+target_argument: Callable[[_Command], _Command] = click.argument("target", metavar="MODULE:ATTRIBUTE")
 
 _FLAGS = {
     "application_id": "application.id",

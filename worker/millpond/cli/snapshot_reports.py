@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ("reporting", "write_result")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes puts the token of a pod's account, and the certificate authority of its API."""

@@ -1,4 +1,4 @@
-"""`millpond topology`: what an application consists of."""
+"""`millpond topology`: show what an application consists of."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ("command",)
 @target_argument
 @click.option(
     "-f", "--format", "kind", type=click.Choice(["text", "mermaid", "svg"]),
-    help="Default: what the file's name ends in, else text.",
+    help="Default: by the ending of the file's name, else text.",
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file.")
 @verbose_option
@@ -26,7 +26,7 @@ def command(target: str, kind: str | None, output: Path | None) -> None:
     """Show the topology at MODULE:ATTRIBUTE: its sub-topologies, topics and stores.
 
     The text is that of Kafka Streams, so it can be compared with a Java application's, or pasted into the tools that
-    draw it. Mermaid is for Markdown pages; SVG is drawn here and needs no network.
+    draw it. Mermaid is for Markdown pages. SVG is a picture for light and dark pages; making it needs no network.
     """
     topology = load_topology(target)
     if kind is None:

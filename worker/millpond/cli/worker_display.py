@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ("WorkerView",)
 
-log = logging.getLogger("millpond.cli")
+log: logging.Logger = logging.getLogger("millpond.cli")
 
 _REDRAWS_PER_SECOND = 4
 _COMMITS_REMEMBERED = 500

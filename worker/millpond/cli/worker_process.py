@@ -20,7 +20,7 @@ from .worker_display import WorkerView
 
 __all__ = ("run_worker",)
 
-log = logging.getLogger("millpond.cli")
+log: logging.Logger = logging.getLogger("millpond.cli")
 
 
 def run_worker(

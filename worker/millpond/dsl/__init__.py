@@ -1,4 +1,4 @@
-"""The DSL: streams and tables that build a Topology."""
+"""The DSL: streams and tables from which a Topology is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""split(): one stream divided among several, each record going to one of them at most."""
+"""The branches of `KStream.split()` (KIP-418): each record goes to at most one of them."""
+
+# ruff: noqa: SLF001 - this is a part of KStream, in a module of its own
 
 from __future__ import annotations
 
@@ -25,10 +27,10 @@ V = TypeVar("V")
 
 @checked
 class BranchedKStream(Generic[K, V]):
-    """Branches being collected. Each record goes to the first branch whose predicate holds.
+    """The branches of a split. Each record goes to the first branch whose predicate is true (KIP-418).
 
-    Branch streams are named by the split's name followed by the branch's: its number, counted from 1, or 0 for
-    the default branch, unless it was given one.
+    The name of a branch is the split's name followed by its own: `name=`, or its number, counted from 1; the default
+    branch has the number 0.
     """
 
     def __init__(self, source: KStream[K, V], name: str | None) -> None:
@@ -52,9 +54,13 @@ class BranchedKStream(Generic[K, V]):
         """Add a branch for the records for which `predicate(key, value)` is true.
 
         Args:
-            predicate: which records.
-            name: ends the branch's name in the result of `default_branch` and in the topology.
-            chain: called with the branch; what it returns, if anything, takes the branch's place in the result.
+            predicate: f(key, value) -> whether a record goes to this branch.
+            name: the end of the branch's name, in the result of `default_branch` and in the topology.
+            chain: called with the branch; the stream that it returns replaces the branch in the result, and with None
+                the branch is left out of it.
+
+        Raises:
+            TopologyError: two branches have one name, or the split has its default branch already.
         """
         check_function("branch()", predicate, "key", "value")
         child = self._add(str(len(self._branches) + 1) if name is None else name, chain)
@@ -67,13 +73,13 @@ class BranchedKStream(Generic[K, V]):
         name: str | None = None,
         chain: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None,
     ) -> dict[str, KStream[K, V]]:
-        """Add a branch for all other records and return the branches by name. See `branch`."""
+        """Add a branch for all other records, and return all branches by name. See `branch`."""
         self._default = self._add("0" if name is None else name, chain)
         self._done = True
         return self._streams
 
     def no_default_branch(self) -> dict[str, KStream[K, V]]:
-        """Drop all other records and return the branches by name."""
+        """Drop all other records, and return the branches by name."""
         self._done = True
         return self._streams
 

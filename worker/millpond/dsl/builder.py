@@ -1,4 +1,4 @@
-"""StreamsBuilder: where a topology written in the DSL begins."""
+"""StreamsBuilder: the start of a topology that is written in the DSL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ V = TypeVar("V")
 
 @checked
 class StreamsBuilder:
-    """Reads topics as streams and tables, and builds the topology of everything derived from them."""
+    """The start of a topology: topics as streams and tables, from which all others are derived.
+
+    `name=` names the node of an operator, and what is derived from it such as internal topics (KIP-307). Without it a
+    name is generated, and it changes when operators are added before it.
+    """
 
     def __init__(self) -> None:
         self._graph = Graph()
@@ -47,12 +51,15 @@ class StreamsBuilder:
 
         Args:
             topics: one or more topic names, or one compiled pattern for all topics whose whole name matches.
-            key: serde of the keys; without, `default.key.serde` (then annotate the result: `s: KStream[str, int] = …`).
-            value: serde of the values; without, `default.value.serde`.
-            timestamp: a TimestampExtractor, or a function of the value to epoch ms or an aware datetime; without,
-                `default.timestamp.extractor`.
-            reset: `earliest` or `latest`, where to start without committed offsets; without, `auto.offset.reset`.
+            key: serde of the keys; default: `default.key.serde` (then annotate the result: `s: KStream[str, int] = …`).
+            value: serde of the values; default: `default.value.serde`.
+            timestamp: a TimestampExtractor, or a function of the value that returns epoch ms or an aware datetime;
+                default: `default.timestamp.extractor`.
+            reset: `earliest` or `latest`: where to start without committed offsets; default: `auto.offset.reset`.
             name: name of the node.
+
+        Raises:
+            TopologyError: an argument is not one of these.
         """
         check_source_topics("stream()", topics)
         patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
@@ -81,9 +88,9 @@ class StreamsBuilder:
         name: str | None = None,
         **materialized: Unpack[Materialized[K, V]],
     ) -> KTable[K, V]:
-        """Read a topic as a table: each record is the new row of its key, one without a value deletes the row.
+        """Read a topic as a table: each record is the new row of its key; a record without a value deletes the row.
 
-        It gets a store when `store=` names one, or when something looks its rows up.
+        The table gets a store if `store=` names one, or if an operator looks up its rows.
 
         Args:
             topic: the topic's name.
@@ -112,24 +119,28 @@ class StreamsBuilder:
         name: str | None = None,
         **materialized: Unpack[Materialized[K, V]],
     ) -> GlobalKTable[K, V]:
-        """Read a topic as a table that every worker holds whole.
+        """Read a topic as a table that is complete on every worker.
 
         Args:
             topic: the topic's name.
             timestamp: see `stream`.
             name: name of the node; the source is called `<name>-source`.
-            materialized: see `Materialized`; `key=` and `value=` are the topic's serdes. The topic is the changelog.
+            materialized: see `Materialized`; `key=` and `value=` are the topic's serdes. The topic is the changelog,
+                so `logging=` and `caching=` are not allowed.
+
+        Raises:
+            TopologyError: an argument is not one of these.
         """
         check_source_topics("global_table()", (topic,))
         timestamp_extractor(timestamp)
         for option in ("logging", "caching"):
             if materialized.get(option):
                 raise TopologyError(
-                    f"global_table() takes no {option}=: its topic is the changelog, and its rows are read as they come; "
+                    f"global_table() takes no {option}=: its topic is the changelog, and its rows are written at once; "
                     "leave it out."
                 )
         graph = self._graph
-        # Neither logged nor cached: the topic is its changelog, and no one waits for a commit to read it.
+        # No changelog, since the topic is one; no cache, since no commit would flush it.
         storage = Storage.of({**materialized, "logging": False, "caching": False}, graph, f"{topic}-")
         source = graph.name_or(name, "KSTREAM-SOURCE-", "-source")
         name = graph.name_or(name, "KTABLE-SOURCE-")
@@ -137,12 +148,12 @@ class StreamsBuilder:
         return GlobalKTable(storage.name, graph)
 
     def add_state_store(self, builder: StoreBuilder) -> StreamsBuilder:
-        """Add a store, for processors that name it in `stores=`."""
+        """Add a store for the processors that name it in `stores=`."""
         check_builder("add_state_store()", builder)
         self._graph.add(StoreGraphNode(builder), self._graph.root)
         return self
 
-    def add_global_store(
+    def add_global_store(  # noqa: PLR0913 - options are keywords
         self,
         builder: StoreBuilder,
         topic: str,
@@ -156,7 +167,7 @@ class StreamsBuilder:
         """Add a store that every worker fills from all partitions of `topic`, with a processor of your own.
 
         Args:
-            builder: with logging=False, because the topic is the changelog.
+            builder: has logging=False, because the topic is the changelog.
             topic: the topic's name.
             supplier: makes the Processor that puts records into the store; it must not change keys.
             key: serde of the topic's keys.
@@ -175,18 +186,18 @@ class StreamsBuilder:
         return self
 
     def build(self) -> Topology:
-        """The topology of all streams and tables made so far.
+        """Return the topology of all streams and tables made so far.
 
         Raises:
-            TopologyError: they do not fit together; the message says what and how to mend it.
+            TopologyError: the operators contradict each other; the message names them and the cure.
         """
         return self._graph.build()
 
 
 class _TableSourceGraphNode(GraphNode):
-    """Reads a topic as a table."""
+    """A source that reads a topic as a table."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the arguments of table(), resolved
         self,
         name: str,
         source: str,
@@ -201,7 +212,7 @@ class _TableSourceGraphNode(GraphNode):
         self._timestamp, self._reset = timestamp, reset
 
     def write(self, topology: Topology) -> None:
-        """Add the source and the table's processor, with its store when it has one."""
+        """Add the source and the table's processor, and its store if it has one."""
         topology.add_source(
             self._source,
             self._topic,

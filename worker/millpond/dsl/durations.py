@@ -11,13 +11,14 @@ __all__ = ("milliseconds",)
 
 
 def milliseconds(duration: timedelta, what: str) -> int:
-    """A duration in whole milliseconds.
+    """Return a duration in whole milliseconds.
 
     Args:
+        duration: at least zero.
         what: the argument's name, for messages.
 
     Raises:
-        TopologyError: it is no timedelta, is negative, or is finer than a millisecond.
+        TopologyError: it is no timedelta, is negative, or is no whole number of milliseconds.
     """
     if not isinstance(duration, timedelta):
         raise TopologyError(
@@ -29,5 +30,5 @@ def milliseconds(duration: timedelta, what: str) -> int:
         return durations.milliseconds(duration)
     except ValueError:
         raise TopologyError(
-            f"{what}={duration} is finer than a millisecond, which is as fine as Kafka's timestamps."
+            f"{what}={duration} is no whole number of milliseconds, which is the unit of Kafka's timestamps; round it."
         ) from None

@@ -1,4 +1,4 @@
-"""Checks of what the DSL's operators are given: functions, other streams and tables, stores, topics."""
+"""Checks of the arguments of the DSL's operators: functions, other streams and tables, stores, topics."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _COUNTS = ("one parameter", "two parameters", "three parameters")
 def check_value_function(
     what: str, function: Callable[..., object], *values: str, with_key: bool, iterated: bool = False
 ) -> None:
-    """Refuse what cannot be called with values, or with key and values when `with_key`.
+    """Check that a function can be called with values, or with key and values if `with_key`.
 
     Raises:
-        TopologyError: see `check_function`.
+        TopologyError: it cannot; see `check_function`.
     """
     wanted = _COUNTS[len(values) - 1 + with_key]
     other = "leave out with_key=True" if with_key else "add with_key=True to get the key first"
@@ -46,29 +46,29 @@ def check_value_function(
 
 
 def check_initializer(what: str, initializer: Callable[[], object]) -> None:
-    """Refuse what cannot be called without arguments; often it is the first aggregate itself.
+    """Check that an initializer can be called without arguments; often the first aggregate itself is given.
 
     Raises:
-        TopologyError: see `check_function`.
+        TopologyError: it cannot; see `check_function`.
     """
     check_function(f"{what}'s initializer", initializer, instead="write lambda: … around what a key begins with")
 
 
 def check_partitioner(what: str, partitioner: StreamPartitioner | None) -> None:
-    """Refuse what is no partitioner.
+    """Check that a partitioner can be called as one.
 
     Raises:
-        TopologyError: see `check_function`.
+        TopologyError: it cannot; see `check_function`.
     """
     if partitioner is not None:
         check_function(f"{what}'s partitioner", partitioner, "topic", "key", "value", "partitions")
 
 
 def check_target(topic: str | TopicNameExtractor) -> None:
-    """Refuse what `to()` cannot write to.
+    """Check the topic of `to()`.
 
     Raises:
-        TopologyError: neither a topic's name nor a function that gives one.
+        TopologyError: it is neither a topic's name nor a function that returns one.
     """
     if isinstance(topic, str):
         validate_topic(topic)
@@ -76,20 +76,20 @@ def check_target(topic: str | TopicNameExtractor) -> None:
         check_function("to()", topic, "key", "value", "context")
     else:
         raise TopologyError(
-            f"to() needs a topic's name, or a function of (key, value, context) that gives it, not {kind_of(topic)}."
+            f"to() needs a topic's name, or a function of (key, value, context) that returns one, not {kind_of(topic)}."
         )
 
 
 def check_source_topics(what: str, topics: tuple[object, ...]) -> None:
-    """Refuse what is neither a topic's name nor a compiled pattern.
+    """Check that topics are names or compiled patterns.
 
     Raises:
-        TopologyError: the message names it.
+        TopologyError: one is neither; the message names it.
     """
     for topic in topics:
         if isinstance(topic, str):
             if _WILD.search(topic):
-                raise TopologyError(f"{what} takes a pattern compiled; write re.compile({topic!r}).")
+                raise TopologyError(f"{what} takes patterns only when they are compiled; write re.compile({topic!r}).")
             validate_topic(topic)
         elif isinstance(topic, (list, tuple, set)):
             raise TopologyError(
@@ -97,42 +97,45 @@ def check_source_topics(what: str, topics: tuple[object, ...]) -> None:
             )
         elif not isinstance(topic, re.Pattern):
             raise TopologyError(
-                f"{what} was given {kind_of(topic)} among its topics; serdes and options have names, such as key= and value=."
+                f"{what} was given {kind_of(topic)} among its topics; serdes and options have names, such as key= and "
+                "value=."
             )
 
 
 def check_stores(what: str, stores: Iterable[str]) -> None:
-    """Refuse what are not names of stores.
+    """Check that stores are given by their names.
 
     Raises:
-        TopologyError: one name, not in a list, or builders.
+        TopologyError: it is one name that is not in a list, or there are builders among them.
     """
     if isinstance(stores, str):
         raise TopologyError(f"{what} takes the names of stores in a list; write stores=[{stores!r}].")
     for store in stores:
         if not isinstance(store, str):
             raise TopologyError(
-                f"{what} takes names of stores in stores=, not {kind_of(store)}; add_state_store() it, and give its name."
+                f"{what} takes names of stores in stores=, not {kind_of(store)}; call add_state_store() with it, and "
+                "give its name."
             )
 
 
 def check_builder(what: str, builder: StoreBuilder) -> None:
-    """Refuse what builds no store.
+    """Check that an object builds a store.
 
     Raises:
-        TopologyError: it is something else, such as a name.
+        TopologyError: it does not, such as a store's name.
     """
     if isinstance(builder, type) or not (hasattr(builder, "name") and hasattr(builder, "logging")):
         raise TopologyError(
-            f"{what} needs a store's builder, such as mp.KeyValueStoreBuilder(name=…, key=…, value=…), not {kind_of(builder)}."
+            f"{what} needs a store's builder, such as mp.KeyValueStoreBuilder(name=…, key=…, value=…), not "
+            f"{kind_of(builder)}."
         )
 
 
 def check_same_builder(what: str, one: Any, other: Any) -> None:
-    """Refuse to connect parts of two StreamsBuilders.
+    """Check that two parts of a topology come from the same StreamsBuilder.
 
     Raises:
-        TopologyError: their graphs are two.
+        TopologyError: they do not.
     """
-    if one._graph is not other._graph:
+    if one._graph is not other._graph:  # noqa: SLF001 - what a user sees of streams and tables has no graph
         raise TopologyError(f"{what} come from different StreamsBuilders; build both with one.")

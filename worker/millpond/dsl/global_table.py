@@ -1,4 +1,4 @@
-"""GlobalKTable: a topic as a table that every worker holds whole."""
+"""GlobalKTable: a topic as a table that is complete on every worker."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class GlobalKTable(Generic[K, V]):
     def __init__(self, store_name: str, graph: Graph) -> None:
         self._graph = graph
         self.store_name = store_name
-        """Name of its store."""
+        """The name of its store."""
 
     @property
     def lookup(self) -> Lookup:
-        """How joins read it."""
+        """The lookup of its rows, for joins."""
         return StoreLookup(self.store_name)
 
 
 class GlobalTableGraphNode(GraphNode):
-    """Reads a topic into a global store."""
+    """A topic that is read into a global store."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class GlobalTableGraphNode(GraphNode):
 
 
 class GlobalStoreGraphNode(GraphNode):
-    """Reads a topic into a global store through a user's processor."""
+    """A topic that is read into a global store through a user's processor."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the arguments of add_global_store(), resolved
         self,
         source: str,
         processor: str,

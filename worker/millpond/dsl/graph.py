@@ -1,8 +1,8 @@
-"""What the DSL remembers until `build()`: a graph of operators, each able to write itself into a Topology.
+"""The graph of operators that the DSL collects until `build()` writes it into a Topology.
 
-Nodes are written late because later calls change earlier ones: a join makes its table materialise, an
-aggregation makes its input send old values, a left join keeps null keys alive upstream. The order of writing,
-and the one index behind all generated names, are Kafka Streams', so that names and sub-topology numbers agree.
+Nodes are written late because later calls change earlier ones: a join makes its table materialise, an aggregation makes
+its input send old values, and a left join keeps records without a key upstream (KIP-962). The order of writing, and the
+one index of all generated names, are those of Kafka Streams, so that names and sub-topology numbers are equal.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class GraphNode:
     """An operator of the DSL.
 
     Attributes:
-        name: as in the topology; children name it as their parent.
-        relaxed_null_key: a left join that joins records without a key too, so they must not be dropped upstream.
-        grace_ms: how long windows stay open after their end, for windowed aggregations; None for others.
+        name: its name in the topology, by which its children name their parent.
+        relaxed_null_key: whether it is a left join, which joins records without a key too (KIP-962).
+        grace_ms: for windowed aggregations, how long a window stays open after its end; None for other operators.
     """
 
     def __init__(self, name: str, *, relaxed_null_key: bool = False, grace_ms: int | None = None) -> None:
@@ -57,29 +57,29 @@ class GraphNode:
         self.priority = -1
 
     def adopt(self, child: GraphNode) -> None:
-        """Put `child` below this node; doing it twice changes nothing."""
+        """Put a node below this one; a second time changes nothing."""
         if child not in self.children:
             self.children.append(child)
             child.parents.append(self)
 
     def disown(self, child: GraphNode) -> None:
-        """Undo `adopt`."""
+        """Take a child away; the inverse of `adopt`."""
         self.children.remove(child)
         child.parents.remove(self)
 
     @property
     def parent_names(self) -> list[str]:
-        """Names of the nodes above, in the order they were connected."""
+        """The names of its parents, in the order in which they were connected."""
         return [parent.name for parent in self.parents]
 
     def write(self, topology: Topology) -> None:
-        """Add what this operator consists of to the topology; parents are in it already."""
+        """Add this operator to the topology; its parents are already there."""
 
 
 class SourceGraphNode(GraphNode):
-    """Reads topics as a stream."""
+    """A source that reads topics as a stream."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the arguments of stream(), resolved
         self,
         name: str,
         topics: tuple[str, ...] | re.Pattern[str],
@@ -97,7 +97,7 @@ class SourceGraphNode(GraphNode):
 
     @property
     def identity(self) -> object:
-        """Equal for sources that can be one node: the same topics, or the same pattern."""
+        """A value that is equal for sources that become one node: those of the same topics or the same pattern."""
         if isinstance(self.topics, re.Pattern):
             return self.topics.pattern, self.topics.flags
         return frozenset(self.topics)
@@ -111,9 +111,9 @@ class SourceGraphNode(GraphNode):
 
 
 class OperatorNode(GraphNode):
-    """A processor, with the stores it brings or uses."""
+    """A processor, with the store it brings and the stores it uses."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options are keywords
         self,
         name: str,
         body: Callable[[], Body],
@@ -127,7 +127,7 @@ class OperatorNode(GraphNode):
         super().__init__(name, relaxed_null_key=relaxed_null_key, grace_ms=grace_ms)
         self.body = body
         self.store = store
-        self.uses = tuple(uses)
+        self.uses: tuple[str, ...] = tuple(uses)
         self.table = table
 
     def write(self, topology: Topology) -> None:
@@ -140,12 +140,12 @@ class OperatorNode(GraphNode):
 
 
 class RepartitionGraphNode(GraphNode):
-    """Sends a stream through an internal topic, so that equal keys meet in one task.
+    """An internal topic that a stream goes through, so that one task gets all records of a key.
 
-    Its node name is that of the source that reads the topic, since that is what children follow.
+    It has the name of the source that reads the topic, since that is the parent of its children.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the arguments of repartition(), resolved
         self,
         graph: Graph,
         prefix: str,
@@ -155,7 +155,7 @@ class RepartitionGraphNode(GraphNode):
         partitions: int | None = None,
     ) -> None:
         topic = prefix if prefix.endswith("-repartition") else f"{prefix}-repartition"
-        # The index moves on for all three names even when they are not used: later names depend on it.
+        # As in Kafka Streams, all three names take an index even when they are not used: later names depend on it.
         sink, filter_, source = (
             graph.generate("KSTREAM-SINK-"),
             graph.generate("KSTREAM-FILTER-"),
@@ -164,12 +164,17 @@ class RepartitionGraphNode(GraphNode):
         if not re.fullmatch(r"KSTREAM.*-[0-9]{10}", prefix):
             sink, filter_, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
         super().__init__(source)
-        self.topic, self.sink, self.filter = topic, sink, filter_
-        self.key, self.value, self.partitioner, self.partitions = key, value, partitioner, partitions
+        self.topic: str = topic
+        self.sink: str = sink
+        self.filter: str = filter_
+        self.key: Serde[Any] | None = key
+        self.value: Serde[Any] | None = value
+        self.partitioner: StreamPartitioner | None = partitioner
+        self.partitions: int | None = partitions
         self.keep_null_keys = False
 
     def write(self, topology: Topology) -> None:
-        """Add the internal topic, the filter for null keys, the sink and the source."""
+        """Add the internal topic, the filter that drops null keys, the sink and the source."""
         topology.add_repartition_topic(self.topic, self.partitions)
         topology.add_body(self.filter, PassThrough() if self.keep_null_keys else DropNullKeys(), self.parent_names)
         topology.add_sink(
@@ -179,7 +184,7 @@ class RepartitionGraphNode(GraphNode):
 
 
 class TableRepartitionGraphNode(GraphNode):
-    """Sends the changes of a regrouped table through an internal topic, new and old value in one record."""
+    """An internal topic that the changes of a regrouped table go through, new and old value in one record."""
 
     def __init__(self, source: str, sink: str, topic: str, key: Serde[Any] | None, value: Serde[Any] | None) -> None:
         super().__init__(source)
@@ -192,7 +197,7 @@ class TableRepartitionGraphNode(GraphNode):
         """Add the internal topic, the sink and the source.
 
         Raises:
-            TopologyError: the serde of the values is not known.
+            TopologyError: neither `group_by()` nor the table has a serde for the values.
         """
         if self.value is None:
             raise TopologyError(
@@ -205,7 +210,7 @@ class TableRepartitionGraphNode(GraphNode):
 
 
 class SinkGraphNode(GraphNode):
-    """Writes a stream to a topic."""
+    """A sink that writes a stream to a topic."""
 
     def __init__(
         self,
@@ -216,7 +221,10 @@ class SinkGraphNode(GraphNode):
         partitioner: StreamPartitioner | None,
     ) -> None:
         super().__init__(name)
-        self.topic, self.key, self.value, self.partitioner = topic, key, value, partitioner
+        self.topic: str | TopicNameExtractor = topic
+        self.key: Serde[Any] | None = key
+        self.value: Serde[Any] | None = value
+        self.partitioner: StreamPartitioner | None = partitioner
 
     def write(self, topology: Topology) -> None:
         """Add the sink."""
@@ -226,7 +234,7 @@ class SinkGraphNode(GraphNode):
 
 
 class StoreGraphNode(GraphNode):
-    """A store added by the user, to be connected by name."""
+    """A store that the user adds and processors name."""
 
     def __init__(self, builder: StoreBuilder) -> None:
         super().__init__(builder.name)
@@ -241,21 +249,21 @@ class Graph:
     """The operators of one StreamsBuilder."""
 
     def __init__(self) -> None:
-        self.root = GraphNode("root")
+        self.root: GraphNode = GraphNode("root")
         self._index = count()
         self._priority = count()
         self._copartitioned: list[frozenset[str]] = []
 
     def generate(self, prefix: str) -> str:
-        """The next generated name: the prefix and the index, ten digits wide."""
+        """Return the next generated name: the prefix and the index as 10 digits."""
         return f"{prefix}{next(self._index):010d}"
 
     def generate_store(self, prefix: str) -> str:
-        """The next generated name for a store."""
+        """Return the next generated name of a store."""
         return self.generate(f"{prefix}STATE-STORE-")
 
     def name_or(self, name: str | None, prefix: str, suffix: str = "") -> str:
-        """The user's name with a suffix, or a generated one. The index moves on in both cases.
+        """Return the user's name with a suffix, or a generated one. Both take an index.
 
         Raises:
             TopologyError: the user's name is not legal.
@@ -270,11 +278,11 @@ class Graph:
             node.priority = next(self._priority)
 
     def copartition(self, sources: Iterable[str]) -> None:
-        """Require that the topics of these sources have equally many partitions."""
+        """Require that the topics of these sources have the same number of partitions."""
         self._copartitioned.append(frozenset(sources))
 
     def build(self) -> Topology:
-        """Write all operators into a new topology."""
+        """Return a new topology of all operators."""
         self._merge_duplicate_sources()
         self._keep_null_keys_for_relaxed_joins()
         topology = Topology()
@@ -333,7 +341,7 @@ class Graph:
 
 
 class _Queue:
-    """Nodes by build priority."""
+    """A queue of nodes, lowest priority number first."""
 
     def __init__(self, items: list[tuple[int, GraphNode]]) -> None:
         self._heap = [(priority, order, node) for order, (priority, node) in enumerate(items)]

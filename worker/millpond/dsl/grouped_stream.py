@@ -1,4 +1,4 @@
-"""KGroupedStream and TimeWindowedKStream: a stream by key, about to be aggregated."""
+"""KGroupedStream and TimeWindowedKStream: streams grouped by key, to be aggregated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VR = TypeVar("VR")
 
 @dataclass
 class _Grouping:
-    """Where the grouped records come from; repartitions them once a first aggregation asks for it."""
+    """The grouped records; the first aggregation repartitions them if their keys may have changed."""
 
     graph: Graph
     name: str
@@ -45,7 +45,7 @@ class _Grouping:
     topic_name: str | None
     _repartitioned: RepartitionGraphNode | None = field(default=None, init=False)
 
-    def aggregate(
+    def aggregate(  # noqa: PLR0913 - what the three aggregations have in common
         self,
         name: str,
         storage: Storage,
@@ -60,7 +60,7 @@ class _Grouping:
 
         parent, sources = self.node, self.sources
         if self.repartition:
-            # Made even when an earlier one is used again, because it moves the index on.
+            # As in Kafka Streams, each aggregation takes indexes for a topic, even if it uses an earlier one's.
             node = RepartitionGraphNode(self.graph, self.topic_name or storage.name, self.key, self.value)
             if self._repartitioned is None or self.topic_name is None:
                 self._repartitioned = node
@@ -74,9 +74,9 @@ class _Grouping:
 
 @checked
 class KGroupedStream(Generic[K, V]):
-    """A stream grouped by key. Records without a key or a value are dropped and counted."""
+    """A stream grouped by key. Records without a key or a value are dropped, and counted as dropped."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the state of a KStream
         self,
         graph: Graph,
         name: str,
@@ -91,11 +91,14 @@ class KGroupedStream(Generic[K, V]):
         self._grouping = _Grouping(graph, name, node, key, value, sources, repartition, topic_name)
 
     def count(self, *, name: str | None = None, **materialized: Unpack[Materialized[K, int]]) -> KTable[K, int]:
-        """How many records each key has had.
+        """Count the records of each key.
 
         Args:
             name: name of the node.
             materialized: see `Materialized`.
+
+        Returns:
+            a table of numbers from 1.
         """
         storage, name = _resolve_count(self._grouping, materialized, name)
         return self._aggregate(name, storage, lambda _send_old: CountStream(storage.name))
@@ -103,10 +106,10 @@ class KGroupedStream(Generic[K, V]):
     def reduce(
         self, reducer: Callable[[V, V], V], *, name: str | None = None, **materialized: Unpack[Materialized[K, V]]
     ) -> KTable[K, V]:
-        """Combine the values of each key: `reducer(aggregate, value)`; the first value is the first aggregate.
+        """Combine the values of each key. The first value is the first aggregate.
 
         Args:
-            reducer: makes the new aggregate; it may change and return the old one.
+            reducer: f(aggregate, value) -> new aggregate; it may change and return the old one.
             name: name of the node.
             materialized: see `Materialized`.
         """
@@ -122,11 +125,11 @@ class KGroupedStream(Generic[K, V]):
         name: str | None = None,
         **materialized: Unpack[Materialized[K, VR]],
     ) -> KTable[K, VR]:
-        """Combine the values of each key into another type: `aggregator(key, value, aggregate)`.
+        """Combine the values of each key into another type.
 
         Args:
-            initializer: makes the aggregate a key starts with.
-            aggregator: makes the new aggregate; it may change and return the old one.
+            initializer: f() -> the aggregate before a key's first value.
+            aggregator: f(key, value, aggregate) -> new aggregate; it may change and return the old one.
             name: name of the node.
             materialized: see `Materialized`; `value=` is the serde of the aggregates.
         """
@@ -138,7 +141,14 @@ class KGroupedStream(Generic[K, V]):
         )
 
     def windowed_by(self, windows: TimeWindows) -> TimeWindowedKStream[K, V]:
-        """Aggregate per key and window of event time."""
+        """Group by time window too: aggregations are per key and window of event time.
+
+        Args:
+            windows: tumbling or hopping windows.
+
+        Raises:
+            TopologyError: it is no TimeWindows.
+        """
         if not isinstance(windows, TimeWindows):
             raise TopologyError(
                 f"windowed_by() needs windows, such as mp.TimeWindows(timedelta(hours=1)), not {kind_of(windows)}."
@@ -151,7 +161,11 @@ class KGroupedStream(Generic[K, V]):
 
 @checked
 class TimeWindowedKStream(Generic[K, V]):
-    """A stream grouped by key and time window. Records without a key, and late ones, are dropped and counted."""
+    """A stream grouped by key and time window.
+
+    Records without a key, and those whose window has closed (stream time has reached its end plus grace), are dropped,
+    and counted as dropped.
+    """
 
     def __init__(self, grouping: _Grouping, windows: TimeWindows) -> None:
         self._grouping = grouping
@@ -160,7 +174,7 @@ class TimeWindowedKStream(Generic[K, V]):
     def count(
         self, *, name: str | None = None, **materialized: Unpack[MaterializedWindows[K, int]]
     ) -> KTable[Windowed[K], int]:
-        """How many records each key has had in each window; records without a value count too.
+        """Count the records of each key and window; records without a value count too.
 
         Args:
             name: name of the node.
@@ -176,10 +190,10 @@ class TimeWindowedKStream(Generic[K, V]):
         name: str | None = None,
         **materialized: Unpack[MaterializedWindows[K, V]],
     ) -> KTable[Windowed[K], V]:
-        """Combine the values of each key and window: `reducer(aggregate, value)`.
+        """Combine the values of each key and window. The first value is the first aggregate.
 
         Args:
-            reducer: makes the new aggregate; it may change and return the old one.
+            reducer: f(aggregate, value) -> new aggregate; it may change and return the old one.
             name: name of the node.
             materialized: see `MaterializedWindows`.
         """
@@ -197,11 +211,11 @@ class TimeWindowedKStream(Generic[K, V]):
         name: str | None = None,
         **materialized: Unpack[MaterializedWindows[K, VR]],
     ) -> KTable[Windowed[K], VR]:
-        """Combine the values of each key and window into another type: `aggregator(key, value, aggregate)`.
+        """Combine the values of each key and window into another type.
 
         Args:
-            initializer: makes the aggregate a window starts with.
-            aggregator: makes the new aggregate; it may change and return the old one.
+            initializer: f() -> the aggregate before a window's first value.
+            aggregator: f(key, value, aggregate) -> new aggregate; it may change and return the old one.
             name: name of the node.
             materialized: see `MaterializedWindows`; `value=` is the serde of the aggregates.
         """
@@ -216,7 +230,7 @@ class TimeWindowedKStream(Generic[K, V]):
 
     def _aggregate(self, name: str, storage: Storage, make: Callable[[bool], Body]) -> KTable[Windowed[K], Any]:
         windows = self._windows
-        storage.windows(windows)  # so that a retention that is too short is told here and not at build()
+        storage.windows(windows)  # raises for a retention that is too short here, and not only in build()
         key = None if storage.key is None else TimeWindowedSerde(storage.key, windows.size)
         return self._grouping.aggregate(
             name,
@@ -238,6 +252,6 @@ def _resolve(
 
 def _resolve_count(grouping: _Grouping, options: Any, name: str | None) -> tuple[Storage, str]:
     if options and "store" not in options:
-        # Kafka Streams burns a name here, so that topologies older than it keep theirs.
+        # As Kafka Streams does, for the sake of names in topologies of its older versions.
         grouping.graph.generate_store("KSTREAM-AGGREGATE-")
     return _resolve(grouping, options, name, "KSTREAM-AGGREGATE-", Long)

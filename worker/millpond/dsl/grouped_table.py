@@ -1,4 +1,4 @@
-"""KGroupedTable: a table's rows under other keys, about to be aggregated."""
+"""KGroupedTable: a table's rows under other keys, to be aggregated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AGGREGATE = "KTABLE-AGGREGATE-"
 
 @checked
 class KGroupedTable(Generic[K, V]):
-    """A regrouped table. When a row changes, its old value is subtracted, then its new one added."""
+    """A regrouped table. When a row changes, its old value is subtracted and then its new one is added."""
 
     def __init__(
         self, graph: Graph, node: GraphNode, key: Serde[K] | None, value: Serde[V] | None, topic_name: str | None
@@ -44,7 +44,7 @@ class KGroupedTable(Generic[K, V]):
         self._repartitioned: TableRepartitionGraphNode | None = None
 
     def count(self, *, name: str | None = None, **materialized: Unpack[Materialized[K, int]]) -> KTable[K, int]:
-        """How many rows each key has.
+        """Count the rows of each key.
 
         Args:
             name: name of the node.
@@ -66,11 +66,11 @@ class KGroupedTable(Generic[K, V]):
         name: str | None = None,
         **materialized: Unpack[Materialized[K, V]],
     ) -> KTable[K, V]:
-        """Combine the values of each key; both functions take (aggregate, value).
+        """Combine the values of each key. The first value is the first aggregate.
 
         Args:
-            adder: adds a row's new value.
-            subtractor: takes a row's old value back.
+            adder: f(aggregate, value) -> new aggregate, with the row's new value added.
+            subtractor: f(aggregate, value) -> new aggregate, with the row's old value subtracted.
             name: name of the node.
             materialized: see `Materialized`.
         """
@@ -90,12 +90,12 @@ class KGroupedTable(Generic[K, V]):
         name: str | None = None,
         **materialized: Unpack[Materialized[K, VR]],
     ) -> KTable[K, VR]:
-        """Combine the values of each key into another type; both functions take (key, value, aggregate).
+        """Combine the values of each key into another type.
 
         Args:
-            initializer: makes the aggregate a key starts with.
-            adder: adds a row's new value.
-            subtractor: takes a row's old value back.
+            initializer: f() -> the aggregate before a key's first value.
+            adder: f(key, value, aggregate) -> new aggregate, with the row's new value added.
+            subtractor: f(key, value, aggregate) -> new aggregate, with the row's old value subtracted.
             name: name of the node.
             materialized: see `Materialized`; `value=` is the serde of the aggregates.
         """

@@ -1,4 +1,4 @@
-"""KStream: an unbounded sequence of records, each independent of those before it."""
+"""KStream: an unbounded sequence of records, each independent of the earlier ones."""
 
 from __future__ import annotations
 
@@ -53,15 +53,23 @@ VR = TypeVar("VR")
 
 @checked
 class KStream(TableJoins[K, V], Generic[K, V]):
-    """A stream of records with keys of type K and values of type V. Made by `StreamsBuilder.stream()`.
+    """A stream of records with keys of type K and values of type V. `StreamsBuilder.stream()` makes one.
 
-    Functions over values take the value alone, or key and value with `with_key=True`; all others take key and value.
-    Operators that change a type take `key=` and `value=`, the serdes of what they produce; without them,
-    a later step that needs bytes falls back to `default.key.serde` and `default.value.serde`.
-    Operators that may change keys make the next grouping, join or table repartition the stream first.
+    *Functions* over values take the value, or key and value with `with_key=True`; all others take key and value. What
+    they raise goes to the processing exception handler (KIP-1033).
+
+    *Serdes*: operators that change a type take `key=` and `value=`, the serdes of their results. Without them, a later
+    operator that needs bytes uses `default.key.serde` and `default.value.serde`.
+
+    *Repartitioning*: after an operator that may change keys, the next grouping, join or table sends the stream through
+    an internal topic first, so that one task gets all records of a key.
+
+    *Names*: `name=` names the operator's node (KIP-307); without it a name is generated.
+
+    All operators raise TopologyError for arguments that they cannot use.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - where its records come from
         self,
         graph: Graph,
         name: str,
@@ -81,7 +89,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         self._repartition = repartition
         self._repartitioned: RepartitionGraphNode | None = None
 
-    # One record in, at most one out
+    # At most one record out for each record in
 
     def filter(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Keep the records for which `predicate(key, value)` is true."""
@@ -96,7 +104,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
     def select_key(
         self, selector: Callable[[K, V], KR], *, key: Serde[KR] | None = None, name: str | None = None
     ) -> KStream[KR, V]:
-        """Give each record the key `selector(key, value)`."""
+        """Replace each key by `selector(key, value)`."""
         check_function("select_key()", selector, "key", "value")
         return self._next(SelectKey(selector), "KSTREAM-KEY-SELECT-", name, key, self._value, rekeyed=True)
 
@@ -108,7 +116,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[KR, VR]:
-        """Replace each record by the pair `mapper(key, value)`."""
+        """Replace each record by `mapper(key, value)`, a (key, value) pair."""
         check_function("map()", mapper, "key", "value")
         return self._next(MapRecords(mapper), "KSTREAM-MAP-", name, key, value, rekeyed=True)
 
@@ -142,7 +150,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         check_value_function("map_values()", mapper, "value", with_key=with_key)
         return self._next(MapValues(mapper, with_key), "KSTREAM-MAPVALUES-", name, self._key, value)
 
-    # One record in, any number out
+    # Any number of records out for each record in
 
     def flat_map(
         self,
@@ -152,7 +160,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[KR, VR]:
-        """Replace each record by the pairs of `mapper(key, value)`."""
+        """Replace each record by those of `mapper(key, value)`, an iterable of (key, value) pairs."""
         check_function("flat_map()", mapper, "key", "value", iterated=True)
         return self._next(FlatMapRecords(mapper), "KSTREAM-FLATMAP-", name, key, value, rekeyed=True)
 
@@ -182,19 +190,22 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]:
-        """Replace each record by one per item of `mapper(value)`, or of `mapper(key, value)` with `with_key=True`."""
+        """Replace each value by those of `mapper(value)`, an iterable; `mapper(key, value)` with `with_key=True`."""
         check_value_function("flat_map_values()", mapper, "value", with_key=with_key, iterated=True)
         return self._next(FlatMapValues(mapper, with_key), "KSTREAM-FLATMAPVALUES-", name, self._key, value)
 
     # Side effects
 
     def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
-        """Call `action(key, value)` for each record and pass the record on."""
+        """Call `action(key, value)` for each record, and pass the record on.
+
+        After a failure some records are processed again, and the action is called again for them.
+        """
         check_function("peek()", action, "key", "value")
         return self._same(Peek(action), "KSTREAM-PEEK-", name)
 
     def foreach(self, action: Callable[[K, V], object], *, name: str | None = None) -> None:
-        """Call `action(key, value)` for each record, and end here."""
+        """Call `action(key, value)` for each record. See `peek`; nothing is passed on."""
         check_function("foreach()", action, "key", "value")
         self._same(Peek(action), "KSTREAM-FOREACH-", name)
 
@@ -206,26 +217,26 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         file: TextIO | None = None,
         name: str | None = None,
     ) -> None:
-        """Write a line `[label]: key, value` for each record, and end here.
+        """Write a line `[label]: key, value` for each record. Nothing is passed on.
 
         Args:
-            describe: what to write in place of `key, value`.
-            label: without one, the name of the node above.
-            file: where to; standard output without.
+            describe: f(key, value) -> the text to write in place of `key, value`.
+            label: default: the name of the node above.
+            file: default: standard output.
             name: name of the node.
         """
         if describe is not None:
             check_function("print()", describe, "key", "value")
         self._same(Print(label or self._name, describe, file), "KSTREAM-PRINTER-", name)
 
-    # Dividing and joining flows
+    # Splitting and merging
 
     def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
-        """Divide the stream: `.split().branch(predicate).branch(…).default_branch()`."""
+        """Divide the stream among branches: `.split().branch(predicate).branch(…).default_branch()` (KIP-418)."""
         return BranchedKStream(self, name)
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
-        """The records of both streams, in no particular order between the two."""
+        """Return one stream with the records of both; their order relative to each other is not defined."""
         if not isinstance(other, KStream):
             raise TopologyError(f"merge() needs a KStream, not {kind_of(other)}; to_stream() makes one of a table.")
         check_same_builder("The streams that merge() is given", self, other)
@@ -252,13 +263,14 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[KR, VR]:
-        """Run a Processor, which may forward records under any key.
+        """Run a Processor, which may forward records with any key (KIP-820).
 
         Args:
-            supplier: makes a Processor per task; often the class itself. Its `stores` are connected.
-            stores: names of further stores it uses.
-            key: serde of the keys it forwards.
-            value: serde of the values it forwards.
+            supplier: f() -> a new Processor, called once per task; often the class itself. The stores in its attribute
+                `stores` are added and connected (KIP-401).
+            stores: names of further stores that it uses.
+            key: serde of the keys that it forwards.
+            value: serde of the values that it forwards.
             name: name of the node.
         """
         check_supplier("process()", supplier)
@@ -273,12 +285,13 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]:
-        """Run a FixedKeyProcessor, which keeps keys and so needs no repartitioning after it.
+        """Run a FixedKeyProcessor. It cannot change keys, so nothing is repartitioned after it (KIP-820).
 
         Args:
-            supplier: makes a FixedKeyProcessor per task; often the class itself. Its `stores` are connected.
-            stores: names of further stores it uses.
-            value: serde of the values it forwards.
+            supplier: f() -> a new FixedKeyProcessor, called once per task; often the class itself. The stores in its
+                attribute `stores` are added and connected (KIP-401).
+            stores: names of further stores that it uses.
+            value: serde of the values that it forwards.
             name: name of the node.
         """
         if not isinstance(supplier, type) or not issubclass(supplier, Processor):
@@ -301,11 +314,11 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         """Write to a topic.
 
         Args:
-            topic: the topic, or a function (key, value, context) that names it per record.
+            topic: the topic's name, or f(key, value, context) -> the name of the record's topic (KIP-303).
             key: serde of the keys.
             value: serde of the values.
-            partitioner: (topic, key, value, partitions) -> None for the default (murmur2 of the key), else the
-                partitions to write to: several are a multicast, none drops the record.
+            partitioner: f(topic, key, value, number of partitions) -> the partitions to write to (KIP-837): several are
+                a multicast, none drops the record, and None is the default, murmur2 of the key's bytes.
             name: name of the node.
         """
         check_target(topic)
@@ -324,14 +337,14 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         partitioner: StreamPartitioner | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Send the stream through an internal topic, so that equal keys meet in one task.
+        """Send the stream through an internal topic, so that one task gets all records of a key (KIP-221).
 
         Args:
-            partitions: how many partitions the topic has; as many as upstream without.
+            partitions: the topic's number of partitions; default: as many as upstream.
             key: serde of the keys.
             value: serde of the values.
             partitioner: see `to`.
-            name: the topic is called `<application.id>-<name>-repartition`.
+            name: the topic is named `<application.id>-<name>-repartition`.
         """
         check_partitioner("repartition()", partitioner)
         prefix = self._graph.generate("KSTREAM-REPARTITION-") if name is None else validate_name(name)
@@ -343,7 +356,14 @@ class KStream(TableJoins[K, V], Generic[K, V]):
     # Tables and aggregations
 
     def to_table(self, *, name: str | None = None, **materialized: Unpack[Materialized[K, V]]) -> KTable[K, V]:
-        """Take each record as the new row of its key, a record without a value as a deletion."""
+        """Read the stream as a table: each record is the new row of its key (KIP-523).
+
+        A record without a value deletes the row; one without a key is dropped, and counted as dropped.
+
+        Args:
+            name: name of the node, and of the repartition topic if one is needed.
+            materialized: see `Materialized`.
+        """
         from .ktable import KTable
 
         graph = self._graph
@@ -362,12 +382,12 @@ class KStream(TableJoins[K, V], Generic[K, V]):
     def group_by_key(
         self, *, key: Serde[K] | None = None, value: Serde[V] | None = None, name: str | None = None
     ) -> KGroupedStream[K, V]:
-        """Group by the key the records have, to aggregate.
+        """Group by the key of the records, to aggregate.
 
         Args:
             key: serde of the keys.
             value: serde of the values.
-            name: of the repartition topic, if one is needed.
+            name: name of the repartition topic, if one is needed.
         """
         return KGroupedStream(
             self._graph,
@@ -388,13 +408,13 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         value: Serde[V] | None = None,
         name: str | None = None,
     ) -> KGroupedStream[KR, V]:
-        """Group by `selector(key, value)`, to aggregate; the stream is repartitioned for it.
+        """Group by another key, to aggregate. The stream is repartitioned by it.
 
         Args:
-            selector: gives the key to group by.
+            selector: f(key, value) -> the key to group by.
             key: serde of those keys.
             value: serde of the values.
-            name: of the node and of the repartition topic.
+            name: name of the node and of the repartition topic.
         """
         check_function("group_by()", selector, "key", "value")
         node = OperatorNode(self._graph.name_or(name, "KSTREAM-KEY-SELECT-"), lambda: SelectKey(selector))
@@ -410,9 +430,9 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             topic_name=name,
         )
 
-    # Building blocks
+    # What the operators have in common
 
-    def _next(
+    def _next(  # noqa: PLR0913 - names, serdes and body of one operator
         self,
         body: Body,
         prefix: str,
@@ -435,7 +455,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         repartition = self._repartition or rekeyed
         return KStream(self._graph, node.name, node, key, value, self._sources, repartition=repartition)
 
-    def _process(
+    def _process(  # noqa: PLR0913 - names, serdes and supplier of one processor
         self,
         supplier: Any,
         prefix: str,
@@ -446,18 +466,18 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         *,
         rekeyed: bool = False,
     ) -> KStream[Any, Any]:
-        # Other than elsewhere the index stays where it is when the user names the node.
+        # As in Kafka Streams, a name of the user takes no index here, as it does elsewhere.
         name = self._graph.generate(prefix) if name is None else validate_name(name)
         node = ProcessorGraphNode(name, supplier, stores)
         self._graph.add(node, self._node)
         return self._below(node, key, value, rekeyed=rekeyed)
 
     def _repartition_for_join(self, name: str | None, key: Serde[K] | None) -> KStream[K, V]:
-        """This stream, sent through an internal topic when its keys may have changed."""
+        """Return this stream, sent through an internal topic if its keys may have changed."""
         if not self._repartition:
             return self
         prefix = name or self._name
-        # Made even when the one of an earlier join is used again, because it moves the index on.
+        # As in Kafka Streams, each join takes indexes for a topic, even if it uses an earlier one's.
         node = RepartitionGraphNode(self._graph, prefix, key or self._key, self._value)
         if self._repartitioned is None or prefix != self._name:
             self._repartitioned = node
@@ -469,7 +489,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
 
 
 class ProcessorGraphNode(OperatorNode):
-    """A user's processor, with the stores it brings along."""
+    """A user's processor, with the stores that it brings."""
 
     def __init__(self, name: str, supplier: Callable[[], Any], stores: Iterable[str]) -> None:
         super().__init__(name, lambda: ProcessorBody(supplier), uses=stores)

@@ -1,4 +1,4 @@
-"""KTable: the latest value of each key, kept up to date by changes."""
+"""KTable: the latest value of each key."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ V1 = TypeVar("V1")
 
 @checked
 class KTable(Generic[K, V]):
-    """A table with keys of type K and values of type V. Made by `StreamsBuilder.table()` and by aggregations.
+    """A table with keys of type K and values of type V. `StreamsBuilder.table()` and aggregations make one.
 
-    Operators that may store their result take the keyword arguments of `Materialized`; without `store=` they compute
-    it from the table above.
+    Operators that may store their result take the keyword arguments of `Materialized`; without `store=` the result is
+    computed from the table above. All operators raise TopologyError for arguments that they cannot use.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - where its rows come from
         self,
         graph: Graph,
         name: str,
@@ -61,7 +61,7 @@ class KTable(Generic[K, V]):
 
     @property
     def store_name(self) -> str | None:
-        """The name given with `store=`, by which the table can be queried; None without one."""
+        """The name given by `store=`, under which the table can be queried; None without one."""
         return self._storage.name if self._storage is not None and self._storage.queryable else None
 
     def filter(
@@ -71,7 +71,7 @@ class KTable(Generic[K, V]):
         name: str | None = None,
         **materialized: Unpack[Materialized[K, V]],
     ) -> KTable[K, V]:
-        """The rows for which `predicate(key, value)` is true; others are deleted from the result."""
+        """Keep the rows for which `predicate(key, value)` is true; the result has no others."""
         check_function("filter()", predicate, "key", "value")
         return self._filter(predicate, name, materialized, negate=False)
 
@@ -82,7 +82,7 @@ class KTable(Generic[K, V]):
         name: str | None = None,
         **materialized: Unpack[Materialized[K, V]],
     ) -> KTable[K, V]:
-        """The rows for which `predicate(key, value)` is false; others are deleted from the result."""
+        """Keep the rows for which `predicate(key, value)` is false; the result has no others."""
         check_function("filter_not()", predicate, "key", "value")
         return self._filter(predicate, name, materialized, negate=True)
 
@@ -119,31 +119,32 @@ class KTable(Generic[K, V]):
         return self._derive(logic, storage, "KTABLE-MAPVALUES-", name, None)
 
     def to_stream(self, *, name: str | None = None) -> KStream[K, V]:
-        """The table's changes as a stream of new values, None for deletions."""
+        """Return the table's changes as a stream of new values; None is a deletion."""
         node = OperatorNode(self._graph.name_or(name, "KTABLE-TOSTREAM-"), ToStream)
         self._graph.add(node, self._node)
         return KStream(self._graph, node.name, node, self._key, self._value, self._sources, repartition=False)
 
     def suppress(self, suppressed: Suppressed[K], *, name: str | None = None) -> KTable[K, V]:
-        """Hold changes back: `until_window_closes()` or `until_time_limit(duration)`.
+        """Hold changes back: `until_window_closes()` or `until_time_limit(duration)` (KIP-328).
 
         Args:
-            suppressed: for how long, and how much may be held back.
-            name: of the node; its store is called `<name>-store`.
+            suppressed: for how long, and how many records or bytes at most.
+            name: name of the node; its store is named `<name>-store`.
 
         Raises:
-            TopologyError: `until_window_closes()` on a table without windows.
+            TopologyError: `until_window_closes()` for a table without windows, or without a serde of its keys.
         """
         if not isinstance(suppressed, Suppressed):
             raise TopologyError(
-                f"suppress() needs what until_window_closes() or until_time_limit(…) returns, not {kind_of(suppressed)}."
+                "suppress() needs the result of until_window_closes() or until_time_limit(…), not "
+                f"{kind_of(suppressed)}."
             )
         graph = self._graph
         grace_ms = windows_grace_ms(self._node) if suppressed.final else 0
         if suppressed.final and self._key is None:
             raise TopologyError(
-                f"The windows of '{self._name}' cannot be held back, because the serde of their keys is not known; "
-                "give key= where the stream is grouped."
+                f"The windows of '{self._name}' cannot be held back without the serde of their keys; give key= where "
+                "the stream is grouped."
             )
         given = name if name is None else validate_name(name)
         name = graph.generate("KTABLE-SUPPRESS-") if name is None else name
@@ -161,13 +162,13 @@ class KTable(Generic[K, V]):
         value: Serde[V1] | None = None,
         name: str | None = None,
     ) -> KGroupedTable[K1, V1]:
-        """Regroup the rows under the pairs `selector(key, value)`, to aggregate them there.
+        """Group the rows by another key, to aggregate.
 
         Args:
-            selector: gives the new key and the value to aggregate.
-            key: serde of the new keys.
-            value: serde of the values to aggregate.
-            name: of the node and of the repartition topic.
+            selector: f(key, value) -> a pair of the key to group by and the value to aggregate.
+            key: serde of those keys.
+            value: serde of those values.
+            name: name of the node and of the repartition topic.
         """
         check_function("group_by()", selector, "key", "value")
         node = OperatorNode(self._graph.name_or(name, "KTABLE-SELECT-"), lambda: RegroupTable(selector))
@@ -175,16 +176,16 @@ class KTable(Generic[K, V]):
         self.send_old_values(materialize=True)
         return KGroupedTable(self._graph, node, key, value, name)
 
-    # What derived tables and joins ask
+    # For derived tables and joins
 
     def send_old_values(self, *, materialize: bool) -> bool:
-        """Make this table send old values along, see `TableLogic`. Operators call it; applications need not."""
+        """Make this table send old values too, see `TableLogic`. For operators, not for applications."""
         if not self._sends_old:
             self._sends_old = self._logic.send_old_values(materialize=materialize)
         return self._sends_old
 
     def view(self) -> View:
-        """How values are looked up, see `TableLogic`. Operators call it; applications need not."""
+        """Return how its values are looked up, see `TableLogic`. For operators, not for applications."""
         return self._logic.view()
 
     def _filter(
@@ -195,7 +196,7 @@ class KTable(Generic[K, V]):
         return self._derive(logic, storage, "KTABLE-FILTER-", name, self._value)
 
     def _derived_storage(self, options: Any, prefix: str, value: Serde[Any] | None) -> Storage | None:
-        # A store's name is generated, and the index moves on, only when something about the store was said.
+        # As in Kafka Streams, the name of a store takes an index only if there is an option of the store.
         return Storage.of(options, self._graph, prefix, self._key, value) if options else None
 
     def _derive(

@@ -1,4 +1,4 @@
-"""How the result of an operator is stored: the keyword arguments that take the place of Kafka Streams' Materialized."""
+"""The options of a store, as keyword arguments: Kafka Streams' Materialized."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ V = TypeVar("V")
 
 
 class Materialized(TypedDict, Generic[K, V], total=False):
-    """Keyword arguments of every operator that has, or may have, a key-value store. All are optional."""
+    """Keyword arguments of operators that have, or may have, a key-value store. All are optional."""
 
     store: str
-    """Name of the store, by which it is queried and which its changelog topic carries; generated without."""
+    """Name of the store, for queries and in the name of its changelog topic; default: a generated one."""
     key: Serde[K]
-    """Serde of the keys; without, the input's, else `default.key.serde`."""
+    """Serde of the keys; default: the input's, else `default.key.serde`."""
     value: Serde[V]
-    """Serde of the values; without, the input's where the type cannot change, else `default.value.serde`."""
+    """Serde of the values; default: the input's if the type cannot change, else `default.value.serde`."""
     caching: bool
-    """Whether only the last update per key and commit is stored and sent on; True without."""
+    """Whether only the last update per key and commit is stored and sent on; default: True."""
     logging: bool | Mapping[str, str]
-    """Whether it has a changelog topic, or that topic's configuration; True without."""
+    """Whether the store has a changelog topic, or that topic's configuration; default: True."""
     persistent: bool
-    """Whether it lies in the worker's state file (True, the default) or in memory."""
+    """Whether the store is on disk (True, the default) or in memory."""
 
 
 class MaterializedWindows(Materialized[K, V], Generic[K, V], total=False):
     """Keyword arguments of windowed aggregations. All are optional."""
 
     retention: timedelta
-    """How long windows can be read after stream time reached their start; window size plus grace without."""
+    """How long, in stream time, a window is kept after its start; default and least: window size plus grace."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """The same arguments, resolved: names generated, serdes inherited."""
+    """The same options, resolved: names are generated, serdes inherited."""
 
     name: str
     queryable: bool
-    """Whether the user gave the name, and so asked for the store."""
+    """Whether the user named the store, and so can query it."""
     key: Serde[Any] | None
     value: Serde[Any] | None
     caching: bool = True
@@ -71,7 +71,7 @@ class Storage:
         key: Serde[Any] | None = None,
         value: Serde[Any] | None = None,
     ) -> Storage:
-        """Resolve a user's arguments.
+        """Return a user's options, resolved.
 
         Args:
             options: those of `Materialized` or `MaterializedWindows` that were given.
@@ -81,14 +81,16 @@ class Storage:
             value: serde of the values when none was given.
 
         Raises:
-            TopologyError: the name is not legal, logging is neither a flag nor a configuration, or the retention is no duration.
+            TopologyError: the name is not legal, logging is neither a flag nor a configuration, or the retention is no
+                duration.
         """
         name = options.get("store")
         logging = options.get("logging", True)
         retention = options.get("retention")
         if not isinstance(logging, bool | Mapping):
             raise TopologyError(
-                f"logging= is True, False, or the changelog topic's configuration as a dictionary, not {kind_of(logging)}."
+                "logging= takes True, False, or the changelog topic's configuration as a dictionary, not "
+                f"{kind_of(logging)}."
             )
         return cls(
             graph.generate_store(prefix) if name is None else validate_name(name, "store"),
@@ -103,7 +105,7 @@ class Storage:
         )
 
     def key_value(self) -> KeyValueStoreBuilder[Any, Any]:
-        """The builder of a timestamped key-value store."""
+        """Return the builder of a timestamped key-value store."""
         return KeyValueStoreBuilder(
             name=self.name,
             key=self.key,
@@ -116,7 +118,7 @@ class Storage:
         )
 
     def windows(self, windows: TimeWindows) -> WindowStoreBuilder[Any, Any]:
-        """The builder of a timestamped window store.
+        """Return the builder of a timestamped window store.
 
         Raises:
             TopologyError: the retention is shorter than window size plus grace.

@@ -1,5 +1,7 @@
 """KStream.join and left_join with tables."""
 
+# ruff: noqa: SLF001 - this is a part of KStream, in a module of its own
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -31,7 +33,7 @@ KG = TypeVar("KG")
 
 @checked
 class TableJoins(Generic[K, V]):
-    """The part of KStream that joins with tables."""
+    """The part of KStream that joins it with tables."""
 
     @overload
     def join(
@@ -77,7 +79,7 @@ class TableJoins(Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]: ...
-    def join(
+    def join(  # noqa: PLR0913 - options are keywords
         self,
         table: Any,
         with_: Callable[..., VR],
@@ -88,18 +90,23 @@ class TableJoins(Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]:
-        """Join each record with the table's row, and drop records that have none.
+        """Join each record with the table's row of its key, and drop records that have none.
+
+        Records without a value, or without a key to look up, are dropped, and counted as dropped.
 
         Args:
-            table: a KTable with the same keys and as many partitions, or a GlobalKTable.
-            with_: makes the result from (stream's value, table's value); with `with_key=True` the key comes first.
-            on: for a GlobalKTable, gives the table's key from (key, value).
+            table: a KTable with the same keys and the same number of partitions, or a GlobalKTable.
+            with_: f(stream's value, table's value) -> value of the result; with `with_key=True` the key comes first.
+            on: for a GlobalKTable: f(key, value) -> the table's key, or None for no row.
             with_key: whether `with_` takes the stream's key too.
-            key: serde of the stream's keys, for the repartitioning that may be needed.
-            value: serde of the result.
-            name: of the node, and of the repartition topic.
+            key: serde of the stream's keys, in case the stream is repartitioned for the join.
+            value: serde of the result's values.
+            name: name of the node and of the repartition topic.
+
+        Raises:
+            TopologyError: the table is none, or comes from another StreamsBuilder, or `on=` is missing or too much.
         """
-        return self._join(table, with_, on, with_key, key, value, name, left=False)
+        return self._join(table, with_, on, key, value, name, with_key=with_key, left=False)
 
     @overload
     def left_join(
@@ -145,7 +152,7 @@ class TableJoins(Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]: ...
-    def left_join(
+    def left_join(  # noqa: PLR0913 - options are keywords
         self,
         table: Any,
         with_: Callable[..., VR],
@@ -156,19 +163,22 @@ class TableJoins(Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]:
-        """Join each record with the table's row, or with None where there is none. See `join`."""
-        return self._join(table, with_, on, with_key, key, value, name, left=True)
+        """Join each record with the table's row of its key, or with None if there is none. See `join`.
 
-    def _join(
+        Records without a key to look up are joined with None (KIP-962). Those without a value are dropped, and counted.
+        """
+        return self._join(table, with_, on, key, value, name, with_key=with_key, left=True)
+
+    def _join(  # noqa: PLR0913 - the arguments of join()
         self,
         table: Any,
         with_: Callable[..., Any],
         on: Callable[[K, V], Any] | None,
-        with_key: bool,
         key: Serde[K] | None,
         value: Serde[Any] | None,
         name: str | None,
         *,
+        with_key: bool,
         left: bool,
     ) -> KStream[K, Any]:
         from .global_table import GlobalKTable
@@ -178,7 +188,7 @@ class TableJoins(Generic[K, V]):
         stream = cast("KStream[K, V]", self)
         if isinstance(table, GlobalKTable):
             if on is None:
-                raise TopologyError("A join with a global table needs on=, which gives the table's key per record.")
+                raise TopologyError("A join with a global table needs on=, a function that returns the table's key.")
             check_same_builder("The stream and the global table", stream, table)
             check_function(f"{what}'s on", on, "key", "value")
             check_value_function(what, with_, "value", "table's value", with_key=with_key)
@@ -198,14 +208,14 @@ def _no_table(what: str, given: object) -> str:
 
     if isinstance(given, KStream):
         return (
-            f"{what} of two streams is not there yet ({PAGE} says what is): make a table of one with to_table(), or look "
-            "its records up in a store with process()."
+            f"{what} of two streams is not there yet, see {PAGE}; make a table of one with to_table(), or look its "
+            "records up in a store with process()."
         )
     hint = f"; builder.table({given!r}) reads a topic as one" if isinstance(given, str) else ""
     return f"{what} needs a KTable or a GlobalKTable, not {kind_of(given)}{hint}."
 
 
-def _join_table(
+def _join_table(  # noqa: PLR0913 - the arguments of join()
     stream: KStream[Any, Any],
     table: KTable[Any, Any],
     combine: Callable[..., Any],
@@ -216,7 +226,7 @@ def _join_table(
     with_key: bool,
     left: bool,
 ) -> KStream[Any, Any]:
-    """Add a join by the stream's own key; both inputs have to be partitioned alike."""
+    """Add a join by the stream's own key. Both inputs need the same number of partitions."""
     from .kstream import KStream
 
     graph = stream._graph
@@ -235,7 +245,7 @@ def _join_table(
     return KStream(graph, node.name, node, key or stream._key, value, sources, repartition=False)
 
 
-def _join_global_table(
+def _join_global_table(  # noqa: PLR0913 - the arguments of join()
     stream: KStream[Any, Any],
     table: GlobalKTable[Any, Any],
     selector: Callable[[Any, Any], Any],
@@ -246,7 +256,7 @@ def _join_global_table(
     with_key: bool,
     left: bool,
 ) -> KStream[Any, Any]:
-    """Add a join by a selected key; the table is everywhere, so nothing has to be partitioned alike."""
+    """Add a join by a selected key. Every worker has the whole table, so partitions do not matter."""
     node = OperatorNode(
         stream._graph.name_or(name, "KSTREAM-LEFTJOIN-"),
         lambda: JoinGlobalTable(table.lookup, selector, combine, with_key, left),

@@ -1,4 +1,4 @@
-"""What suppress() takes, and the table it makes."""
+"""The arguments of `KTable.suppress()` (KIP-328), and the logic of the resulting table."""
 
 from __future__ import annotations
 
@@ -24,35 +24,40 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Suppressed(Generic[K]):
-    """When held-back changes are sent on. Made by `until_window_closes()` and `until_time_limit()`."""
+    """How long changes are held back. `until_window_closes()` and `until_time_limit()` return one."""
 
     final: bool
-    """Whether only the final result of a window is wanted."""
+    """Whether only the final result of a window is sent."""
     wait_ms: int
-    """How long after the first change of a key; windows wait for their grace instead."""
+    """Milliseconds of stream time after the first change of a key; for final results the grace counts instead."""
     max_records: int | None
+    """How many keys may be held back; None for no limit."""
     max_bytes: int | None
+    """How many bytes of keys and values may be held back; None for no limit."""
     emit_when_full: bool
     """Whether a full buffer sends its oldest change early, instead of stopping the worker."""
     logging: bool
+    """Whether the buffer has a changelog."""
 
 
 @checked_call
 def until_window_closes(
     *, max_records: int | None = None, max_bytes: int | None = None, logging: bool = True
 ) -> Suppressed[Windowed[Any]]:
-    """Send only the final result of each window: once stream time is past its end plus grace.
+    """Send only the final result of each window, when stream time has reached its end plus grace.
 
     Args:
-        max_records: stop the worker, rather than hold back more windows than this.
-        max_bytes: stop the worker, rather than hold back more bytes than this.
-        logging: whether the buffer has a changelog; without one, what it holds is lost with its disk.
+        max_records: stop the worker instead of holding back more results than this; default: no limit.
+        max_bytes: stop the worker instead of holding back more bytes than this; default: no limit.
+        logging: whether the buffer has a changelog; without one, its content is lost with the worker's disk.
 
     Raises:
-        TopologyError: a limit is not positive.
+        TopologyError: a limit is negative.
     """
     _check_limits(max_records, max_bytes)
-    return Suppressed(True, 0, max_records, max_bytes, False, logging)
+    return Suppressed(
+        final=True, wait_ms=0, max_records=max_records, max_bytes=max_bytes, emit_when_full=False, logging=logging
+    )
 
 
 @checked_call
@@ -64,20 +69,27 @@ def until_time_limit(
     when_full: Literal["emit", "stop"] = "emit",
     logging: bool = True,
 ) -> Suppressed[Any]:
-    """Send at most one change per key and `wait`, counted in stream time from the key's first one.
+    """Send at most one change per key and `wait`.
 
     Args:
-        wait: for how long to collect the changes of a key; the last of them is sent.
-        max_records: how many keys may be held back.
-        max_bytes: how many bytes may be held back.
-        when_full: send the oldest change early, or stop the worker.
-        logging: whether the buffer has a changelog; without one, what it holds is lost with its disk.
+        wait: how long, in stream time from the key's first change, changes are collected; only the last one is sent.
+        max_records: how many keys may be held back; default: no limit.
+        max_bytes: how many bytes may be held back; default: no limit.
+        when_full: `emit` sends the oldest change early, `stop` stops the worker.
+        logging: whether the buffer has a changelog; without one, its content is lost with the worker's disk.
 
     Raises:
-        TopologyError: the duration or a limit is not usable.
+        TopologyError: the duration is no timedelta, or it or a limit is negative.
     """
     _check_limits(max_records, max_bytes)
-    return Suppressed(False, milliseconds(wait, "wait"), max_records, max_bytes, when_full == "emit", logging)
+    return Suppressed(
+        final=False,
+        wait_ms=milliseconds(wait, "wait"),
+        max_records=max_records,
+        max_bytes=max_bytes,
+        emit_when_full=when_full == "emit",
+        logging=logging,
+    )
 
 
 def _check_limits(max_records: int | None, max_bytes: int | None) -> None:
@@ -87,10 +99,10 @@ def _check_limits(max_records: int | None, max_bytes: int | None) -> None:
 
 
 def windows_grace_ms(node: GraphNode) -> int:
-    """The grace of the windowed aggregation a node's records come from; the longest one of several.
+    """Return the grace, in ms, of the windowed aggregation above a node; of several, the longest.
 
     Raises:
-        TopologyError: there is none.
+        TopologyError: there is none on at least one path.
     """
     found = _grace(node)
     if found is None:
@@ -113,7 +125,7 @@ def _grace(node: GraphNode) -> int | None:
 class SuppressedTable:
     """The logic of a table whose changes are held back."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the table above, and its buffer
         self,
         parent: Parent,
         suppressed: Suppressed[Any],
@@ -128,7 +140,7 @@ class SuppressedTable:
         self._grace_ms = grace_ms
         self._key = key
         self._value = value
-        # The value before what is held back stays visible to joins, so it has to be known.
+        # Until a change is sent, joins see the value before it: so old values have to be known.
         parent.send_old_values(materialize=True)
 
     def send_old_values(self, *, materialize: bool) -> bool:
@@ -141,7 +153,7 @@ class SuppressedTable:
         return View(SuppressedLookup(self._store, above.lookup), (self._store, *above.stores))
 
     def body(self) -> Body:
-        """What its node does."""
+        """The body of its node."""
         given = self._suppressed
         wait_ms = self._grace_ms if given.final else given.wait_ms
         return SuppressTable(
@@ -149,7 +161,7 @@ class SuppressedTable:
         )
 
     def store(self) -> StoreBuilder:
-        """Its buffer."""
+        """The builder of its buffer."""
         return TimeOrderedBufferBuilder(
             name=self._store,
             key=self._key,

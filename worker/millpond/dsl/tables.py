@@ -1,7 +1,7 @@
-"""What stands behind a KTable while it is built: where its values can be looked up, and whether it sends old ones.
+"""The logic behind a KTable while it is built: where its values are looked up, and whether it sends old values.
 
-Both are decided by what comes later: a join looks values up and so makes a source table materialise; a regrouping
-needs old values, all the way up to the nearest store.
+Later operators decide both. A join looks values up, and so makes a source table materialise. A regrouping needs old
+values from all tables above it, up to the nearest store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ("Aggregated", "FilteredTable", "MappedTable", "SourceTable", "TableLo
 
 @dataclass(frozen=True)
 class View:
-    """How a join reads a table: through which function, from which stores."""
+    """How a join reads a table: the lookup, and the names of the stores that it reads."""
 
     lookup: Lookup
     stores: tuple[str, ...]
@@ -34,18 +34,21 @@ class TableLogic(Protocol):
     """The part of a table that later operators may change."""
 
     def send_old_values(self, *, materialize: bool) -> bool:
-        """Start sending old values if there are any; with `materialize`, make sure there are.
+        """Send old values from now on, if they are known.
+
+        Args:
+            materialize: get a store if old values are not known without one.
 
         Returns:
-            whether old values are sent from now on.
+            whether old values are sent.
         """
 
     def view(self) -> View:
-        """How to look values up; a source table materialises when asked."""
+        """Return how values are looked up; a source table gets a store by this call."""
 
 
 class SourceTable:
-    """A topic, or a stream, read as a table. It has a store only if something needs one."""
+    """A topic or a stream that is read as a table. It has a store only if an operator or a query needs one."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -65,13 +68,13 @@ class SourceTable:
         return View(StoreLookup(self._storage.name), (self._storage.name,))
 
     def body(self) -> Body:
-        """What its node does."""
+        """The body of its node."""
         if not self._materialized:
             return PassingSource()
         return MaterializedSource(self._storage.name, self._send_old)
 
     def store(self) -> KeyValueStoreBuilder[Any, Any] | None:
-        """Its store, when it has one."""
+        """The builder of its store, if it has one."""
         return self._storage.key_value() if self._materialized else None
 
 
@@ -94,12 +97,12 @@ class Aggregated:
         return self._view
 
     def body(self) -> Body:
-        """What its node does."""
+        """The body of its node."""
         return self._make(self._send_old)
 
 
 class _Derived:
-    """A table computed from another one, materialised only on request."""
+    """A table that is computed from another one. It has a store only if the user names one."""
 
     def __init__(self, parent: Parent, storage: Storage | None) -> None:
         self._parent = parent
@@ -120,7 +123,7 @@ class _Derived:
         return View(self._derive(above.lookup), above.stores)
 
     def store(self) -> KeyValueStoreBuilder[Any, Any] | None:
-        """Its store, when it has one."""
+        """The builder of its store, if it has one."""
         return None if self._storage is None else self._storage.key_value()
 
     @property
@@ -132,7 +135,7 @@ class _Derived:
 
 
 class Parent(Protocol):
-    """The table above, as its logic is reached through the KTable."""
+    """The table above: the logic behind a KTable."""
 
     def send_old_values(self, *, materialize: bool) -> bool:
         """See `TableLogic`."""
@@ -142,7 +145,7 @@ class Parent(Protocol):
 
 
 class FilteredTable(_Derived):
-    """The rows for which a predicate holds."""
+    """The rows for which a predicate is true."""
 
     def __init__(
         self, parent: Parent, storage: Storage | None, predicate: Callable[[Any, Any], object], *, negate: bool
@@ -150,11 +153,11 @@ class FilteredTable(_Derived):
         super().__init__(parent, storage)
         self._predicate = predicate
         self._negate = negate
-        # With old values at hand a row that neither passed before nor passes now needs no tombstone downstream.
+        # With old values, no tombstone is sent for a row that passed neither before nor now.
         self._send_old = parent.send_old_values(materialize=False)
 
     def body(self) -> Body:
-        """What its node does."""
+        """The body of its node."""
         return FilterTable(self._predicate, self._negate, self._store_name, self._send_old)
 
     def _derive(self, lookup: Lookup) -> Lookup:
@@ -162,7 +165,7 @@ class FilteredTable(_Derived):
 
 
 class MappedTable(_Derived):
-    """The rows with another value each."""
+    """The rows with mapped values."""
 
     def __init__(self, parent: Parent, storage: Storage | None, mapper: Callable[..., Any], *, with_key: bool) -> None:
         super().__init__(parent, storage)
@@ -170,7 +173,7 @@ class MappedTable(_Derived):
         self._with_key = with_key
 
     def body(self) -> Body:
-        """What its node does."""
+        """The body of its node."""
         return MapTableValues(self._mapper, self._with_key, self._store_name, self._send_old)
 
     def _derive(self, lookup: Lookup) -> Lookup:

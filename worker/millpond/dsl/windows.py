@@ -27,18 +27,21 @@ class TimeWindows:
     size: timedelta
     """How long a window is."""
     advance: timedelta | None = None
-    """How far apart windows start; None: `size`, so that they tumble."""
+    """The time between the starts of two windows; None: `size`, for tumbling windows."""
     grace: timedelta = timedelta(0)
-    """How far stream time may be past a window's end while records for it are still accepted."""
+    """How long after its end, in stream time, a window still takes records (KIP-328)."""
     size_ms: int = field(init=False, repr=False)
+    """`size` in ms."""
     advance_ms: int = field(init=False, repr=False)
+    """`advance` in ms, `size_ms` for tumbling windows."""
     grace_ms: int = field(init=False, repr=False)
+    """`grace` in ms."""
 
     def __post_init__(self) -> None:
         size = milliseconds(self.size, "size")
         advance = size if self.advance is None else milliseconds(self.advance, "advance")
         if size == 0:
-            raise TopologyError("A window of size=timedelta(0) holds nothing; give a positive size.")
+            raise TopologyError("A window of size=timedelta(0) is empty; give a positive size.")
         if not 0 < advance <= size:
             raise TopologyError(
                 f"Windows of {self.size} cannot start every {self.advance}: advance= has to be positive and at most "
@@ -50,10 +53,10 @@ class TimeWindows:
 
     @property
     def tumbling(self) -> bool:
-        """Whether each moment is in exactly one window."""
+        """Whether each moment is in exactly one window: `advance` equals `size`."""
         return self.advance_ms == self.size_ms
 
     def starts(self, timestamp: int) -> range:
-        """Starts, in epoch ms, of all windows that contain `timestamp`; none is negative."""
+        """Return the starts of all windows that contain `timestamp`; all are epoch ms, and no start is negative."""
         first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
         return range(first, timestamp + 1, self.advance_ms)

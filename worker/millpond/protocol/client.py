@@ -64,7 +64,7 @@ from .session import CoordinatorSession
 
 __all__ = ("CoordinatorClient",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: The largest answer accepted: far more than one with 100,000 tasks.
 _MAX_ANSWER_BYTES = 32 * 1024 * 1024
@@ -139,8 +139,8 @@ class CoordinatorClient:
         self._kafka_cluster = kafka_cluster
         self._credentials_changed = credentials_changed
 
-        self.heard = threading.Event()
-        self.session = CoordinatorSession(FIRST_SESSION_S)
+        self.heard: threading.Event = threading.Event()
+        self.session: CoordinatorSession = CoordinatorSession(FIRST_SESSION_S)
         self._state = HeartbeatSession(topology)
 
         # Shared between threads, guarded by the lock.

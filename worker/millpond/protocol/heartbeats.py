@@ -208,10 +208,10 @@ class HeartbeatSession:
         self.answer: Answer | None = None
         self.leader: tuple[int, str] = (0, "")
         self.refusal: Refusal | None = None
-        self.rejected = False
+        self.rejected: bool = False
         self.connected_at: float | None = None
-        self.outdated_answers = 0
-        self.failures = 0
+        self.outdated_answers: int = 0
+        self.failures: int = 0
         self.in_flight: dict[int, InFlight] = {}
         self._chance = chance or random.Random()
         self._number = 0

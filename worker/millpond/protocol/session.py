@@ -20,7 +20,7 @@ class CoordinatorSession:
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self.lapses = 0
+        self.lapses: int = 0
         self._heard_at = clock.boottime()
 
     def answered(self, sent_at: float) -> None:

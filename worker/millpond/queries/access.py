@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Access", "Gate", "Tokens", "client_context", "reload_certificates", "server_context")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Reads for other workers have a limit of their own, a multiple of that for queries. They never wait for other workers,
 #: so queries cannot deadlock on each other.
@@ -116,7 +116,7 @@ class Gate:
         ConfigError: the token file cannot be read.
         """
         self.access = access
-        self.tokens = None if access.token_file is None else Tokens(access.token_file)
+        self.tokens: Tokens | None = None if access.token_file is None else Tokens(access.token_file)
         self._free = {False: access.max_concurrent, True: access.max_concurrent * _PEER_READS_PER_QUERY}
 
     def check(self, request: web.Request) -> None:

@@ -92,7 +92,7 @@ class StoreCatalog(Mapping[str, StoreInfo]):
 
     def __init__(self, application: str, stores: Iterable[StoreInfo], on_disk: Iterable[OnDisk] = ()) -> None:
         self.application = application
-        self.on_disk = tuple(on_disk)
+        self.on_disk: tuple[OnDisk, ...] = tuple(on_disk)
         self._stores = {each.name: each for each in stores}
 
     def __getitem__(self, name: str) -> StoreInfo:

@@ -126,11 +126,11 @@ class Rows(Generic[R]):
     """
 
     def __init__(self, lines: Iterator[bytes], row: Callable[[dict[str, Any]], R]) -> None:
-        self.complete = False
-        self.count = 0
+        self.complete: bool = False
+        self.count: int = 0
         self.position: Mapping[str, int] = {}
         self.staleness: timedelta | None = None
-        self.snapshot = False
+        self.snapshot: bool = False
         self.workers: tuple[str, ...] = ()
         self._lines = lines
         self._row = row

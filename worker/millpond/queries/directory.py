@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ("CoordinatorView", "Places", "TaskDirectory", "open_assignment")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: After a miss, the view is fetched again if it is older than this, and older than a multiple of the last fetch's
 #: duration, which is long with many tasks.

@@ -74,7 +74,7 @@ class QueryFailed(MillpondError):
     def __init__(self, reason: FailureReason, message: str, partitions: Iterable[int] = ()) -> None:
         super().__init__(message)
         self.reason = reason
-        self.partitions = tuple(partitions)
+        self.partitions: tuple[int, ...] = tuple(partitions)
 
     @property
     def passing(self) -> bool:

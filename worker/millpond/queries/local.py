@@ -249,8 +249,8 @@ class LocalScan:
 
     def __init__(self, reader: LocalReader, read: Read) -> None:
         self.head: Head | None = None
-        self.done = False
-        self.end = RowsEnd()
+        self.done: bool = False
+        self.end: RowsEnd = RowsEnd()
         self._reader = reader
         self._read = read
         self._info = reader.catalog[read.store]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ("PATH", "Peers", "RemoteScan", "RowScan", "answer_peer")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 PATH = "/v1/partitions/read"
 _CONTENT_TYPE = "application/vnd.millpond.rows.v1"
@@ -60,8 +60,8 @@ class RemoteScan:
         self, session: aiohttp.ClientSession, worker: str, address: str, read: Read, tokens: Tokens | None = None
     ) -> None:
         self.head: Head | None = None
-        self.done = False
-        self.end = RowsEnd()
+        self.done: bool = False
+        self.end: RowsEnd = RowsEnd()
         self._session = session
         self._worker = worker
         self._address = address

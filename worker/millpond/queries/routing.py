@@ -116,7 +116,7 @@ class RoutedScan:
     def __init__(self, router: Router, read: Read) -> None:
         self.position: dict[str, int] = {}
         self.staleness_ms: int | None = None
-        self.snapshot = True
+        self.snapshot: bool = True
         self.workers: set[str] = set()
         self._router = router
         self._read = read

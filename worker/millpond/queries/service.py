@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ("QueryService",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _THREADS = 2
 #: A client that reads nothing for this long is disconnected.

@@ -1,6 +1,6 @@
-"""A table's update on its way through a repartition topic: the new and the old value in one record (KIP-904).
+"""The serde of a table's changes in a repartition topic: the new and the old value in one record (KIP-904).
 
-The last byte says what the rest is::
+The last byte is a flag; the bytes before it are::
 
     0  old
     1  new
@@ -9,7 +9,7 @@ The last byte says what the rest is::
     4  new, latest
     5  zigzag varint length of new, new, old, latest
 
-`latest` is one byte, 0 or 1. Kafka Streams writes 0 to 2 and reads all six, and so does this.
+`latest` is one byte, 0 or 1. Kafka Streams writes the flags 0 to 2 and reads all six; so does this serde.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ V = TypeVar("V")
 _OLD, _NEW, _BOTH, _OLD_LATEST, _NEW_LATEST, _BOTH_LATEST = range(6)
 
 
-def ChangeSerde(inner: Serde[V]) -> Serde[tuple[V | None, V | None]]:
-    """Serde of `(new, old)` tuples, of which at least one is not None."""
+def ChangeSerde(inner: Serde[V]) -> Serde[tuple[V | None, V | None]]:  # noqa: C901 - the functions of one serde
+    """Return the serde of `(new, old)` tuples. At least one of the two is not None."""
     encode, decode = inner.serialize, inner.deserialize
 
     def serialize(change: tuple[V | None, V | None], /) -> bytes:
@@ -48,10 +48,10 @@ def ChangeSerde(inner: Serde[V]) -> Serde[tuple[V | None, V | None]]:
         end = len(data) - 1
         if flag >= _OLD_LATEST:
             if flag > _BOTH_LATEST:
-                raise ValueError(f"no change ends in byte {flag}")
+                raise ValueError(f"a change cannot end in byte {flag}")
             end -= 1
             if end < 0 or data[end] > 1:
-                raise ValueError("the byte that tells whether a change is the latest is neither 0 nor 1")
+                raise ValueError("the byte before the flag is neither 0 nor 1")
             flag -= _OLD_LATEST
         if flag == _OLD:
             return None, decode(data[:end])
@@ -62,7 +62,7 @@ def ChangeSerde(inner: Serde[V]) -> Serde[tuple[V | None, V | None]]:
             raise ValueError(f"a change announces {length} bytes of new value but has only {end - at}")
         return decode(data[at : at + length]), decode(data[at + length : end])
 
-    def specialize(topic: str, is_key: bool) -> Serde[tuple[V | None, V | None]]:
+    def specialize(topic: str, is_key: bool) -> Serde[tuple[V | None, V | None]]:  # noqa: FBT001 - see Serde
         return ChangeSerde(inner.for_topic(topic, is_key))
 
     name = f"Change({inner.name})"

@@ -1,4 +1,4 @@
-"""Whether a thing given as a serde is one; if not, which one was meant."""
+"""Check of serdes that users give, with a suggestion if it is none."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _OF_CLASS: dict[type, str] = {
 
 
 def check_serde(what: str, given: object) -> None:
-    """Refuse what is no serde; None passes, it stands for a default.
+    """Check that an object is a serde or None, which stands for a default.
 
     Args:
-        what: the argument, such as `stream(key=…)`; messages begin with it.
-        given: what was given.
+        what: the argument, such as `stream(key=…)`, for messages.
+        given: what the user gave.
 
     Raises:
-        TopologyError: it is no serde; the message names the one that was probably meant.
+        TopologyError: it is neither; the message names the serde that is probably meant.
     """
     if given is None or isinstance(given, Serde):
         return

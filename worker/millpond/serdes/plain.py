@@ -1,4 +1,4 @@
-"""What msgspec has no JSON for, in a form that it has: for people and tools that read what serdes decoded."""
+"""Values that msgspec cannot write as JSON, in a form that it can: for queries and printed rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def plain_json(value: Any) -> Any:
     """Return a Protobuf message as a dictionary; for msgspec's `enc_hook`.
 
     Raises:
-        NotImplementedError: the value has no form in JSON.
+        NotImplementedError: the value cannot be written as JSON.
     """
     descriptor = getattr(value, "DESCRIPTOR", None)
     if descriptor is not None and hasattr(value, "SerializeToString"):
         from google.protobuf.json_format import MessageToDict
 
         return MessageToDict(value, preserving_proto_field_name=True)
-    raise NotImplementedError(f"{type(value).__qualname__} has no form in JSON")
+    raise NotImplementedError(f"{type(value).__qualname__} cannot be written as JSON")

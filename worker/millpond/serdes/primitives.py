@@ -1,7 +1,7 @@
-"""The primitive serdes; each writes the bytes of the Kafka serializer of the same name.
+"""The primitive serdes. Each writes the bytes of the Kafka serializer of the same name.
 
-One difference is on purpose: Java's String deserializer replaces malformed UTF-8 by U+FFFD, this one refuses it, so
-that bad input meets the deserialization handler instead of slipping into state.
+One difference is on purpose: Java's String deserializer replaces malformed UTF-8 by U+FFFD. This one rejects it, so
+that bad input goes to the deserialization handler and not into state.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _double_from(data: bytes, /) -> float:
     return value  # type: ignore[no-any-return]
 
 
-def _boolean_to(value: bool, /) -> bytes:
+def _boolean_to(value: bool, /) -> bytes:  # noqa: FBT001 - the value itself
     if value is True:
         return b"\x01"
     if value is False:
@@ -73,7 +73,7 @@ def _boolean_from(data: bytes, /) -> bool:
 def _uuid_to(value: uuid.UUID, /) -> bytes:
     if type(value) is not uuid.UUID:
         raise TypeError("expected a uuid.UUID")
-    # msgspec writes the canonical text four times faster than str() does; the quotes go.
+    # msgspec writes the canonical text four times faster than str() does; its quotes are cut off.
     return _encode_json(value)[1:-1]
 
 
@@ -84,15 +84,17 @@ def _uuid_from(data: bytes, /) -> uuid.UUID:
 
 
 def _void(_: object, /) -> NoReturn:
-    raise SerializationError("Void stands for a key or value that is always null, so it can encode and decode nothing")
+    raise SerializationError(
+        "Void is for keys or values that are always null, so it encodes and decodes nothing; use another serde"
+    )
 
 
-# `bytes.__bytes__` hands back the object itself and, unlike `bytes(...)`, refuses everything that is not bytes.
+# `bytes.__bytes__` returns the object itself and, unlike `bytes(...)`, rejects everything that is not bytes.
 Bytes: Serde[bytes] = Serde("Bytes", bytes.__bytes__, bytes.__bytes__, immutable=True)
-"""Bytes as they are."""
+"""Bytes, unchanged."""
 
 String: Serde[str] = Serde("String", str.encode, bytes.decode, immutable=True)
-"""Text as UTF-8."""
+"""A string as UTF-8."""
 
 Short: Serde[int] = Serde("Short", _short.pack, _short_from, immutable=True)
 """A signed integer of 2 bytes, big-endian."""
@@ -104,7 +106,7 @@ Long: Serde[int] = Serde("Long", _long.pack, _long_from, immutable=True)
 """A signed integer of 8 bytes, big-endian."""
 
 Float: Serde[float] = Serde("Float", _float.pack, _float_from)
-"""An IEEE 754 number of 4 bytes, big-endian. Not `immutable`: what comes back has fewer digits than what went in."""
+"""An IEEE 754 number of 4 bytes, big-endian. Not `immutable`: it is rounded, so stores must not keep the original."""
 
 Double: Serde[float] = Serde("Double", _double.pack, _double_from, immutable=True)
 """An IEEE 754 number of 8 bytes, big-endian."""

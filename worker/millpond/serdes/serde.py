@@ -1,7 +1,7 @@
-"""The pair of functions that turns values into bytes and back.
+"""Serde: a pair of functions that turn values into bytes and back.
 
-A serde is resolved once, when a topology is built, and then called once per record: so its two halves are plain
-attributes that hold the fastest callable there is (often a C method), and nothing else happens on the way.
+Serdes are resolved once, when a topology is compiled, and called per record. So the two functions are plain attributes
+that hold the fastest callable there is, often a C method, and nothing wraps them.
 """
 
 from __future__ import annotations
@@ -23,55 +23,58 @@ _SHORTEST_SECRET = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Serde(Generic[T]):
-    """How values of one type become bytes and bytes become values.
+    """Two functions that turn values of one type into bytes and back.
 
-    Two halves are enough for a serde of one's own::
+    A serde of your own needs a name and two functions::
 
         Celsius = Serde("Celsius", lambda degrees: b"%.1f" % degrees, float, immutable=True)
 
-    Null never reaches a serde: a null key or value is null on the wire.
+    A serde never gets None: a null key or value is null in the topic.
+
+    Raises:
+        TopologyError: one of the functions cannot be called with one argument.
     """
 
     name: str
-    """What error messages call it, such as ``String`` or ``Json(Flight)``."""
+    """Its name in error messages, such as ``String`` or ``Json(Flight)``."""
 
     serialize: Callable[[T], bytes]
-    """Value to bytes; raises any exception for a value it cannot encode. Never called with None."""
+    """f(value) -> bytes; raises any exception for a value that it cannot encode. Never called with None."""
 
     deserialize: Callable[[bytes], T]
-    """Bytes to value; raises any exception for bytes it cannot decode. Never called with None."""
+    """f(bytes) -> value; raises any exception for bytes that it cannot decode. Never called with None."""
 
     immutable: bool = False
-    """True when no value of this serde can be changed in place: state stores then keep the object itself."""
+    """Whether no value of it can be changed in place: then state stores keep the object itself."""
 
     specialize: Callable[[str, bool], Serde[T]] | None = None
-    """For serdes whose bytes depend on the topic (Schema Registry subjects); None when they do not."""
+    """f(topic, is key) -> the serde for that topic, if bytes depend on it (Schema Registry subjects); else None."""
 
     partition_by: Callable[[bytes], bytes] | None = None
-    """The part of a serialised key that decides its partition, where that is not all of it (windowed keys)."""
+    """f(serialised key) -> the part of it that determines the partition (windowed keys); None: all of it."""
 
     inner: Serde[Any] | None = None
-    """Of a key in a time window: the serde of the key itself, whose bytes come first, the window's start after them."""
+    """For keys in time windows: the serde of the key itself; its bytes come first, then the window's start."""
 
     def __post_init__(self) -> None:
         check_function(f"Serde {self.name}", self.serialize, "value")
         check_function(f"Serde {self.name}", self.deserialize, "data")
 
-    def for_topic(self, topic: str, is_key: bool) -> Serde[T]:
-        """The serde to use for the keys (or values) of one topic. Called once per topic, never per record.
+    def for_topic(self, topic: str, is_key: bool) -> Serde[T]:  # noqa: FBT001 - positional, as in Kafka's serializers
+        """Return the serde for the keys (or values) of one topic. Called once per topic, never per record.
 
         Args:
             topic: the topic's real name, with the application's prefix for internal topics.
-            is_key: True for the keys of the topic, False for its values.
+            is_key: True for its keys, False for its values.
         """
         return self if self.specialize is None else self.specialize(topic, is_key)
 
     def decoding_failed(self, data: bytes, error: Exception) -> SerializationError:
-        """The error to raise for bytes that this serde refused; it never shows them, since they may be secret."""
+        """Return the error for bytes that this serde could not decode. It never shows them, as they may be secret."""
         return SerializationError(f"{self.name} cannot decode {_count(data)}: {_cause(error, data)}")
 
     def encoding_failed(self, value: object, error: Exception) -> SerializationError:
-        """The error to raise for a value that this serde refused; it tells its type and not the value."""
+        """Return the error for a value that this serde could not encode. It shows the type, and never the value."""
         return SerializationError(f"{self.name} cannot encode a value of type {_type_name(value)}: {_cause(error)}")
 
     def __repr__(self) -> str:
@@ -87,7 +90,7 @@ def _type_name(value: object) -> str:
 
 
 def _cause(error: Exception, data: bytes = b"") -> str:
-    """One line about `error`, without the payload when the library that raised it quotes it."""
+    """Return one line about an error, without the payload if the library that raised it quotes it."""
     text = " ".join(str(error).split()) or type(error).__name__
     payload = data.decode("utf-8", "replace")
     if len(payload) >= _SHORTEST_SECRET:

@@ -1,4 +1,4 @@
-"""JSON and MessagePack through msgspec: typed when given a type, plain dictionaries and lists when not."""
+"""JSON and MessagePack by msgspec: typed if a type is given, else plain dictionaries and lists."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ def Json(type: type[T], /) -> Serde[T]: ...
 @overload
 def Json(type: object, /) -> Serde[Any]: ...  # unions and other types that are no class
 def Json(type: Any = Any, /) -> Serde[Any]:
-    """JSON, decoded and checked in one pass when given a type.
+    """Return a serde for JSON. With a type, values are decoded and checked in one pass.
 
     Args:
-        type: anything msgspec can decode to: a `msgspec.Struct`, dataclass, TypedDict, NamedTuple, `list[int]`, … .
-            Fields the type does not name are skipped; missing or ill-typed ones are a decoding error.
+        type: anything that msgspec can decode to: a `msgspec.Struct`, dataclass, TypedDict, NamedTuple, `list[int]`, …;
+            default: dictionaries, lists and plain values. Fields that the type does not have are skipped; missing ones,
+            and ones of another type, are a decoding error.
 
-    Dictionaries are written with sorted keys, so that equal keys of a topic have equal bytes and land on one partition.
+    Dictionaries are written with sorted keys, so that equal keys have equal bytes and go to the same partition.
 
     Raises:
-        TypeError: the type cannot be decoded to.
+        TypeError: msgspec cannot decode to the type.
     """
     return _cached(_json, type)
 
@@ -45,7 +46,7 @@ def MsgPack(type: type[T], /) -> Serde[T]: ...
 @overload
 def MsgPack(type: object, /) -> Serde[Any]: ...  # unions and other types that are no class
 def MsgPack(type: Any = Any, /) -> Serde[Any]:
-    """MessagePack, decoded and checked in one pass when given a type; see `Json` for which types and which order."""
+    """Return a serde for MessagePack. See `Json` for types and the order of keys."""
     return _cached(_msgpack, type)
 
 
@@ -69,7 +70,7 @@ def _hashable(build: Callable[[Any], Serde[Any]], type: Any) -> Serde[Any]:
 def _cached(build: Callable[[Any], Serde[Any]], type: Any) -> Serde[Any]:
     try:
         return _hashable(build, type)
-    except TypeError:  # a type that cannot be hashed, or cannot be decoded to: the latter is raised again
+    except TypeError:  # it cannot be hashed, or not decoded to: the latter is raised again
         return build(type)
 
 
@@ -98,7 +99,7 @@ _SCALARS = (
 
 
 def is_immutable(type: Any) -> bool:
-    """Whether no value of this type can be changed in place, down to its last field."""
+    """Return whether no value of a type can be changed in place, in none of its fields."""
     return _immutable(inspect.type_info(type), set())
 
 

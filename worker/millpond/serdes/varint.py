@@ -1,4 +1,4 @@
-"""Kafka's zigzag variable-length integers, for the lengths and counts that stand in front of things."""
+"""Kafka's zigzag variable-length integers, for lengths and counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _LONGEST = 5
 
 
 def write(number: int) -> bytes:
-    """The bytes of a number that is not negative."""
+    """Return the bytes of a number from 0."""
     rest = number << 1
     if rest < 0x80:
         return rest.to_bytes(1, "big")
@@ -21,10 +21,10 @@ def write(number: int) -> bytes:
 
 
 def read(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number at `at`, and where it ends.
+    """Return the number at position `at`, and the position after it.
 
     Raises:
-        ValueError: there is none before `end`, it is longer than 5 bytes, or negative.
+        ValueError: it does not end before `end`, is longer than 5 bytes, or is negative.
     """
     value = 0
     for index, position in enumerate(range(at, min(end, at + _LONGEST))):
@@ -34,4 +34,4 @@ def read(data: bytes, at: int, end: int) -> tuple[int, int]:
             if value & 1:
                 break
             return value >> 1, position + 1
-    raise ValueError("a length or count in it is malformed or cut off")
+    raise ValueError("a length or a count in the data is malformed or cut off")

@@ -1,4 +1,4 @@
-"""Keys that carry a window, in the bytes Kafka Streams' windowed serdes write to topics."""
+"""Keys in windows, with the bytes that Kafka Streams' windowed serdes write to topics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Window(msgspec.Struct, frozen=True, order=True, gc=False):
-    """A span of event time in epoch milliseconds; `end` is exclusive for time windows, inclusive for sessions."""
+    """A window of event time, in epoch ms. `end` is exclusive for time windows and inclusive for sessions."""
 
     start: int
     end: int
@@ -42,9 +42,9 @@ class Window(msgspec.Struct, frozen=True, order=True, gc=False):
         return datetime.fromtimestamp(self.end / 1000, UTC)
 
 
-# gc=False: a window aggregation may hold millions of these, and a key never refers back to its windowed self.
+# gc=False: a window aggregation may have millions of them, and a key never refers to its Windowed.
 class Windowed(msgspec.Struct, Generic[K], frozen=True, gc=False):
-    """A key in one window; `start_ms` and `end_ms` are epoch milliseconds."""
+    """A key in one window. `start_ms` and `end_ms` are epoch ms."""
 
     key: K
     start_ms: int
@@ -52,7 +52,7 @@ class Windowed(msgspec.Struct, Generic[K], frozen=True, gc=False):
 
     @property
     def window(self) -> Window:
-        """The window alone."""
+        """The window without the key."""
         return Window(self.start_ms, self.end_ms)
 
     def __str__(self) -> str:
@@ -60,11 +60,11 @@ class Windowed(msgspec.Struct, Generic[K], frozen=True, gc=False):
 
 
 def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
-    """Keys in time windows: the inner key's bytes, then the window's start (8 bytes, big-endian).
+    """Return a serde of keys in time windows: the key's bytes, then the window's start (8 bytes, big-endian).
 
     Args:
-        inner: the serde of the key.
-        size: the windows' size, since only the start is written.
+        inner: serde of the key.
+        size: size of the windows, because only the start is written.
 
     Raises:
         ValueError: the size is not positive.
@@ -73,7 +73,8 @@ def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
     check_serde("TimeWindowedSerde", inner)
     if not isinstance(size, timedelta):
         raise TopologyError(
-            f"TimeWindowedSerde needs the size of the windows as a timedelta, such as timedelta(hours=1), not {kind_of(size)}."
+            "TimeWindowedSerde needs the size of the windows as a timedelta, such as timedelta(hours=1), not "
+            f"{kind_of(size)}."
         )
     size_ms = size // _MILLISECOND
     if size_ms <= 0:
@@ -87,10 +88,10 @@ def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
     def deserialize(data: bytes, /) -> Windowed[K]:
         at = _suffix(data, 8)
         (start,) = unpack_from(data, at)
-        # Kafka Streams lets a window that would end beyond the last timestamp end there.
+        # As in Kafka Streams, no window ends after the highest timestamp.
         return Windowed(decode(data[:at]), start, min(start + size_ms, _MAX_LONG))
 
-    def specialize(topic: str, is_key: bool) -> Serde[Windowed[K]]:
+    def specialize(topic: str, is_key: bool) -> Serde[Windowed[K]]:  # noqa: FBT001 - see Serde
         return TimeWindowedSerde(inner.for_topic(topic, is_key), size)
 
     name = f"TimeWindowed({inner.name}, {size})"
@@ -99,7 +100,11 @@ def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
 
 
 def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
-    """Keys in session windows: the inner key's bytes, the session's end, then its start (8 bytes each, big-endian)."""
+    """Return a serde of keys in session windows: the key's bytes, the session's end, its start (8 bytes, big-endian).
+
+    Raises:
+        TopologyError: `inner` is no serde.
+    """
     check_serde("SessionWindowedSerde", inner)
     encode, decode = inner.serialize, inner.deserialize
     pack, unpack_from = _end_and_start.pack, _end_and_start.unpack_from
@@ -112,7 +117,7 @@ def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
         end, start = unpack_from(data, at)
         return Windowed(decode(data[:at]), start, end)
 
-    def specialize(topic: str, is_key: bool) -> Serde[Windowed[K]]:
+    def specialize(topic: str, is_key: bool) -> Serde[Windowed[K]]:  # noqa: FBT001 - see Serde
         return SessionWindowedSerde(inner.for_topic(topic, is_key))
 
     name = f"SessionWindowed({inner.name})"
@@ -121,12 +126,14 @@ def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
 
 
 def _without(length: int) -> Callable[[bytes], bytes]:
-    """All windows of a key go to the partition of the key itself (WindowedStreamPartitioner)."""
+    """Return the function that cuts a key's window off: all windows of a key are in one partition."""
     return lambda data: data[:-length]
 
 
 def _suffix(data: bytes, length: int) -> int:
     at = len(data) - length
     if at < 0:
-        raise ValueError(f"a windowed key ends in {length} bytes of window, but this one has only {len(data)} in all")
+        raise ValueError(
+            f"a windowed key ends with {length} bytes for its window, but this one has only {len(data)} bytes"
+        )
     return at

@@ -1,4 +1,4 @@
-"""Tests a topology without a broker: records in, records out, time under control."""
+"""Tests of topologies without a broker: records in, records out, and time that the test controls."""
 
 from __future__ import annotations
 

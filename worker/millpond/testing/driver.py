@@ -1,9 +1,8 @@
-"""The TopologyTestDriver: the real tasks, stores and serdes of the runtime, over a broker that is two dicts.
+"""The TopologyTestDriver: the tasks, stores and serdes of the runtime, without a broker.
 
-As in Kafka Streams (semantics.md 1.4) the whole topology is one task with one partition. Each piped record runs to
-quiescence: it is processed, punctuators fire, everything is committed, and what was written to a topic that the
-topology reads itself is processed in turn. So caches are flushed after every record. Wall-clock time stands still
-unless it is advanced.
+As in Kafka Streams, the whole topology is one task with one partition. Each piped record is processed to the end: due
+punctuations are called, everything is committed, and records that were written to a topic that the topology reads are
+processed in turn. So caches are flushed after every record. Wall-clock time passes only when the test advances it.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ from .topics import Instant, RawRecord, TestInputTopic, TestOutputTopic, epoch_m
 
 __all__ = ("TopologyTestDriver",)
 
-#: What is known of a topic that is on no broker.
 _NO_TOPIC = TopicIdentity(id="", delete_retention_ms=None)
+"""The identity of a topic that is on no broker."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -55,12 +54,12 @@ V = TypeVar("V")
 
 @checked
 class TopologyTestDriver:
-    """Runs a topology in the test's own thread.
+    """Runs a topology in the thread of the test.
 
     Args:
-        topology: what to test.
-        config: settings by key, as in a configuration file, or a `Config`; no broker is needed.
-        initial_wall_clock: where wall-clock time stands; now, when not given.
+        topology: the topology.
+        config: settings by name, as in a configuration file, or a `Config`. `bootstrap.servers` is not needed.
+        initial_wall_clock: wall-clock time at the start; default: now.
 
     Raises:
         MillpondError: the topology or a setting cannot be used.
@@ -126,7 +125,7 @@ class TopologyTestDriver:
         task.resume_at({topic: (0, OffsetMetadata()) for topic in task.inputs})
         return task
 
-    # Topics ---------------------------------------------------------------------------------------------------
+    # Topics
 
     def create_input_topic(
         self,
@@ -137,71 +136,71 @@ class TopologyTestDriver:
         start: Instant | None = None,
         auto_advance: timedelta = timedelta(),
     ) -> TestInputTopic[K, V]:
-        """A topic to pipe records into.
+        """Return a topic to pipe records into.
 
         Args:
             name: the topic's name.
             key: serde of the keys.
             value: serde of the values.
-            start: timestamp of the first record that has none of its own; now, when not given.
-            auto_advance: how much later each next such record is.
+            start: timestamp of the first record that is piped without one; default: now.
+            auto_advance: how much later each following one is.
         """
         start_ms = time.time_ns() // 1_000_000 if start is None else epoch_ms(start)
         return TestInputTopic(name, key, value, self._pipe, start_ms, milliseconds(auto_advance, "auto_advance"))
 
     def create_output_topic(self, name: str, *, key: Serde[K], value: Serde[V]) -> TestOutputTopic[K, V]:
-        """A topic to read results from; internal topics have their real names."""
+        """Return a topic to read results from. Internal topics have their real names, with the application's prefix."""
         return TestOutputTopic(name, key, value, self._outputs.setdefault(name, deque()))
 
     def produced_topic_names(self) -> set[str]:
-        """Every topic the topology wrote to, internal ones included, whether or not it was read since."""
+        """Return the names of all topics that the topology has written to, internal ones included."""
         return set(self._produced)
 
-    # Time -----------------------------------------------------------------------------------------------------
+    # Time
 
     def advance_wall_clock_time(self, advance: timedelta) -> None:
-        """Let wall-clock time pass and fire the punctuators that are due."""
+        """Advance wall-clock time, and call the punctuations that are due."""
         self._now_ms += milliseconds(advance, "advance")
         self._task.punctuate(self._now_ms)
         self._commit()
         self._complete()
 
-    # Stores ---------------------------------------------------------------------------------------------------
+    # Stores
 
     def get_all_state_stores(self) -> dict[str, Any]:
-        """Every store by name, global ones included."""
+        """Return all stores by name, global ones included."""
         return {**self._task.stores, **{each.store.name: each.store for each in self._globals.values()}}
 
     def get_state_store(self, name: str) -> Any:
-        """A store by name, None when there is none."""
+        """Return a store by name, or None if there is none."""
         return self.get_all_state_stores().get(name)
 
     def get_key_value_store(self, name: str) -> KeyValueStore[Any, Any] | KeyValueStoreFacade[Any, Any] | None:
-        """A key-value store, of a timestamped one the plain values; None when there is none of that name and kind."""
+        """Return a key-value store; of a timestamped one, the values without timestamps. None if there is none."""
         store = self.get_state_store(name)
         if isinstance(store, TimestampedKeyValueStore):
             return KeyValueStoreFacade(store)
         return store if isinstance(store, KeyValueStore) else None
 
     def get_timestamped_key_value_store(self, name: str) -> TimestampedKeyValueStore[Any, Any] | None:
-        """A key-value store with timestamps, its values `ValueAndTimestamp`; None when there is none of that name and kind."""
+        """Return a timestamped key-value store, with values of `ValueAndTimestamp`. None if there is none."""
         store = self.get_state_store(name)
         return store if isinstance(store, TimestampedKeyValueStore) else None
 
     def get_window_store(self, name: str) -> WindowStore[Any, Any] | WindowStoreFacade[Any, Any] | None:
-        """A window store, of a timestamped one the plain values; None when there is none of that name and kind."""
+        """Return a window store; of a timestamped one, the values without timestamps. None if there is none."""
         store = self.get_state_store(name)
         if isinstance(store, TimestampedWindowStore):
             return WindowStoreFacade(store)
         return store if isinstance(store, WindowStore) else None
 
     def get_timestamped_window_store(self, name: str) -> TimestampedWindowStore[Any, Any] | None:
-        """A window store with timestamps, its values `ValueAndTimestamp`; None when there is none of that name and kind."""
+        """Return a timestamped window store, with values of `ValueAndTimestamp`. None if there is none."""
         store = self.get_state_store(name)
         return store if isinstance(store, TimestampedWindowStore) else None
 
     def metrics(self) -> dict[str, int]:
-        """Counts of the one task: processed, dropped, enforced_processing, punctuations."""
+        """Return the task's counters: processed, dropped, enforced_processing, punctuations."""
         return {
             "processed": self._task.processed,
             "dropped": self._task.context.dropped,
@@ -209,12 +208,12 @@ class TopologyTestDriver:
             "punctuations": self._task.punctuated,
         }
 
-    # Running --------------------------------------------------------------------------------------------------
+    # Running
 
     def _pipe(self, topic: str, record: RawRecord) -> None:
         if not self._reads(topic) and not self._matches_pattern(topic):
             known = ", ".join(sorted({*self._task.inputs, *self._globals})) or "none"
-            raise TopologyError(f"no source of the topology reads topic '{topic}'; its input topics: {known}.")
+            raise TopologyError(f"no source of the topology reads topic '{topic}'; its input topics are: {known}.")
         self._enqueue(topic, record)
         self._complete()
 
@@ -222,7 +221,7 @@ class TopologyTestDriver:
         return topic in self._task.inputs or topic in self._globals
 
     def _matches_pattern(self, topic: str) -> bool:
-        """A topic read by pattern becomes an input when it is first written to."""
+        """Return whether a source reads a topic by a pattern; the topic is an input from then on."""
         for source in self._pattern_sources:
             if source.pattern is not None and source.pattern.fullmatch(topic):
                 self._task.add_input(source, topic)
@@ -247,7 +246,7 @@ class TopologyTestDriver:
             self._task.add(topic, [message])
 
     def _complete(self) -> None:
-        """Process until nothing more may be processed."""
+        """Process until nothing is left to process."""
         task = self._task
         while True:
             for queue in task.inputs.values():
@@ -256,7 +255,7 @@ class TopologyTestDriver:
                 break
             task.punctuate_stream_time()
             self._commit()
-        # A record that was dropped while it was decoded may have left dead letters behind.
+        # A record that could not be decoded may have produced dead letters.
         if task.outbox:
             self._commit()
             self._complete()
@@ -303,7 +302,7 @@ class TopologyTestDriver:
 
 
 def _whole(topology: Topology) -> Subtopology:
-    """All sub-topologies as one: the driver has a single task."""
+    """Return all sub-topologies as one, because the driver has one task."""
     parts = topology.subtopologies()
     return Subtopology(
         id=0,

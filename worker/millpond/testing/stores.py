@@ -1,4 +1,4 @@
-"""Timestamped stores as their plain counterparts: values without the timestamps that the DSL keeps beside them."""
+"""Timestamped stores with the methods of plain ones: values without timestamps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 P = TypeVar("P")
 
-#: What Kafka Streams' facade gives values that are put through it.
 _NO_TIMESTAMP = -1
+"""The timestamp that Kafka Streams' facades put with a value."""
 
 
 def _value(held: ValueAndTimestamp[V] | None) -> V | None:
@@ -31,14 +31,14 @@ def _timeless(value: V | None) -> ValueAndTimestamp[V] | None:
 
 
 class KeyValueStoreFacade(Generic[K, V]):
-    """A timestamped key-value store, with the methods of `KeyValueStore`. What is put has timestamp -1."""
+    """A timestamped key-value store with the methods of `KeyValueStore`. Values that are put have timestamp -1."""
 
     def __init__(self, inner: TimestampedKeyValueStore[K, V]) -> None:
         self._inner = inner
-        self.name = inner.name
+        self.name: str = inner.name
 
     def get(self, key: K) -> V | None:
-        """Return the value, None when there is none."""
+        """Return the value, or None if there is none."""
         return _value(self._inner.get(key))
 
     def put(self, key: K, value: V | None) -> None:
@@ -46,16 +46,16 @@ class KeyValueStoreFacade(Generic[K, V]):
         self._inner.put(key, _timeless(value))
 
     def put_if_absent(self, key: K, value: V) -> V | None:
-        """Set the value unless there is one; return the value that was there."""
+        """Set the value if there is none. Return the earlier value, or None."""
         return _value(self._inner.put_if_absent(key, ValueAndTimestamp(value, _NO_TIMESTAMP)))
 
     def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
-        """Set or delete many, in the order given."""
+        """Set or delete many values, in their order."""
         for key, value in entries:
             self.put(key, value)
 
     def delete(self, key: K) -> V | None:
-        """Remove the key; return the value that was there."""
+        """Delete the key. Return the earlier value, or None."""
         return _value(self._inner.delete(key))
 
     def range(self, low: K | None, high: K | None) -> Iterator[tuple[K, V]]:
@@ -79,19 +79,19 @@ class KeyValueStoreFacade(Generic[K, V]):
         return _values(self._inner.prefix_scan(prefix, serialize))
 
     def approximate_num_entries(self) -> int:
-        """Return about how many keys the store has."""
+        """Return the approximate number of keys."""
         return self._inner.approximate_num_entries()
 
 
 class WindowStoreFacade(Generic[K, V]):
-    """A timestamped window store, with the methods of `WindowStore`. What is put has timestamp -1."""
+    """A timestamped window store with the methods of `WindowStore`. Values that are put have timestamp -1."""
 
     def __init__(self, inner: TimestampedWindowStore[K, V]) -> None:
         self._inner = inner
-        self.name = inner.name
+        self.name: str = inner.name
 
     def put(self, key: K, value: V | None, window_start_ms: int) -> None:
-        """Set the value of a key in the window starting at that time; None deletes it."""
+        """Set the value of a key in the window that starts at a time (epoch ms); None deletes it."""
         self._inner.put(key, _timeless(value), window_start_ms)
 
     @overload
@@ -107,7 +107,7 @@ class WindowStoreFacade(Generic[K, V]):
         return _values(self._inner.fetch(key, from_ms, to_ms))
 
     def backward_fetch(self, key: K, from_ms: int, to_ms: int) -> Iterator[tuple[int, V]]:
-        """`fetch` of a range of starts, descending."""
+        """Return all windows of the key that start in a range, descending. See `fetch`."""
         return _values(self._inner.backward_fetch(key, from_ms, to_ms))
 
     def fetch_range(
@@ -119,7 +119,7 @@ class WindowStoreFacade(Generic[K, V]):
     def backward_fetch_range(
         self, key_from: K | None, key_to: K | None, from_ms: int, to_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """`fetch_range`, descending."""
+        """Return the windows of `fetch_range`, descending."""
         return _values(self._inner.backward_fetch_range(key_from, key_to, from_ms, to_ms))
 
     def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], V]]:
@@ -127,7 +127,7 @@ class WindowStoreFacade(Generic[K, V]):
         return _values(self._inner.fetch_all(from_ms, to_ms))
 
     def backward_fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], V]]:
-        """`fetch_all`, descending."""
+        """Return the windows of `fetch_all`, descending."""
         return _values(self._inner.backward_fetch_all(from_ms, to_ms))
 
     def all(self) -> Iterator[tuple[Windowed[K], V]]:
@@ -135,5 +135,5 @@ class WindowStoreFacade(Generic[K, V]):
         return _values(self._inner.all())
 
     def backward_all(self) -> Iterator[tuple[Windowed[K], V]]:
-        """`all`, descending."""
+        """Return the windows of `all`, descending."""
         return _values(self._inner.backward_all())

@@ -1,4 +1,4 @@
-"""The two ends of a topology under test: topics to pipe records into and to read results from."""
+"""The topics of a test: those to pipe records into, and those to read results from."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ("Instant", "RawRecord", "TestInputTopic", "TestOutputTopic", "epoch_m
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: A point in time: an aware datetime, or epoch milliseconds.
 Instant = datetime | int
+"""A point in time: an aware datetime, or epoch ms."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -39,15 +39,15 @@ class RawRecord(NamedTuple):
 
 
 def epoch_ms(instant: Instant) -> int:
-    """Epoch milliseconds of an instant.
+    """Return an instant in epoch ms.
 
     Raises:
-        ValueError: a datetime without a time zone.
-        TopologyError: neither a datetime nor an int.
+        ValueError: it is a datetime without a time zone.
+        TopologyError: it is neither a datetime nor an int.
     """
     if isinstance(instant, datetime):
         if instant.tzinfo is None:
-            raise ValueError(f"{instant!r} has no time zone: give it one, for example tzinfo=UTC.")
+            raise ValueError(f"{instant!r} has no time zone; give it one, for example tzinfo=UTC.")
         return (instant - _EPOCH) // _MILLISECOND
     if type(instant) is not int:
         raise TopologyError(
@@ -59,13 +59,13 @@ def epoch_ms(instant: Instant) -> int:
 class TestInputTopic(Generic[K, V]):
     """Pipes records into a topic of the topology.
 
-    Records without a timestamp take the topic's own time, which starts at `start` and goes on by `auto_advance`
-    with every record.
+    A record without a timestamp gets the topic's own time. It starts at `start`, and each of these records advances it
+    by `auto_advance`.
     """
 
     __test__ = False  # not a test case for pytest
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the driver makes it
         self,
         name: str,
         key: Serde[K],
@@ -95,11 +95,12 @@ class TestInputTopic(Generic[K, V]):
         timestamp: Instant | None = None,
         headers: Headers | None = None,
     ) -> None:
-        """Pipe a value, a key and a value, or a `Record`, and process all that follows from it.
+        """Pipe a value, a key and a value, or a `Record`, and process all that results from it.
 
         Raises:
             SerializationError: the topic's serde cannot encode the key or the value.
-            TopologyError: the timestamp is no point in time, or the headers are no list of pairs.
+            TopologyError: the topology does not read the topic, the timestamp is no point in time, or the headers are
+                no list of pairs.
         """
         key, value = (None, first) if second is _NOT_GIVEN else (first, second)
         if second is _NOT_GIVEN and isinstance(first, Record):
@@ -137,7 +138,7 @@ class TestInputTopic(Generic[K, V]):
         start: Instant | None = None,
         advance: timedelta | None = None,
     ) -> None:
-        """Pipe pairs; with `start` the first gets that time, and each next one is `advance` later."""
+        """Pipe (key, value) pairs. With `start`, the first has that time, and each following one is `advance` later."""
         step = milliseconds(advance or timedelta(), "advance")
         for index, (key, value) in enumerate(records):
             self.pipe_input(key, value, timestamp=None if start is None else epoch_ms(start) + index * step)
@@ -145,21 +146,21 @@ class TestInputTopic(Generic[K, V]):
     def pipe_value_list(
         self, values: Iterable[V | None], start: Instant | None = None, advance: timedelta | None = None
     ) -> None:
-        """As `pipe_key_value_list`, with null keys."""
+        """Pipe values with null keys. See `pipe_key_value_list`."""
         self.pipe_key_value_list(((None, value) for value in values), start, advance)
 
     def pipe_record_list(self, records: Iterable[Record[K, V]]) -> None:
-        """Pipe records as they are."""
+        """Pipe records, with their timestamps and headers."""
         for record in records:
             self.pipe_input(record)
 
     def advance_time(self, advance: timedelta) -> None:
-        """Move the topic's own time on."""
+        """Advance the topic's own time."""
         self._time_ms += milliseconds(advance, "advance")
 
 
 class TestOutputTopic(Generic[K, V]):
-    """Reads what the topology wrote to a topic, in order, each record once."""
+    """Reads the records that the topology wrote to a topic, in their order, each one once."""
 
     __test__ = False  # not a test case for pytest
 
@@ -170,37 +171,40 @@ class TestOutputTopic(Generic[K, V]):
         self._records = records
 
     def read_record(self) -> Record[K, V]:
-        """The next record.
+        """Return the next record.
 
         Raises:
-            LookupError: the topic is empty.
+            LookupError: there is none.
         """
         if not self._records:
-            raise LookupError(f"topic '{self.name}' has no more records: the topology wrote none, or all were read.")
+            raise LookupError(
+                f"topic '{self.name}' has no more records, because the topology wrote none or all were read; call "
+                "is_empty() first."
+            )
         raw = self._records.popleft()
         key: Any = None if raw.key is None else self._key.deserialize(raw.key)
         value: Any = None if raw.value is None else self._value.deserialize(raw.value)
         return Record(key, value, raw.timestamp, NO_HEADERS if raw.headers is None else raw.headers)
 
     def read_value(self) -> V:
-        """The next record's value."""
+        """Return the next record's value."""
         return self.read_record().value
 
     def read_key_value(self) -> tuple[K, V]:
-        """The next record's key and value."""
+        """Return the next record's key and value."""
         record = self.read_record()
         return record.key, record.value
 
     def read_records_to_list(self) -> list[Record[K, V]]:
-        """All records that are there."""
+        """Return all remaining records."""
         return [self.read_record() for _ in range(len(self._records))]
 
     def read_key_values_to_list(self) -> list[tuple[K, V]]:
-        """Keys and values of all records that are there."""
+        """Return keys and values of all remaining records."""
         return [(record.key, record.value) for record in self.read_records_to_list()]
 
     def read_key_values_to_map(self) -> dict[K, V]:
-        """The last value of each key; null keys are not allowed.
+        """Return the last value of each key of all remaining records.
 
         Raises:
             ValueError: a record has a null key.
@@ -208,18 +212,18 @@ class TestOutputTopic(Generic[K, V]):
         pairs = self.read_key_values_to_list()
         if any(key is None for key, _ in pairs):
             raise ValueError(
-                f"topic '{self.name}' has records without a key: read them with read_key_values_to_list()."
+                f"topic '{self.name}' has records without a key; read them with read_key_values_to_list()."
             )
         return dict(pairs)
 
     def read_values_to_list(self) -> list[V]:
-        """Values of all records that are there."""
+        """Return the values of all remaining records."""
         return [record.value for record in self.read_records_to_list()]
 
     def is_empty(self) -> bool:
-        """Whether nothing is left to read."""
+        """Return whether no records remain."""
         return not self._records
 
     def get_queue_size(self) -> int:
-        """How many records are left to read."""
+        """Return the number of remaining records."""
         return len(self._records)

@@ -1,4 +1,4 @@
-"""The logical graph of a stream application and the Processor API; the runtime compiles it, the DSL builds it."""
+"""The logical graph of a stream application, and the Processor API. The DSL builds it, the runtime compiles it."""
 
 from __future__ import annotations
 

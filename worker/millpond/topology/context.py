@@ -1,9 +1,8 @@
-"""What a node sees of the task that runs it: protocols between the logical graph and the runtime.
+"""Protocols between the logical graph and the runtime: what a node can use of its task.
 
-A topology only describes. The runtime *binds* it, once per task: every processor node's `Body` is asked for
-the function of that task, and gets its children as functions too, so that a record then runs through plain
-nested calls. Per-record facts that most nodes never look at (headers, topic, offset) live in the one mutable
-`TaskContext`, never in an object per record.
+A topology only describes. The runtime *binds* it once per task: the `Body` of every processor node returns the function
+of that task, which calls the functions of its children. So a record goes through plain nested calls. What belongs to a
+record but is rarely used (headers, topic, offset) is in the one mutable `TaskContext`, never in an object per record.
 """
 
 from __future__ import annotations
@@ -26,16 +25,18 @@ __all__ = (
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 
-#: f(key, value, timestamp_ms): a record on a stream edge.
 StreamForward: TypeAlias = Callable[[Any, Any, int], None]
-#: f(key, new, old, timestamp_ms): a change on a table edge; `old` means something only when a consumer asked for old values.
+"""f(key, value, timestamp in epoch ms): a record on a stream edge."""
+
 TableForward: TypeAlias = Callable[[Any, Any, Any, int], None]
-#: Either of the two; which one an edge carries is fixed when the topology is built.
+"""f(key, new, old, timestamp in epoch ms): a change on a table edge; `old` is valid only if a child needs it."""
+
 Forward: TypeAlias = Callable[..., None]
+"""One of the two; the kind of an edge is fixed when the topology is built."""
 
 
 class TaskId(NamedTuple):
-    """Names a task: one sub-topology over one partition number of its source topics."""
+    """The id of a task: one sub-topology and one partition number of its source topics. Its text is `0_3`."""
 
     subtopology: int
     partition: int
@@ -45,15 +46,16 @@ class TaskId(NamedTuple):
 
 
 class RecordContext(NamedTuple):
-    """Where the record at hand came from, as topic-name extractors and processors see it.
+    """The source position of the current record, with its timestamp and headers.
 
-    `topic` is None and `offset` -1 while no source record is being processed (punctuators).
+    In a punctuation there is no source record: `topic` is None and `offset` is -1.
     """
 
     topic: str | None
     partition: int
     offset: int
     timestamp: int
+    """Epoch ms."""
     headers: Headers | None
 
 
@@ -62,58 +64,58 @@ class Cancellable(Protocol):
     """A scheduled punctuation that can be stopped."""
 
     def cancel(self) -> None:
-        """Stop it; stopping it twice does no harm."""
+        """Stop it; a second call changes nothing."""
 
 
 class TaskContext(Protocol):
-    """What the nodes of one task share. Mutable, one per task, moved along by the task's loop."""
+    """What the nodes of one task share. There is one per task; the task changes it with each record."""
 
     @property
     def task_id(self) -> TaskId:
-        """Which task."""
+        """The task's id."""
 
     @property
     def application_id(self) -> str:
         """The application's id, the prefix of its internal topics."""
 
     headers: Headers | None
-    """Headers that a forwarded record carries; a node that reassigns them restores them after its forward."""
+    """The headers of forwarded records. A node that assigns them restores the old ones after its forward."""
 
     timestamp: int
-    """Of the record at hand, or of the punctuation, epoch ms; a node that reassigns it restores it afterwards."""
+    """Time of the current record or punctuation, epoch ms. A node that assigns it restores the old one afterwards."""
 
     origin: Any
-    """Where the record at hand came from, for a node that forwards what it held back; restored after its forward."""
+    """The source position, assigned by a node that forwards a record it held back, and restored after its forward."""
 
     @property
     def topic(self) -> str | None:
-        """Real topic of the source record at hand; None inside punctuators."""
+        """The real name of the current record's topic; None in punctuations."""
 
     @property
     def partition(self) -> int:
-        """Partition of the source record at hand; without one, the task's."""
+        """The current record's partition; in punctuations, the task's."""
 
     @property
     def offset(self) -> int:
-        """Offset of the source record at hand; -1 without one."""
+        """The current record's offset; -1 in punctuations."""
 
     @property
     def stream_time(self) -> int:
-        """Highest timestamp the task has processed, epoch ms; -1 when unknown."""
+        """The highest timestamp that the task has processed, epoch ms; -1 if it has processed none."""
 
     @property
     def config(self) -> Mapping[str, object]:
         """The application's settings by name."""
 
     def now_ms(self) -> int:
-        """Wall-clock time, epoch ms."""
+        """Return wall-clock time in epoch ms."""
 
     def request_commit(self) -> None:
-        """Commit as soon as the record at hand is through."""
+        """Commit after the current record."""
 
 
 class NodeContext(Protocol):
-    """What one node of one task sees while its body is bound. Hoist what you need into locals of the closure."""
+    """What a body can use when it is bound for one node of one task. Closures keep what they need in locals."""
 
     @property
     def name(self) -> str:
@@ -125,42 +127,47 @@ class NodeContext(Protocol):
 
     @property
     def forward(self) -> Forward:
-        """Calls all children; the child itself when there is one, a no-op when there is none."""
+        """A function that calls all children: that of the only child, or one that does nothing without children."""
 
     def child(self, name: str) -> Forward:
-        """One child by its node name.
+        """Return the function of one child, by its node name.
 
         Raises:
             TopologyError: there is no such child.
         """
 
     def store(self, name: str) -> Any:
-        """The task's instance of a store connected to this node, or a global store.
+        """Return the task's instance of a store that is connected to this node, or a global store.
 
         Raises:
             TopologyError: the store is not connected to this node.
         """
 
     def is_global(self, store: str) -> bool:
-        """Whether a store is filled from its topic in every worker, and not this task's to write."""
+        """Return whether a store is global: filled from its topic, and only read by tasks."""
 
     def on_init(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when all nodes are bound, parents before children."""
+        """Call `callback` when all nodes are bound; parents before children."""
 
     def failed(self, error: Exception, key: Any, value: Any, timestamp: int) -> None:
-        """Report that user code raised: asks the processing handler (KIP-1033). Call it inside `except`.
+        """Give an error of user code to the processing exception handler (KIP-1033). Call it inside `except`.
 
-        Returns when the handler says CONTINUE: drop the record then.
+        It returns if the handler answers CONTINUE; the caller drops the record then.
 
         Raises:
-            ProcessingFailed: the handler said FAIL.
-            MillpondError: `error` itself, when it is not user code's to cause (state, ownership, broker).
+            ProcessingFailed: the handler answered FAIL.
+            MillpondError: `error` itself, if it is one that user code cannot cause (state, ownership, broker).
         """
 
     def dropped(self) -> None:
-        """Count the record at hand in `dropped-records`."""
+        """Count the current record in `dropped-records`."""
 
-    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Cancellable:
+    def schedule(
+        self,
+        interval_ms: int,
+        wall_clock: bool,  # noqa: FBT001 - between an interval and a callback
+        callback: Callable[[int], None],
+    ) -> Cancellable:
         """Call `callback(now_ms)` every `interval_ms` of stream time or wall-clock time."""
 
     def on_close(self, callback: Callable[[], None]) -> None:
@@ -169,20 +176,19 @@ class NodeContext(Protocol):
     def remember(self, name: str, value: Callable[[], int]) -> int | None:
         """Keep one integer of this node across restarts and moves of the task.
 
-        `value()` is read at each commit and goes into the metadata of the task's offsets, so it is exactly as
-        old as they are.
+        Each commit writes `value()` into the metadata of the task's offsets, so it belongs to exactly these offsets.
 
         Returns:
-            what was committed last, None when nothing was.
+            the last committed value, or None if there is none.
         """
 
 
 class Body(Protocol):
-    """What a processor node does. Immutable and shared by all tasks.
+    """What a processor node does. It is immutable, and all tasks share it.
 
-    A body that asks its task where the record at hand came from says so in a class attribute `reads_origin = True`:
-    caches above it then keep that for what they hold back.
+    A body that reads the source position of the current record has the class attribute `reads_origin = True`: then
+    caches above it keep the position of what they hold back.
     """
 
     def bind(self, node: NodeContext) -> Forward:
-        """The function of one task. Called once per task, children first."""
+        """Return the function of one task. Called once per task, children first."""

@@ -1,6 +1,6 @@
-"""`Topology.describe()`: the same text as Kafka Streams', byte for byte.
+"""`Topology.describe()`: the text of Kafka Streams, byte for byte.
 
-Uploaded to visualisers, compared in tests, diffed before an upgrade: the text is an interface.
+Tools draw it, tests compare it, and people diff it before an upgrade: the text is an interface.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class NodeDescription:
         node: the node itself.
         predecessors: its parents within the sub-topology.
         successors: its children within the sub-topology.
-        size: how many paths start here, which orders the nodes.
+        size: 1 and the sizes of its successors; nodes are ordered by it.
     """
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.predecessors: TreeSet[NodeDescription] = TreeSet(_compare)
         self.successors: TreeSet[NodeDescription] = TreeSet(_compare)
-        self.size = 1
+        self.size: int = 1
 
     @property
     def name(self) -> str:
@@ -37,10 +37,10 @@ class NodeDescription:
     def _grow(self, delta: int) -> None:
         self.size += delta
         for predecessor in self.predecessors:
-            predecessor._grow(delta)
+            predecessor._grow(delta)  # noqa: SLF001 - of the same class
 
     def follow(self, predecessor: NodeDescription) -> None:
-        """Connect this node below `predecessor`."""
+        """Put this node below `predecessor`."""
         self.predecessors.add(predecessor)
         predecessor.successors.add(self)
         predecessor._grow(self.size)
@@ -81,17 +81,17 @@ def _function(extractor: TopicNameExtractor) -> str:
 
 
 class SubtopologyDescription:
-    """One sub-topology: its id and its nodes, those with the most below them first."""
+    """One sub-topology: its id and its nodes, largest `size` first."""
 
     def __init__(self, id: int, nodes: list[Node]) -> None:
         self.id = id
         by_name = {node.name: NodeDescription(node) for node in nodes}
-        # Connecting in hash order matters: neighbours are placed by the sizes of that moment.
+        # The order matters: a neighbour's place depends on the sizes when it is added. Java uses hash order.
         for name in hash_order(by_name):
             description = by_name[name]
             for parent in _parents(description.node):
                 description.follow(by_name[parent])
-        self.nodes = sorted(by_name.values(), key=lambda node: (-node.size, node.name))
+        self.nodes: list[NodeDescription] = sorted(by_name.values(), key=lambda node: (-node.size, node.name))
 
     def __str__(self) -> str:
         lines = "".join(f"    {node}\n" for node in self.nodes)
@@ -102,9 +102,9 @@ class GlobalStoreDescription:
     """A global store: its source, and the processor that fills it."""
 
     def __init__(self, store: GlobalStore) -> None:
-        self.id = store.id
-        self.source = NodeDescription(store.source)
-        self.processor = NodeDescription(store.processor)
+        self.id: int = store.id
+        self.source: NodeDescription = NodeDescription(store.source)
+        self.processor: NodeDescription = NodeDescription(store.processor)
         self.processor.follow(self.source)
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ class GlobalStoreDescription:
 
 @dataclass(frozen=True)
 class TopologyDescription:
-    """What a topology consists of; `str()` gives Kafka Streams' text."""
+    """The sub-topologies and global stores of a topology; `str()` returns Kafka Streams' text."""
 
     subtopologies: tuple[SubtopologyDescription, ...]
     global_stores: tuple[GlobalStoreDescription, ...]

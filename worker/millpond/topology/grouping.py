@@ -1,4 +1,4 @@
-"""Which nodes belong together: connected components, numbered in the order their first node was added."""
+"""Connected components of nodes, in the order in which their first nodes were added."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ("Groups",)
 class Groups:
     """Disjoint sets of names, in order of first appearance.
 
-    Nodes are united with their parents and with the other users of their stores; a repartition topic unites
-    nothing, so it cuts.
+    A node is united with its parents and with the other users of its stores. Topics unite nothing, so a repartition
+    topic separates sub-topologies.
     """
 
     def __init__(self) -> None:
         self._parent: dict[str, str] = {}
 
     def add(self, name: str) -> None:
-        """A new set with one member."""
+        """Add a set with one member."""
         self._parent[name] = name
 
     def unite(self, name: str, others: Iterable[str]) -> None:
-        """Make one set of those that `name` and `others` are in."""
+        """Merge the sets of `name` and `others`."""
         for other in others:
             self._parent[self._root(other)] = self._root(name)
 
@@ -34,7 +34,7 @@ class Groups:
         return name
 
     def together(self) -> list[list[str]]:
-        """All sets; members, and sets by their first member, in the order they were added."""
+        """Return all sets in the order in which their first members were added, and members in their order."""
         groups: dict[str, list[str]] = {}
         for name in self._parent:
             groups.setdefault(self._root(name), []).append(name)

@@ -1,8 +1,8 @@
-"""Headers of a record that a processor is given: a list that can be read, and is never None."""
+"""Headers of the records that processors get: a list that can only be read, and is never None."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from millpond.checks import kind_of
 from millpond.errors import TopologyError
@@ -15,32 +15,33 @@ _PAIRS = "a list of (name, value) pairs such as [('trace', b'17')]"
 
 
 class RecordHeaders(list[tuple[str, bytes | None]]):
-    """A list that refuses to be changed in place, because every processor that gets the record sees the same list."""
+    """A list that cannot be changed in place, because every processor of the record sees the same list."""
 
     __slots__ = ()
 
-    def _refuse(self, *_arguments: Any, **_keywords: Any) -> NoReturn:
+    def _reject(self, *_arguments: Any, **_keywords: Any) -> NoReturn:
         raise TopologyError(
             "The headers of a record cannot be changed in place, because other processors see the same record; forward "
             "record.with_headers([*record.headers, ('name', b'value')])."
         )
 
-    append = extend = insert = remove = pop = clear = sort = reverse = _refuse
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    if not TYPE_CHECKING:  # for type checkers it is a list as any other
+        append = extend = insert = remove = pop = clear = sort = reverse = _reject
+        __setitem__ = __delitem__ = __iadd__ = __imul__ = _reject
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, (list(self),)  # a copy is the copier's own
+        return list, (list(self),)  # a copy is an ordinary list
 
 
 NO_HEADERS = RecordHeaders()
-"""Of every record without headers."""
+"""The headers of every record without headers."""
 
 
 def check_headers(headers: Any) -> Headers:
-    """The headers, when they are a list of pairs of a name and bytes or None.
+    """Return headers as a list of pairs of a name and bytes or None.
 
     Raises:
-        TopologyError: they are not.
+        TopologyError: they are something else.
     """
     if isinstance(headers, dict):
         raise TopologyError(

@@ -1,8 +1,7 @@
-"""The iteration orders of Java's hash and tree sets, as far as `describe()` shows them.
+"""The iteration orders of Java's hash and tree sets, which `describe()` needs.
 
-Kafka Streams keeps names in hash sets and neighbours in tree sets whose sort key changes while the sets
-are filled, and prints them in iteration order. Its text can only be matched byte for byte by
-iterating in the same order.
+Kafka Streams keeps names in hash sets, and neighbours in tree sets whose sort key changes while they are filled. It
+prints them in iteration order, so its text is only matched byte for byte by the same order.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ _LOAD_FACTOR = 0.75
 
 
 def hash_order(names: Iterable[str], *, copied: bool = False) -> list[str]:
-    """The distinct names in the order in which a Java HashSet (or HashMap with such keys) iterates over them.
+    """Return the distinct names in the iteration order of a Java HashSet, or of a HashMap with these keys.
 
     Args:
         names: in the order of their insertion.
-        copied: the set was made from another collection in one go, which picks the table's size up front.
+        copied: whether the set was made from a collection at once, which fixes the size of its table in advance.
     """
     distinct = list(dict.fromkeys(names))
     capacity = _DEFAULT_CAPACITY
@@ -62,8 +61,8 @@ class _Entry(Generic[T]):
 class TreeSet(Generic[T]):
     """A red-black tree with insertion only.
 
-    Items are compared when they are inserted and never again, so an order that changes later leaves them where
-    they are: that is the behaviour to copy, and why a sorted list would not do.
+    Items are compared only when they are inserted: if their order changes later, they stay where they are. This is how
+    Java's TreeSet behaves, and a sorted list does not.
     """
 
     def __init__(self, compare: Callable[[T, T], int]) -> None:
@@ -83,7 +82,7 @@ class TreeSet(Generic[T]):
             yield from self._walk(entry.right)
 
     def add(self, item: T) -> None:
-        """Insert `item` unless it compares equal to one on its path."""
+        """Insert an item, unless it compares equal to one on its path."""
         parent: _Entry[T] | None = None
         at = self._root
         order = 0

@@ -9,12 +9,12 @@ from .nodes import GlobalStore, ProcessorNode, RepartitionTopic, Subtopology
 __all__ = ("mermaid",)
 
 
-def mermaid(
+def mermaid(  # noqa: C901 - one loop per kind of node
     subtopologies: Iterable[Subtopology],
     global_stores: Iterable[GlobalStore],
     repartition_topics: Mapping[str, RepartitionTopic],
 ) -> str:
-    """The text of a flowchart: sub-topologies as boxes, topics as stadiums, stores as cylinders, internal ones dashed."""
+    """Return the text of a flowchart: sub-topologies as boxes, topics as stadiums, stores as cylinders."""
     drawing = _Drawing(repartition_topics)
     for part in subtopologies:
         drawing.open(f"Sub-topology {part.id}")
@@ -87,5 +87,5 @@ class _Drawing:
 
 
 def _id(name: str) -> str:
-    # Mermaid takes dashes in ids for edges, and words such as "end" for keywords; other characters need an escape.
+    # In ids, Mermaid reads dashes as edges and words such as "end" as keywords; other characters need an escape.
     return "n_" + "".join(char if char.isascii() and char.isalnum() else f"_{ord(char):x}_" for char in name)

@@ -1,4 +1,4 @@
-"""Names of nodes, stores and internal topics: what is legal, and how the application's prefix is added."""
+"""Names of nodes, stores and internal topics: which ones are legal, and the application's prefix."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def decorate(application_id: str, logical_name: str) -> str:
-    """The real name of an internal topic: `<application.id>-<logical name>`."""
+    """Return the real name of an internal topic: `<application.id>-<logical name>`."""
     return f"{application_id}-{logical_name}"
 
 
 def changelog_topic(store_name: str) -> str:
-    """The logical name of a store's changelog topic."""
+    """Return the logical name of a store's changelog topic."""
     return f"{store_name}-changelog"
 
 
 def validate_name(name: str, what: str = "node") -> str:
-    """Return `name` when Kafka would accept it as (part of) a topic's name.
+    """Return `name` if Kafka accepts it as a topic's name, or as a part of one.
 
     Args:
-        what: what is being named, for the message: "node", "store".
+        name: a node's, a store's or a topic's.
+        what: the kind of thing, for the message: "node", "store".
 
     Raises:
-        TopologyError: it is no text, empty, `.` or `..`, longer than 249 characters or has an illegal character.
+        TopologyError: it is no string, or empty, `.`, `..`, longer than 249 characters, or has an illegal character.
     """
     if not isinstance(name, str):
-        raise TopologyError(f"The name of a {what} is a text, not {kind_of(name)}.")
+        raise TopologyError(f"The name of a {what} is a string, not {kind_of(name)}.")
     if not name:
         cure = "write one" if what == "topic" else "leave it out to get a generated one"
         raise TopologyError(f"The name of a {what} is empty; {cure}.")
@@ -47,9 +48,9 @@ def validate_name(name: str, what: str = "node") -> str:
 
 
 def validate_topic(topic: str) -> str:
-    """Return `topic` when it is a legal topic name.
+    """Return `topic` if it is a legal topic name.
 
     Raises:
-        TopologyError: it is not.
+        TopologyError: it is not; see `validate_name`.
     """
     return validate_name(topic, "topic")

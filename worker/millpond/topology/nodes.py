@@ -1,4 +1,4 @@
-"""The nodes of a topology and what belongs to them: plain data the runtime compiles from."""
+"""The nodes of a topology and their stores and topics: plain data that the runtime compiles."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ __all__ = (
     "TopicNameExtractor",
 )
 
-#: f(key, value, context) -> name of the topic to write to.
 TopicNameExtractor: TypeAlias = Callable[[Any, Any, RecordContext], str]
+"""f(key, value, context) -> the name of the topic to write to (KIP-303)."""
 
-#: f(topic, key, value, number of partitions) -> None for the default partitioner, else the partitions to write
-#: to: several are a multicast, none drops the record.
 StreamPartitioner: TypeAlias = Callable[[str, Any, Any, int], Collection[int] | None]
+"""f(topic, key, value, number of partitions) -> the partitions to write to (KIP-837).
+
+Several are a multicast, none drops the record, and None is the default partitioner, murmur2 of the key's bytes.
+"""
 
 
 class StoreBuilder(Protocol):
-    """What a topology needs to know of a state store; `millpond.state` has the builders."""
+    """The properties of a state store that a topology needs; `millpond.state` has the builders."""
 
     @property
     def name(self) -> str:
-        """The store's name, unique in a topology."""
+        """The store's name, which is unique in a topology."""
 
     @property
     def logging(self) -> bool:
@@ -46,17 +48,17 @@ class StoreBuilder(Protocol):
 
     @property
     def source_topic(self) -> str | None:
-        """The topic that doubles as its changelog; None for a topic of its own."""
+        """The source topic that is its changelog too; None if it has a changelog of its own, or none."""
 
 
 @dataclass(frozen=True)
 class SourceNode:
-    """Reads topics."""
+    """A node that reads topics."""
 
     name: str
     """Unique in the topology."""
     topics: tuple[str, ...]
-    """Logical topic names, empty when `pattern` is given; repartition topics go without the application's prefix."""
+    """Logical topic names, so repartition topics without the application's prefix; empty if there is a pattern."""
     key: Serde[Any] | None = None
     """None uses `default.key.serde`."""
     value: Serde[Any] | None = None
@@ -66,35 +68,35 @@ class SourceNode:
     reset: str | None = None
     """`earliest` or `latest` for this source; None uses `auto.offset.reset`."""
     pattern: re.Pattern[str] | None = None
-    """Reads every topic whose whole name matches; None when `topics` is given."""
+    """Reads every topic whose whole name matches; None if there are `topics`."""
     table: bool = False
-    """Whether a table is read from here: then the order of records per key is that of updates."""
+    """Whether the topics are read as a table: then the records of a key are updates, in their order."""
 
 
 @dataclass(frozen=True)
 class ProcessorNode:
-    """Does something to each record."""
+    """A node that processes each record."""
 
     name: str
     """Unique in the topology."""
     body: Body
-    """What it does."""
+    """What it does with a record."""
     parents: tuple[str, ...]
-    """Names of the nodes whose records it gets, in the order they were connected."""
+    """Names of the nodes whose records it gets, in the order in which they were connected."""
     stores: tuple[str, ...] = ()
-    """Names of the stores it may use, in the order they were connected."""
+    """Names of the stores that it may use, in the order in which they were connected."""
     table: bool = False
     """Whether its children are called as f(key, new, old, timestamp) instead of f(key, value, timestamp)."""
 
 
 @dataclass(frozen=True)
 class SinkNode:
-    """Writes to a topic."""
+    """A node that writes to a topic."""
 
     name: str
     """Unique in the topology."""
     topic: str | TopicNameExtractor
-    """Logical topic name, or a function that tells it per record."""
+    """Logical topic name, or a function that returns the name per record."""
     parents: tuple[str, ...]
     """Names of the nodes whose records it writes."""
     key: Serde[Any] | None = None
@@ -102,7 +104,7 @@ class SinkNode:
     value: Serde[Any] | None = None
     """None uses `default.value.serde`."""
     partitioner: StreamPartitioner | None = None
-    """None uses Kafka's murmur2 over the key's bytes."""
+    """None uses murmur2 of the key's bytes."""
 
 
 Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
@@ -110,20 +112,20 @@ Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
 
 @dataclass(frozen=True)
 class RepartitionTopic:
-    """An internal topic that one sub-topology writes and another reads."""
+    """An internal topic that one sub-topology writes and another one reads."""
 
     name: str
     """Logical name, without the application's prefix."""
     partitions: int | None = None
-    """None: as many as the topics it is co-partitioned with or derived from."""
+    """Number of partitions; None: as many as its co-partitioned topics, or those upstream, have."""
 
 
 @dataclass(frozen=True)
 class GlobalStore:
-    """A store that every worker fills from all partitions of one topic before it starts."""
+    """A store that every worker fills from all partitions of one topic, before it starts processing."""
 
     id: int
-    """The number the store takes among the sub-topologies; it makes no tasks."""
+    """Its number among the sub-topologies; it has no tasks."""
     source: SourceNode
     processor: ProcessorNode
     store: StoreBuilder
@@ -131,29 +133,29 @@ class GlobalStore:
 
 @dataclass(frozen=True)
 class Subtopology:
-    """Nodes that share records or stores, so one task runs them all for one partition."""
+    """Nodes that share records or stores. One task runs all of them for one partition."""
 
     id: int
-    """As Kafka Streams numbers it; global stores take numbers too, so there may be gaps."""
+    """Its number in Kafka Streams; global stores have numbers too, so there may be gaps."""
     sources: tuple[SourceNode, ...]
     processors: tuple[ProcessorNode, ...]
     """Parents before children."""
     sinks: tuple[SinkNode, ...]
     stores: tuple[StoreBuilder, ...]
-    """In topological order of the first processor that owns each: the order in which a commit flushes them."""
+    """In the order of the first processor that uses each, parents first: a commit flushes them in this order."""
     copartition_groups: tuple[frozenset[str], ...] = ()
-    """Logical topic names that need equal partition counts."""
+    """Sets of logical topic names that need the same number of partitions."""
     changelogs: Mapping[str, str] = field(default_factory=dict)
-    """Store name -> logical changelog topic, for stores that have one; a source topic where that doubles as one."""
+    """Logical changelog topics by store name, for stores that have one; it may be a source topic."""
     order: tuple[str, ...] = ()
-    """Names of its nodes in the order they were added: a record goes to the children of a node in this order."""
+    """Names of its nodes in the order in which they were added; a record goes to a node's children in this order."""
 
     @property
     def source_topics(self) -> frozenset[str]:
-        """Logical names of all topics its sources read, repartition topics included; patterns are not in it."""
+        """Logical names of all topics that its sources read by name, repartition topics included."""
         return frozenset(topic for source in self.sources for topic in source.topics)
 
     @property
     def sink_topics(self) -> frozenset[str]:
-        """Logical names of the fixed topics its sinks write."""
+        """Logical names of the topics that its sinks write, without those chosen per record."""
         return frozenset(sink.topic for sink in self.sinks if isinstance(sink.topic, str))

@@ -1,4 +1,4 @@
-"""The Processor API: arbitrary processing with stores, punctuation and explicit forwarding."""
+"""The Processor API (KIP-820): processing of your own, with stores, punctuations and explicit forwarding."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VOut = TypeVar("VOut")
 
 
 class PunctuationType(enum.Enum):
-    """Which clock drives a punctuation."""
+    """The clock of a punctuation."""
 
     STREAM_TIME = "stream time"
     WALL_CLOCK_TIME = "wall-clock time"
@@ -57,14 +57,14 @@ def _check_timestamp(timestamp: object) -> None:
 
 
 class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
-    """A record between processors. Immutable: `with_…` gives a changed copy."""
+    """A record between processors. It is immutable; `with_…` returns a changed copy."""
 
     key: K
     value: V
     timestamp: int
     """Epoch ms, not negative."""
     headers: Headers = NO_HEADERS
-    """Never None in a record that a processor is given. Not changed in place: give `with_headers` a new list."""
+    """(name, bytes or None) pairs, never None. The list cannot be changed in place; `with_headers` takes a new one."""
 
     def __post_init__(self) -> None:
         timestamp = self.timestamp
@@ -72,15 +72,15 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
             _check_timestamp(timestamp)
 
     def with_key(self, key: KOut) -> Record[KOut, V]:
-        """The same record under another key."""
+        """Return the same record with another key."""
         return Record(key, self.value, self.timestamp, self.headers)
 
     def with_value(self, value: VOut) -> Record[K, VOut]:
-        """The same record with another value."""
+        """Return the same record with another value."""
         return Record(self.key, value, self.timestamp, self.headers)
 
     def with_timestamp(self, timestamp: int) -> Record[K, V]:
-        """The same record at another time, epoch ms.
+        """Return the same record with another timestamp, epoch ms.
 
         Raises:
             TopologyError: the timestamp is negative.
@@ -88,7 +88,7 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         return Record(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers | None) -> Record[K, V]:
-        """The same record with other headers; None is none.
+        """Return the same record with other headers; None is an empty list.
 
         Raises:
             TopologyError: they are no list of pairs of a name and bytes or None.
@@ -97,7 +97,7 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
 
 
 class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
-    """A record whose key cannot be changed, so that the data stay where they are partitioned."""
+    """A record whose key cannot be changed, so that it stays in its partition."""
 
     key: K
     value: V
@@ -110,11 +110,11 @@ class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
             _check_timestamp(timestamp)
 
     def with_value(self, value: VOut) -> FixedKeyRecord[K, VOut]:
-        """The same record with another value."""
+        """Return the same record with another value."""
         return FixedKeyRecord(self.key, value, self.timestamp, self.headers)
 
     def with_timestamp(self, timestamp: int) -> FixedKeyRecord[K, V]:
-        """The same record at another time, epoch ms.
+        """Return the same record with another timestamp, epoch ms.
 
         Raises:
             TopologyError: the timestamp is negative.
@@ -122,7 +122,7 @@ class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         return FixedKeyRecord(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers | None) -> FixedKeyRecord[K, V]:
-        """The same record with other headers; None is none.
+        """Return the same record with other headers; None is an empty list.
 
         Raises:
             TopologyError: they are no list of pairs of a name and bytes or None.
@@ -133,7 +133,7 @@ class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
 
 
 class ReceivedRecord(FixedKeyRecord[Any, Any], frozen=True, gc=False):
-    """A record that a FixedKeyProcessor is given, or a changed copy of one: only these have keys that it may forward."""
+    """A record that a FixedKeyProcessor got, or a changed copy of one: it may forward no others."""
 
     def with_value(self, value: Any) -> ReceivedRecord:
         """See `FixedKeyRecord`."""
@@ -151,11 +151,11 @@ class ReceivedRecord(FixedKeyRecord[Any, Any], frozen=True, gc=False):
 
 
 class _Context(Protocol):
-    """What both kinds of processors may ask of their task."""
+    """What both kinds of processors can do."""
 
     @property
     def task_id(self) -> TaskId:
-        """Which task the processor runs in."""
+        """The id of the task that the processor runs in."""
 
     @property
     def application_id(self) -> str:
@@ -166,40 +166,47 @@ class _Context(Protocol):
         """The application's settings by name."""
 
     def schedule(self, interval: timedelta, kind: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
-        """Call `callback(now_ms)` every `interval`.
+        """Call a function in intervals of stream time or of wall-clock time.
 
-        Stream-time punctuations are aligned to 0 and fire first as soon as stream time is known; wall-clock ones
-        fire first one interval from now. Firings that were missed are not made up for.
+        Args:
+            interval: at least 1 ms. Punctuations of stream time are at its multiples since the epoch, and the first is
+                due with the first record. The first one of wall-clock time is one interval from now. Missed ones are
+                skipped.
+            kind: the clock.
+            callback: f(now in epoch ms); it may forward records and use stores.
+
+        Returns:
+            a handle that cancels the punctuation.
 
         Raises:
-            TopologyError: the interval is shorter than a millisecond.
+            TopologyError: an argument cannot be used.
         """
 
     def commit(self) -> None:
-        """Ask for a commit as soon as the record at hand is through."""
+        """Ask for a commit after the current record."""
 
     def get_state_store(self, name: str) -> Any:
-        """A store connected to this processor, or a global store, which can only be read.
+        """Return a store that is connected to this processor, or a global store, which can only be read.
 
         Raises:
             TopologyError: the store is not connected to this processor.
         """
 
     def record_metadata(self) -> RecordContext | None:
-        """Where the record at hand came from; None inside punctuators."""
+        """Return the source position of the current record; None in punctuations."""
 
     def current_system_time_ms(self) -> int:
-        """Wall-clock time, epoch ms."""
+        """Return wall-clock time in epoch ms."""
 
     def current_stream_time_ms(self) -> int:
-        """Highest timestamp the task has processed, epoch ms; -1 when unknown."""
+        """Return the highest timestamp that the task has processed, in epoch ms; -1 if it has processed none."""
 
 
 class ProcessorContext(_Context, Protocol[KOut, VOut]):
-    """What a processor may do."""
+    """What a Processor can do: forward records, use stores, schedule punctuations."""
 
     def forward(self, record: Record[KOut, VOut], child: str | None = None) -> None:
-        """Send a record to all children, or to the one called `child`.
+        """Send a record to all children, or to the one named `child`.
 
         Raises:
             TopologyError: there is no such child.
@@ -207,14 +214,14 @@ class ProcessorContext(_Context, Protocol[KOut, VOut]):
 
 
 class FixedKeyProcessorContext(_Context, Protocol[K, VOut]):
-    """What a processor may do that must keep the key."""
+    """What a FixedKeyProcessor can do: as a Processor, but it forwards only records that keep their keys."""
 
     def forward(self, record: FixedKeyRecord[K, VOut], child: str | None = None) -> None:
-        """Send a record to all children, or to the one called `child`.
+        """Send a record to all children, or to the one named `child`.
 
         Raises:
-            TopologyError: there is no such child, or the record is not one that the processor was given, nor a copy of
-                one that `with_value`, `with_timestamp` or `with_headers` made.
+            TopologyError: there is no such child, or the record is neither one that the processor got nor a copy of one
+                by `with_value`, `with_timestamp` or `with_headers`.
         """
 
 
@@ -222,7 +229,7 @@ _METHODS = {"init": ("self", "context"), "process": ("self", "record"), "close":
 
 
 def _check_methods(cls: type) -> None:
-    """Refuse a processor's class whose methods cannot be called as they will be."""
+    """Check that the methods of a processor's class take the arguments that they will get."""
     for name, arguments in _METHODS.items():
         method = inspect.getattr_static(cls, name)
         if inspect.isfunction(method):
@@ -231,7 +238,7 @@ def _check_methods(cls: type) -> None:
 
 
 def check_process(cls: type) -> None:
-    """Refuse a processor's class that does not say what it does with a record.
+    """Check that a processor's class has a method `process`.
 
     Raises:
         TopologyError: it has no `process` of its own.
@@ -245,11 +252,11 @@ def check_process(cls: type) -> None:
 class Processor(Generic[KIn, VIn, KOut, VOut]):
     """Processes records one at a time. A supplier makes one instance per task.
 
-    Making a subclass raises TopologyError when `init`, `process` or `close` take other arguments or are `async def`.
+    Defining a subclass raises TopologyError if `init`, `process` or `close` take other arguments or are `async def`.
     """
 
-    #: Builders of the stores this processor brings along; they are added to the topology and connected to it.
     stores: ClassVar[Iterable[StoreBuilder]] = ()
+    """Builders of stores that are added to the topology and connected to this processor (KIP-401)."""
 
     context: ProcessorContext[KOut, VOut]
     """Set before `init` is called."""
@@ -259,7 +266,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         _check_methods(cls)
 
     def init(self, context: ProcessorContext[KOut, VOut]) -> None:
-        """Called once, before the first record; `self.context` is the same context."""
+        """Called once, before the first record. `self.context` is this context already."""
         self.context = context
 
     def process(self, record: Record[KIn, VIn]) -> None:
@@ -267,17 +274,17 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         raise NotImplementedError(f"{type(self).__name__} needs a process() method")
 
     def close(self) -> None:
-        """Called once, when the task closes; stores are still open."""
+        """Called once, when the task closes. Stores are still open."""
 
 
 class FixedKeyProcessor(Generic[K, VIn, VOut]):
     """Processes records one at a time and keeps their keys. A supplier makes one instance per task.
 
-    Making a subclass raises TopologyError when `init`, `process` or `close` take other arguments or are `async def`.
+    Defining a subclass raises TopologyError if `init`, `process` or `close` take other arguments or are `async def`.
     """
 
-    #: Builders of the stores this processor brings along; they are added to the topology and connected to it.
     stores: ClassVar[Iterable[StoreBuilder]] = ()
+    """Builders of stores that are added to the topology and connected to this processor (KIP-401)."""
 
     context: FixedKeyProcessorContext[K, VOut]
     """Set before `init` is called."""
@@ -287,7 +294,7 @@ class FixedKeyProcessor(Generic[K, VIn, VOut]):
         _check_methods(cls)
 
     def init(self, context: FixedKeyProcessorContext[K, VOut]) -> None:
-        """Called once, before the first record; `self.context` is the same context."""
+        """Called once, before the first record. `self.context` is this context already."""
         self.context = context
 
     def process(self, record: FixedKeyRecord[K, VIn]) -> None:
@@ -295,10 +302,11 @@ class FixedKeyProcessor(Generic[K, VIn, VOut]):
         raise NotImplementedError(f"{type(self).__name__} needs a process() method")
 
     def close(self) -> None:
-        """Called once, when the task closes; stores are still open."""
+        """Called once, when the task closes. Stores are still open."""
 
 
-#: Makes a processor; often the class itself. What it has in an attribute `stores` is connected automatically.
 ProcessorSupplier: TypeAlias = Callable[[], Processor[KIn, VIn, KOut, VOut]]
-#: Makes a fixed-key processor; often the class itself.
+"""f() -> a new Processor; often the class itself. Builders in its attribute `stores` are added and connected."""
+
 FixedKeyProcessorSupplier: TypeAlias = Callable[[], FixedKeyProcessor[K, VIn, VOut]]
+"""f() -> a new FixedKeyProcessor; often the class itself. Builders in its attribute `stores` are added too."""

@@ -1,4 +1,4 @@
-"""Runs user processors: the bridge between plain calls and the Processor API."""
+"""The body of user processors: it connects plain calls with the Processor API."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def supplied_stores(supplier: object) -> tuple[StoreBuilder, ...]:
-    """The builders a supplier brings along in its attribute (or method) `stores`."""
+    """Return the builders in a supplier's attribute (or method) `stores` (KIP-401)."""
     stores = getattr(supplier, "stores", ())
     given: Iterable[StoreBuilder] = stores() if callable(stores) else stores
     return tuple(given)
@@ -39,16 +39,16 @@ def supplied_stores(supplier: object) -> tuple[StoreBuilder, ...]:
 
 @dataclass(frozen=True)
 class ProcessorBody:
-    """Runs one user processor per task."""
+    """A body that runs one user processor per task."""
 
     supplier: Callable[[], Processor[Any, Any, Any, Any] | FixedKeyProcessor[Any, Any, Any]]
     reads_origin: ClassVar[bool] = True
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Make the task's processor and the function that feeds it.
+        """Return the function that gives records to the task's processor, a new one.
 
         Raises:
-            TopologyError: the supplier does not make a processor.
+            TopologyError: the supplier makes no processor.
         """
         processor = self.supplier()
         context = _ProcessorContext(node)
@@ -63,8 +63,8 @@ class ProcessorBody:
                 "it has to make a new Processor or FixedKeyProcessor each time it is called."
             )
         check_process(type(processor))
-        # Before init(), which may use it, and which a subclass may override without calling this one's.
-        with contextlib.suppress(AttributeError):  # a class may have slots, or a property of that name
+        # Before init(), which may use it, and which a subclass may override without calling the original.
+        with contextlib.suppress(AttributeError):  # a class may have slots, or a property of this name
             processor.context = context
         task, failed, process = node.task, node.failed, processor.process
 
@@ -79,7 +79,7 @@ class ProcessorBody:
             before, task.timestamp = task.timestamp, timestamp
             try:
                 process(make(key, value, timestamp, RecordHeaders(headers) if headers else NO_HEADERS))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 failed(error, key, value, timestamp)
             finally:
                 task.timestamp = before
@@ -89,7 +89,7 @@ class ProcessorBody:
 
 
 class _ProcessorContext:
-    """The Processor API's context over a node of one task."""
+    """The context of the Processor API for a node of one task."""
 
     def __init__(self, node: NodeContext) -> None:
         self._node = node
@@ -113,8 +113,8 @@ class _ProcessorContext:
             headers = record.headers
         except AttributeError:
             raise TopologyError(
-                f"Processor '{self._node.name}' has to forward a record, not {kind_of(record)}; give forward() one, such "
-                "as record.with_value(…)."
+                f"Processor '{self._node.name}' has to forward a record, not {kind_of(record)}; give forward() one, "
+                "such as record.with_value(…)."
             ) from None
         send = self._forward if child is None else self._node.child(child)
         task = self._task
@@ -134,8 +134,8 @@ class _ProcessorContext:
         name = self._node.name
         if not isinstance(interval, timedelta):
             raise TopologyError(
-                f"Processor '{name}' schedules a punctuation with {kind_of(interval)} as its interval; give a timedelta, "
-                "such as timedelta(seconds=10)."
+                f"Processor '{name}' schedules a punctuation with {kind_of(interval)} as its interval; give a "
+                "timedelta, such as timedelta(seconds=10)."
             )
         if not isinstance(kind, PunctuationType):
             raise TopologyError(
@@ -172,13 +172,13 @@ class _ProcessorContext:
 
 
 class _FixedKeyContext(_ProcessorContext):
-    """Forwards only records whose keys are those of records that the processor was given."""
+    """A context that forwards only records that keep the keys of received ones."""
 
     def forward(self, record: Any, child: str | None = None) -> None:
         if isinstance(record, Record | FixedKeyRecord) and type(record) is not ReceivedRecord:
             raise TopologyError(
                 f"Processor '{self._node.name}' forwards a {type(record).__name__} that it made itself, but a "
-                "FixedKeyProcessor keeps the keys of the records it is given; forward record.with_value(…), or use process() "
-                "with a Processor."
+                "FixedKeyProcessor keeps the keys of the records that it gets; forward record.with_value(…), or use "
+                "process() with a Processor."
             )
         super().forward(record, child)

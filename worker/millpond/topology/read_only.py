@@ -1,4 +1,4 @@
-"""A store that may be read and not written: how processors of tasks see global stores."""
+"""A global store as processors see it: it can be read but not written."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from millpond.errors import TopologyError
 
 __all__ = ("ReadOnlyStore",)
 
-#: Everything that changes a store; all else of it is for reading.
 _WRITING = frozenset(
     {
         "attach", "close", "committed", "delete", "flush", "on_flush", "put", "put_all", "put_if_absent", "remove",
         "restore", "revert", "seal", "stage",
     }
 )  # fmt: skip
+"""All methods that change a store; the others read."""
 
 
 class ReadOnlyStore:
-    """A global store as a task sees it: every worker holds a copy, so what one task wrote others would not see."""
+    """A global store that tasks can only read: every worker has a copy, and would not see what others write."""
 
     __slots__ = ("_store",)
 
@@ -29,10 +29,10 @@ class ReadOnlyStore:
         if name not in _WRITING:
             return getattr(self._store, name)
 
-        def refuse(*_arguments: object, **_options: object) -> NoReturn:
+        def reject(*_arguments: object, **_options: object) -> NoReturn:
             raise TopologyError(
-                f"{name}() cannot be called on global store '{self._store.name}': only the processor that fills it from its "
-                "topic may change it. Send a record to that topic instead."
+                f"{name}() cannot be called on global store '{self._store.name}', because only the processor that "
+                "fills it from its topic may change it; send a record to that topic instead."
             )
 
-        return refuse
+        return reject

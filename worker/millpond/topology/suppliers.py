@@ -1,4 +1,4 @@
-"""Checks that a supplier can be called, and makes a processor of the right kind, a new one each time."""
+"""Checks of suppliers: they can be called, and make a new processor of the right kind each time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ("check_supplier", "check_supply")
 
 
 def check_supplier(what: str, supplier: object) -> None:
-    """Refuse what cannot make processors.
+    """Check that a supplier can make processors.
 
     Args:
-        what: takes the supplier; messages begin with it.
-        supplier: what was given.
+        what: the method that takes the supplier, for messages.
+        supplier: what the user gave.
 
     Raises:
-        TopologyError: a processor itself, a class without process(), or what cannot be called without arguments.
+        TopologyError: it is a processor itself, a class without process(), or cannot be called without arguments.
     """
     if isinstance(supplier, Processor | FixedKeyProcessor):
         raise TopologyError(
@@ -42,15 +42,15 @@ def check_supplier(what: str, supplier: object) -> None:
 
 
 def check_supply(name: str, supplier: Callable[[], Any], *, fixed_key: bool = False) -> None:
-    """Call the supplier of a processor twice, as Kafka Streams does. A class is not called: it makes new ones.
+    """Check what a supplier makes, by calling it twice, as Kafka Streams does. A class is not called.
 
     Args:
-        name: of the processor's node.
-        supplier: what was given.
-        fixed_key: whether a FixedKeyProcessor is needed, because the stream is not repartitioned after it.
+        name: the processor's node.
+        supplier: what the user gave.
+        fixed_key: whether a FixedKeyProcessor is needed.
 
     Raises:
-        TopologyError: it makes the same processor twice, which tasks would share, or one that may change keys.
+        TopologyError: it makes the same processor twice, or one that may change keys.
     """
     if isinstance(supplier, type):
         kind = supplier
@@ -58,12 +58,12 @@ def check_supply(name: str, supplier: Callable[[], Any], *, fixed_key: bool = Fa
         made = supplier()
         if made is supplier() and isinstance(made, Processor | FixedKeyProcessor):
             raise TopologyError(
-                f"The supplier of processor '{name}' makes the same {type(made).__name__} each time it is called; every task "
-                "needs its own: make a new one in the function, or give the class."
+                f"The supplier of processor '{name}' makes the same {type(made).__name__} each time it is called, but "
+                "every task needs its own; make a new one in the function, or give the class."
             )
         kind = type(made)
     if fixed_key and issubclass(kind, Processor):
         raise TopologyError(
             f"Processor '{name}' is a {kind.__name__}, which may change keys; derive it from FixedKeyProcessor, or use "
-            "process(), whose result is repartitioned where that is needed."
+            "process(), whose result is repartitioned if needed."
         )

@@ -1,4 +1,4 @@
-"""Timestamp extractors: where a record's event time comes from."""
+"""Timestamp extractors: the source of a record's event time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = (
     "timestamp_extractor",
 )
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 V = TypeVar("V")
 
@@ -35,9 +35,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class ConsumerRecordView(NamedTuple):
-    """A consumed record, decoded, as a timestamp extractor sees it.
+    """A consumed record, decoded, for timestamp extractors.
 
-    `timestamp` is what Kafka carries in epoch ms, negative when it carries none.
+    `timestamp` is that of the Kafka record in epoch ms, negative if it has none.
     """
 
     key: Any
@@ -51,14 +51,14 @@ class ConsumerRecordView(NamedTuple):
 
 @runtime_checkable
 class TimestampExtractor(Protocol):
-    """Tells a record's event time."""
+    """Returns a record's event time."""
 
     def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
-        """Event time in epoch ms; a negative one drops the record and counts it.
+        """Return the event time in epoch ms. A record with a negative one is dropped, and counted as dropped.
 
         Args:
-            record: the record at hand.
-            partition_time: highest timestamp extracted from this partition so far, -1 when there is none.
+            record: the record.
+            partition_time: the highest timestamp extracted from this partition so far, epoch ms; -1 if there is none.
         """
 
 
@@ -66,7 +66,7 @@ class FailOnInvalidTimestamp:
     """Kafka's own timestamp; a record without one stops the worker. The default."""
 
     def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
-        """The record's timestamp.
+        """Return the record's timestamp, epoch ms.
 
         Raises:
             ProcessingFailed: it is negative.
@@ -74,8 +74,8 @@ class FailOnInvalidTimestamp:
         del partition_time
         if record.timestamp < 0:
             raise ProcessingFailed(
-                f"{_place(record)} has the invalid timestamp {record.timestamp}: its producer is older than Kafka "
-                "0.10 or sets none; choose another extractor with timestamp= or 'default.timestamp.extractor'."
+                f"{_place(record)} has the invalid timestamp {record.timestamp}, because its producer is older than "
+                "Kafka 0.10 or sets none; choose another extractor with timestamp= or 'default.timestamp.extractor'."
             )
         return record.timestamp
 
@@ -84,10 +84,10 @@ class LogAndSkipOnInvalidTimestamp:
     """Kafka's own timestamp; a record without one is logged and dropped."""
 
     def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
-        """The record's timestamp, negative when it is invalid."""
+        """Return the record's timestamp, epoch ms; negative if it is invalid."""
         del partition_time
         if record.timestamp < 0:
-            log.warning("%s has the invalid timestamp %d and is skipped", _place(record), record.timestamp)
+            log.warning("%s has the invalid timestamp %d; dropping it", _place(record), record.timestamp)
         return record.timestamp
 
 
@@ -95,7 +95,7 @@ class UsePartitionTimeOnInvalidTimestamp:
     """Kafka's own timestamp; a record without one gets the highest timestamp its partition had so far."""
 
     def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
-        """The record's timestamp, or the partition's time.
+        """Return the record's timestamp, or the partition's time, epoch ms.
 
         Raises:
             ProcessingFailed: both are negative.
@@ -111,25 +111,25 @@ class UsePartitionTimeOnInvalidTimestamp:
 
 
 class WallclockTimestampExtractor:
-    """The moment of processing: processing time instead of event time."""
+    """Wall-clock time: processing time instead of event time."""
 
     def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
-        """Now, epoch ms."""
+        """Return wall-clock time in epoch ms."""
         del record, partition_time
         return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True)
 class ValueTimestamp(Generic[V]):
-    """Event time that stands in the value: `read(value)` gives epoch ms or an aware datetime."""
+    """Event time from the value: `read(value)` returns epoch ms or an aware datetime."""
 
     read: Callable[[V], int | datetime]
 
     def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
-        """What `read` says of the value, in epoch ms; a record without a value keeps Kafka's timestamp.
+        """Return the result of `read` in epoch ms. A record without a value keeps Kafka's timestamp.
 
         Raises:
-            ProcessingFailed: it is neither an int nor a datetime with a time zone.
+            ProcessingFailed: the result is neither an int nor a datetime with a time zone.
         """
         del partition_time
         if record.value is None:
@@ -150,15 +150,15 @@ class ValueTimestamp(Generic[V]):
         return (moment - _EPOCH) // _MILLISECOND
 
 
-#: What `timestamp=` accepts: an extractor, or a function of the value to epoch ms or an aware datetime.
 TimestampOf: TypeAlias = TimestampExtractor | Callable[[V], int | datetime]
+"""What `timestamp=` takes: an extractor, or a function of the value that returns epoch ms or an aware datetime."""
 
 
 def timestamp_extractor(given: TimestampOf[Any] | None) -> TimestampExtractor | None:
-    """The extractor for what a user gave as `timestamp=`.
+    """Return the extractor for a user's `timestamp=`.
 
     Raises:
-        TopologyError: it is neither an extractor nor a function that takes one value; an extractor's class is refused too.
+        TopologyError: it is neither an extractor nor a function of one value, or it is an extractor's class.
     """
     if given is None:
         return None

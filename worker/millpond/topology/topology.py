@@ -1,6 +1,6 @@
-"""The logical graph: sources, processors, sinks and the stores they use.
+"""The logical graph: sources, processors, sinks and their stores.
 
-Built by hand with the methods here, or by the DSL. It only describes; the runtime compiles and runs it.
+It is built by hand with the methods here, or by the DSL. It only describes; the runtime compiles and runs it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ AnyProcessorSupplier = Callable[[], Processor[Any, Any, Any, Any]] | Callable[[]
 
 
 def check_topology(what: str, given: object) -> None:
-    """Refuse what is no topology.
+    """Check that an object is a topology.
 
     Raises:
-        TopologyError: it is something else, such as the builder of one.
+        TopologyError: it is something else, such as a StreamsBuilder.
     """
     if not isinstance(given, Topology):
         hint = "; call its build()" if hasattr(given, "build") else ""
@@ -56,10 +56,10 @@ def check_topology(what: str, given: object) -> None:
 
 
 def check_reset(what: str, reset: str | None) -> None:
-    """Refuse what is no way to begin a topic.
+    """Check that `reset=` is `earliest`, `latest` or None.
 
     Raises:
-        TopologyError: it is none of them.
+        TopologyError: it is not.
     """
     if reset is not None and reset not in _RESETS:
         raise TopologyError(f"{what} has reset={reset!r}; use one of {', '.join(_RESETS)}.")
@@ -69,7 +69,7 @@ def check_reset(what: str, reset: str | None) -> None:
 class Topology:
     """A graph of processing nodes. Parents are added before their children, so it has no cycles.
 
-    Every method raises TopologyError, with the cause and the cure in one sentence, for what cannot be built.
+    Every method raises TopologyError for arguments that it cannot use; the message has the cause and the cure.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Topology:
 
     # Building
 
-    def add_source(
+    def add_source(  # noqa: PLR0913 - options are keywords
         self,
         name: str,
         *topics: str | re.Pattern[str],
@@ -95,15 +95,16 @@ class Topology:
         reset: str | None = None,
         table: bool = False,
     ) -> Topology:
-        """Add a node that reads topics, or every topic whose whole name matches a compiled pattern.
+        """Add a node that reads topics by name, or every topic whose whole name matches a pattern.
 
         Args:
             name: unique in the topology.
             topics: one or more topic names, or one compiled pattern.
             key: serde of the keys; None uses `default.key.serde`.
             value: serde of the values; None uses `default.value.serde`.
-            timestamp: an extractor, or a function of the value; None uses `default.timestamp.extractor`.
-            reset: where to start without committed offsets: `earliest`, `latest` or None for `auto.offset.reset`.
+            timestamp: a TimestampExtractor, or a function of the value that returns epoch ms or an aware datetime; None
+                uses `default.timestamp.extractor`.
+            reset: `earliest` or `latest`: where to start without committed offsets; None uses `auto.offset.reset`.
             table: whether the topic is read as a table.
         """
         self._check_new(name)
@@ -132,13 +133,14 @@ class Topology:
     def add_processor(
         self, name: str, supplier: AnyProcessorSupplier, *parents: str, stores: Iterable[str] = ()
     ) -> Topology:
-        """Add a node that runs user code, and the stores its supplier brings along.
+        """Add a node that runs user code (KIP-820).
 
         Args:
             name: unique in the topology.
-            supplier: makes a new Processor or FixedKeyProcessor per task; often the class itself.
+            supplier: f() -> a new Processor or FixedKeyProcessor, called once per task; often the class itself. The
+                stores in its attribute `stores` are added and connected (KIP-401).
             parents: names of the nodes whose records it gets; at least one.
-            stores: names of stores added before that it uses.
+            stores: names of further stores that it uses; they are in the topology already.
         """
         check_supplier(f"Processor '{name}'", supplier)
         check_supply(name, supplier)
@@ -149,7 +151,7 @@ class Topology:
         return self
 
     def add_body(self, name: str, body: Body, parents: Iterable[str], *, table: bool = False) -> Topology:
-        """Add a node that runs a ready-made body, as the DSL does.
+        """Add a node that runs a body, as the DSL does.
 
         Args:
             name: unique in the topology.
@@ -174,17 +176,21 @@ class Topology:
 
         Args:
             name: unique in the topology.
-            topic: a topic's name, or a function (key, value, context) that tells it per record.
+            topic: a topic's name, or f(key, value, context) -> the name of the record's topic (KIP-303).
             parents: names of the nodes whose records it writes; at least one.
             key: serde of the keys; None uses `default.key.serde`.
             value: serde of the values; None uses `default.value.serde`.
-            partitioner: (topic, key, value, partitions) -> None for the default, or the partitions to write to.
+            partitioner: f(topic, key, value, number of partitions) -> the partitions to write to (KIP-837): several are
+                a multicast, none drops the record, and None is the default, murmur2 of the key's bytes.
         """
         self._check_new(name)
         if isinstance(topic, str):
             validate_topic(topic)
         elif not callable(topic):
-            raise TopologyError(f"Sink '{name}' needs a topic name or a function that tells it, not {kind_of(topic)}.")
+            raise TopologyError(
+                f"Sink '{name}' needs a topic's name, or a function of (key, value, context) that returns one, not "
+                f"{kind_of(topic)}."
+            )
         else:
             check_function(f"Sink '{name}'", topic, "key", "value", "context")
         if partitioner is not None:
@@ -193,7 +199,7 @@ class Topology:
         return self
 
     def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
-        """Add a store and connect it to processors. Adding the same builder again only connects."""
+        """Add a store and connect it to processors. If the same builder was added before, it is only connected."""
         name = validate_name(builder.name, "store")
         known = self._stores.get(name)
         if known is not None and known != builder:
@@ -206,7 +212,7 @@ class Topology:
             self.connect(processor, name)
         return self
 
-    def add_global_store(
+    def add_global_store(  # noqa: PLR0913 - options are keywords
         self,
         builder: StoreBuilder,
         topic: str,
@@ -218,17 +224,17 @@ class Topology:
         value: Serde[Any] | None = None,
         timestamp: TimestampOf[Any] | None = None,
     ) -> Topology:
-        """Add a store that every worker fills from all partitions of `topic`; every processor may read it.
+        """Add a store that every worker fills from all partitions of `topic`. Every processor may read it.
 
         Args:
-            builder: without a changelog, because the topic is one.
-            topic: read by nothing else in this topology.
-            processor: fills the store; it forwards nothing.
+            builder: has logging=False, because the topic is the changelog.
+            topic: the topic's name; nothing else in this topology reads it.
+            processor: puts records into the store; it forwards nothing.
             source_name: name of the node that reads the topic.
             processor_name: name of the node that fills the store.
             key: serde of the topic's keys.
             value: serde of the topic's values.
-            timestamp: an extractor, or a function of the value.
+            timestamp: see `add_source`.
         """
         store = validate_name(builder.name, "store")
         self._check_new(source_name)
@@ -257,7 +263,7 @@ class Topology:
         return self
 
     def connect(self, processor: str, *stores: str) -> Topology:
-        """Let a processor use stores; processors that share a store end up in one sub-topology."""
+        """Connect a processor to stores. Processors that share a store are in one sub-topology."""
         for store in stores:
             if store in self._global_stores:
                 raise TopologyError(
@@ -265,7 +271,7 @@ class Topology:
                 )
             if store not in self._stores:
                 raise TopologyError(
-                    f"Processor '{processor}' uses store '{store}', which does not exist; add_state_store() it first."
+                    f"Processor '{processor}' uses store '{store}', which does not exist; call add_state_store() first."
                 )
             node = self._nodes.get(processor)
             if node is None:
@@ -273,7 +279,9 @@ class Topology:
                     f"Store '{store}' is connected to '{processor}', which does not exist; add it first."
                 )
             if not isinstance(node, ProcessorNode):
-                raise TopologyError(f"Store '{store}' cannot be connected to '{processor}': it is no processor.")
+                raise TopologyError(
+                    f"Store '{store}' cannot be connected to '{processor}', which is no processor; name a processor."
+                )
             users = self._store_users[store]
             self._groups.unite(processor, users[:1])
             if processor not in users:
@@ -284,10 +292,11 @@ class Topology:
         return self
 
     def add_repartition_topic(self, name: str, partitions: int | None = None) -> Topology:
-        """Declare that topic `name` is internal: the runtime creates it as `<application.id>-<name>`.
+        """Declare an internal topic. The runtime creates it with the name `<application.id>-<name>`.
 
         Args:
-            partitions: how many, None for as many as the topics upstream or the co-partitioned ones have.
+            name: logical name.
+            partitions: number of partitions; None for as many as its co-partitioned topics, or those upstream, have.
         """
         if not isinstance(partitions, int | None):
             raise TopologyError(f"Repartition topic '{name}' needs a number of partitions, not {kind_of(partitions)}.")
@@ -297,7 +306,7 @@ class Topology:
         return self
 
     def copartition(self, sources: Iterable[str]) -> Topology:
-        """Require that all topics of these source nodes have equally many partitions."""
+        """Require that all topics of these source nodes have the same number of partitions."""
         group = frozenset(sources)
         if group not in self._copartitioned:
             self._copartitioned.append(group)
@@ -307,7 +316,7 @@ class Topology:
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """All nodes by name, parents first, global stores' nodes included."""
+        """All nodes by name, parents first, those of global stores included."""
         return MappingProxyType(self._nodes)
 
     @property
@@ -317,12 +326,12 @@ class Topology:
 
     @property
     def stores(self) -> Mapping[str, StoreBuilder]:
-        """Builders of all stores that belong to tasks, by name; global stores are not in it."""
+        """Builders of the stores of tasks, by name, without global stores."""
         return MappingProxyType(self._stores)
 
     @property
     def global_stores(self) -> list[GlobalStore]:
-        """Global stores in the order they were added."""
+        """Global stores in the order in which they were added."""
         found = []
         for number, names in enumerate(self._groups.together()):
             for source_name, processor_name, builder in self._global_stores.values():
@@ -335,14 +344,14 @@ class Topology:
 
     @property
     def copartition_groups(self) -> list[frozenset[str]]:
-        """Groups of logical topic names that need equal partition counts."""
+        """Sets of logical topic names that need the same number of partitions."""
         return [topics for group in self._copartitioned if len(topics := self._topics_of(group)) > 1]
 
     def subtopologies(self) -> list[Subtopology]:
-        """The parts that tasks run, numbered as Kafka Streams numbers them.
+        """Return the parts that tasks run, with their numbers in Kafka Streams.
 
         Raises:
-            TopologyError: co-partitioned repartition topics were given different partition counts.
+            TopologyError: co-partitioned repartition topics have different numbers of partitions.
         """
         self._check_copartitioning()
         groups = self.copartition_groups
@@ -376,7 +385,7 @@ class Topology:
         return found
 
     def describe(self) -> TopologyDescription:
-        """What it consists of; `str()` of it is the same text, byte for byte, as Kafka Streams gives."""
+        """Return the sub-topologies and global stores; `str()` of it is Kafka Streams' text, byte for byte."""
         globals_ = self.global_stores
         numbers = {store.id for store in globals_}
         return TopologyDescription(
@@ -389,7 +398,7 @@ class Topology:
         )
 
     def mermaid(self) -> str:
-        """The graph as a Mermaid flowchart."""
+        """Return the graph as the text of a Mermaid flowchart."""
         return mermaid(self.subtopologies(), self.global_stores, self.repartition_topics)
 
     # Checks
@@ -410,12 +419,14 @@ class Topology:
             raise TopologyError(f"Node '{name}' has no parent; name at least one node whose records it gets.")
         for parent in parents:
             if parent == name:
-                raise TopologyError(f"Node '{name}' cannot be its own parent.")
+                raise TopologyError(f"Node '{name}' cannot be its own parent; name another node.")
             node = self._nodes.get(parent)
             if node is None:
                 raise TopologyError(f"Node '{name}' has the unknown parent '{parent}'; add '{parent}' first.")
             if isinstance(node, SinkNode):
-                raise TopologyError(f"Node '{name}' cannot follow sink '{parent}': a sink forwards nothing.")
+                raise TopologyError(
+                    f"Node '{name}' cannot follow sink '{parent}', which forwards nothing; name another parent."
+                )
         return parents
 
     def _check_topic_is_free(self, topic: str, source: str) -> None:

@@ -87,8 +87,8 @@ class ProcessLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.metrics = ""
-        self.error = ""
+        self.metrics: str = ""
+        self.error: str = ""
         self._read = 0
         self._rest = ""
         self._error_at = 0.0
@@ -136,7 +136,7 @@ class Child:
     def __init__(self, process: asyncio.subprocess.Process, held_by: Leash) -> None:
         self._process = process
         self._leash = held_by
-        self.pid = process.pid
+        self.pid: int = process.pid
 
     @classmethod
     async def start(cls, command: Sequence[str], log: Path, held_by: Leash, *, piped: bool = False) -> Self:

@@ -25,7 +25,7 @@ from .children import Leash
 
 __all__ = ("command", "missing_topics")
 
-log = logging.getLogger("millpond.cli")
+log: logging.Logger = logging.getLogger("millpond.cli")
 
 _TIMEOUT_S = 30.0
 _SESSION_COMMANDS = ("status", "scale", "kill", "drain", "pause", "resume")

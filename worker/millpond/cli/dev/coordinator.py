@@ -64,9 +64,9 @@ class CoordinatorProcess:
             *("--session-timeout", f"{config.coordinator_session_timeout_ms}ms"),
             *("--rack-aware-tags", ",".join(config.rack_aware_assignment_tags)),
         )
-        self.log = ProcessLog(directory / "coordinator.log")
-        self.url = ""
-        self.listening = False
+        self.log: ProcessLog = ProcessLog(directory / "coordinator.log")
+        self.url: str = ""
+        self.listening: bool = False
         self._child: Child | None = None
         self._drained: asyncio.Task[None] | None = None
         self._http: aiohttp.ClientSession | None = None

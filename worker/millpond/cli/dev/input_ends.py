@@ -13,7 +13,7 @@ from millpond.runtime.config.model import Config
 
 __all__ = ("InputEnds", "Partition")
 
-log = logging.getLogger("millpond.cli")
+log: logging.Logger = logging.getLogger("millpond.cli")
 
 _TIMEOUT_S = 5.0
 _QUIET = {"log_level": 2}

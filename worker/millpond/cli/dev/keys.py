@@ -18,7 +18,7 @@ from .supervisor import Fleet
 
 __all__ = ("Keys", "listening")
 
-log = logging.getLogger("millpond.cli")
+log: logging.Logger = logging.getLogger("millpond.cli")
 
 
 class Keys:

@@ -22,7 +22,7 @@ from .worker_metrics import Figures, Scrape, parse
 
 __all__ = ("Observer",)
 
-log = logging.getLogger("millpond.cli")
+log: logging.Logger = logging.getLogger("millpond.cli")
 
 _LOOK_S = 0.25
 _HASTY_LOOK_S = 0.03  # while somebody waits for tasks to run again
@@ -65,7 +65,7 @@ class Observer:
         self._quiet = False
         self._begun = time.monotonic()
         self._processed_before = 0
-        self.status = SessionStatus(
+        self.status: SessionStatus = SessionStatus(
             application=config.application_id,
             title=title,
             guarantee=config.processing_guarantee,

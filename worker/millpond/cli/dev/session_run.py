@@ -24,7 +24,7 @@ from .worker import Launch
 
 __all__ = ("run_fleet",)
 
-log = logging.getLogger("millpond.cli")
+log: logging.Logger = logging.getLogger("millpond.cli")
 
 _REDRAWS_PER_SECOND = 4
 _LINE_EVERY_S = 5.0

@@ -29,7 +29,7 @@ from .worker import Launch, WorkerProcess
 
 __all__ = ("COORDINATOR", "Fleet", "WorkersFail")
 
-log = logging.getLogger("millpond.cli")
+log: logging.Logger = logging.getLogger("millpond.cli")
 
 COORDINATOR = "coordinator"
 """What the coordinator is called where a worker's name could stand."""
@@ -63,12 +63,12 @@ class Fleet:
     def __init__(self, launch: Launch, count: int, held_by: Leash) -> None:
         self.launch = launch
         self._leash = held_by
-        self.coordinator = CoordinatorProcess(launch.config, launch.directory, held_by)
+        self.coordinator: CoordinatorProcess = CoordinatorProcess(launch.config, launch.directory, held_by)
         self.workers: dict[str, WorkerProcess] = {}
-        self.wanted = count
+        self.wanted: int = count
         self.events: deque[SessionEvent] = deque(maxlen=_EVENTS)
         self.deaths: deque[tuple[str, float]] = deque()
-        self.died = asyncio.Event()
+        self.died: asyncio.Event = asyncio.Event()
         self.ran = False
         self._numbers = itertools.count(1)
         self._begun = time.monotonic()

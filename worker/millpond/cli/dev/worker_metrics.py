@@ -108,7 +108,7 @@ class Figures:
     """
 
     def __init__(self) -> None:
-        self.last = Scrape()
+        self.last: Scrape = Scrape()
         self.last_commit: float | None = None
         self._scrapes: deque[tuple[float, Scrape]] = deque()
 

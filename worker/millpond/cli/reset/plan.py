@@ -37,7 +37,7 @@ from millpond.topology import Topology
 
 __all__ = ("Inputs", "OffsetMove", "ResetPlan", "Resetter", "internal_topics", "topics_of")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 30.0
 _GONE_S = 60.0

@@ -1,1 +1,1 @@
-"""What the DSL's operators do to records: one body per operator, each binding to a plain nested function."""
+"""The bodies of the DSL's operators. Each body binds to one plain nested function per task, which runs per record."""

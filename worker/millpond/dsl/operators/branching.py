@@ -1,4 +1,4 @@
-"""A stream divided among branches."""
+"""The body of `KStream.split()`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ("Branch",)
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Forwards each record to the first branch whose predicate holds, else to the default branch if there is one."""
+    """Forwards each record to the first branch whose predicate is true, else to the default branch if there is one."""
 
     branches: tuple[tuple[Callable[[Any, Any], object], str], ...]
     default: str | None
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         branches = tuple((predicate, node.child(child)) for predicate, child in self.branches)
         default = None if self.default is None else node.child(self.default)
         failed = node.failed
@@ -31,7 +31,7 @@ class Branch:
                     if predicate(key, value):
                         chosen = child
                         break
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             if chosen is not None:
                 chosen(key, value, timestamp)

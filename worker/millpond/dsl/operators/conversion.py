@@ -1,4 +1,4 @@
-"""Between edges: nodes that only pass records on, and the step from a table's changes to a stream."""
+"""Bodies that pass records on, and the conversion of a table's changes to a stream."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ("DropNullKeys", "PassThrough", "ToStream")
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """Forwards everything; costs nothing, because it is its children."""
+    """Forwards everything. It costs nothing, because its function is that of its children."""
 
     def bind(self, node: NodeContext) -> Forward:
-        """The children themselves."""
+        """Return the function of its children."""
         return node.forward
 
 
 @dataclass(frozen=True, slots=True)
 class DropNullKeys:
-    """Keeps records without a key out of a repartition topic, where they would land anywhere."""
+    """Drops records without a key before a repartition topic, where they could go to any partition."""
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         forward = node.forward
 
         def drop_null_keys(key: Any, value: Any, timestamp: int) -> None:
@@ -37,10 +37,10 @@ class DropNullKeys:
 
 @dataclass(frozen=True, slots=True)
 class ToStream:
-    """A table's changes as a stream of its new values."""
+    """Forwards the new values of a table's changes."""
 
     def bind(self, node: NodeContext) -> TableForward:
-        """The task's function."""
+        """Return the function of one task."""
         forward = node.forward
 
         def to_stream(key: Any, new: Any, old: Any, timestamp: int) -> None:

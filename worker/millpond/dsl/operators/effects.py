@@ -1,4 +1,4 @@
-"""Operators that only look: foreach, peek, print."""
+"""The bodies of foreach, peek and print."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ("Peek", "Print")
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """Calls `action(key, value)` and forwards the record, which goes nowhere after a foreach."""
+    """Calls `action(key, value)` and forwards the record; a foreach has no children."""
 
     action: Callable[[Any, Any], object]
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         action, forward, failed = self.action, node.forward, node.failed
 
         def peek(key: Any, value: Any, timestamp: int) -> None:
             try:
                 action(key, value)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             forward(key, value, timestamp)
 
@@ -34,22 +34,22 @@ class Peek:
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """Writes `[label]: key, value` lines, or what `describe(key, value)` says in place of `key, value`."""
+    """Writes `[label]: key, value` lines, or `[label]: ` and the text of `describe(key, value)`."""
 
     label: str
     describe: Callable[[Any, Any], str] | None
     file: TextIO | None
-    """None is standard output at the time of printing, so that tests can capture it."""
+    """None: `sys.stdout` at the time of printing, so that tests can capture it."""
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         label, describe, file, failed = self.label, self.describe, self.file, node.failed
 
         def show(key: Any, value: Any, timestamp: int) -> None:
             try:
                 text = f"{key}, {value}" if describe is None else describe(key, value)
                 print(f"[{label}]: {text}", file=sys.stdout if file is None else file, flush=True)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
 
         return show

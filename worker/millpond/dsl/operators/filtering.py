@@ -1,4 +1,4 @@
-"""Streams that keep some records."""
+"""The body of filter and filter_not of a stream."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class FilterStream:
     negate: bool = False
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         predicate, forward, failed = self.predicate, node.forward, node.failed
 
         def keep(key: Any, value: Any, timestamp: int) -> None:
             try:
                 wanted = predicate(key, value)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             if wanted:
                 forward(key, value, timestamp)
@@ -33,7 +33,7 @@ class FilterStream:
         def drop(key: Any, value: Any, timestamp: int) -> None:
             try:
                 unwanted = predicate(key, value)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             if not unwanted:
                 forward(key, value, timestamp)

@@ -1,4 +1,4 @@
-"""Streams whose records become any number of records."""
+"""The bodies of flat_map and flat_map_values."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ("FlatMapRecords", "FlatMapValues")
 class FlatMapValues:
     """Forwards one record per item of `mapper(value)`, or `mapper(key, value)` when `with_key`.
 
-    The items are collected before the first is forwarded, so a generator that fails midway forwards none.
+    All items are collected before the first is forwarded: a generator that fails midway forwards none.
     """
 
     mapper: Callable[..., Iterable[Any]]
     with_key: bool = False
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         mapper, with_key, forward, failed = self.mapper, self.with_key, node.forward, node.failed
 
         def flat_map_values(key: Any, value: Any, timestamp: int) -> None:
             try:
                 items = mapper(key, value) if with_key else mapper(value)
                 items = tuple(items) if items.__class__ is list else as_items("flat_map_values()", items)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             for item in items:
                 forward(key, item, timestamp)
@@ -41,12 +41,12 @@ class FlatMapValues:
 
 @dataclass(frozen=True, slots=True)
 class FlatMapRecords:
-    """Forwards one record per pair of `mapper(key, value)`, collected before the first is forwarded."""
+    """Forwards one record per pair of `mapper(key, value)`; all are collected before the first is forwarded."""
 
     mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         mapper, forward, failed = self.mapper, node.forward, node.failed
 
         def flat_map(key: Any, value: Any, timestamp: int) -> None:
@@ -56,7 +56,7 @@ class FlatMapRecords:
                     pair if pair.__class__ is tuple and len(pair) == 2 else as_pair("flat_map()", pair)
                     for pair in (items if items.__class__ is list else as_items("flat_map()", items))
                 ]
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             for new_key, new_value in pairs:
                 forward(new_key, new_value, timestamp)

@@ -1,4 +1,4 @@
-"""Which errors are never user code's, and so never go to the processing handler."""
+"""Errors that never come from user code, and so never go to the processing exception handler."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from millpond.errors import BrokerError, OwnershipError, ProcessingFailed, State
 
 __all__ = ("FATAL",)
 
-#: Re-raised wherever an operator guards user code together with its serialisation or its store.
 FATAL = (ProcessingFailed, StateError, OwnershipError, BrokerError)
+"""Re-raised where user code is guarded together with serdes or a store."""

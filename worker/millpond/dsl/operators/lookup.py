@@ -1,4 +1,4 @@
-"""Reading a table's current value by key, as joins do: from its store, or computed from the table above."""
+"""Lookups of a table's current value by key, for joins: from its store, or computed from the table above."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from millpond.topology import NodeContext
 
 __all__ = ("FilteredLookup", "Get", "Lookup", "MappedLookup", "StoreLookup", "WindowLookup")
 
-#: f(key) -> the value, None when there is none. Keys are not None.
 Get: TypeAlias = Callable[[Any], Any]
+"""f(key) -> the value, or None if there is none. Keys are never None."""
 
 
 class Lookup(Protocol):
-    """A way to read a table, shared by all tasks."""
+    """A way to read a table. All tasks share the object."""
 
     def bind(self, node: NodeContext) -> Get:
-        """The function of one task."""
+        """Return the function of one task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class StoreLookup:
     store: str
 
     def bind(self, node: NodeContext) -> Get:
-        """The task's function."""
+        """Return the function of one task."""
         store = node.store(self.store)
         serialize, entry = store.serialize_key, store.entry
 
@@ -45,7 +45,7 @@ class WindowLookup:
     store: str
 
     def bind(self, node: NodeContext) -> Get:
-        """The task's function."""
+        """Return the function of one task."""
         store = node.store(self.store)
         serialize, entry = store.serialize_key, store.entry
 
@@ -57,14 +57,14 @@ class WindowLookup:
 
 @dataclass(frozen=True, slots=True)
 class FilteredLookup:
-    """Reads the table above and hides what the predicate refuses."""
+    """Reads the table above and hides the rows that the filter drops."""
 
     above: Lookup
     predicate: Callable[[Any, Any], object]
     negate: bool
 
     def bind(self, node: NodeContext) -> Get:
-        """The task's function."""
+        """Return the function of one task."""
         above, predicate, negate = self.above.bind(node), self.predicate, self.negate
 
         def get(key: Any) -> Any:
@@ -76,14 +76,14 @@ class FilteredLookup:
 
 @dataclass(frozen=True, slots=True)
 class MappedLookup:
-    """Reads the table above and maps its value."""
+    """Reads the table above and maps its values."""
 
     above: Lookup
     mapper: Callable[..., Any]
     with_key: bool
 
     def bind(self, node: NodeContext) -> Get:
-        """The task's function."""
+        """Return the function of one task."""
         above, mapper, with_key = self.above.bind(node), self.mapper, self.with_key
 
         def get(key: Any) -> Any:

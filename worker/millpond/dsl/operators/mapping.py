@@ -1,4 +1,4 @@
-"""Streams whose records become other records, one to one."""
+"""The bodies of map, map_values and select_key of a stream."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class MapValues:
     with_key: bool = False
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         mapper, forward, failed = self.mapper, node.forward, node.failed
 
         def map_value(key: Any, value: Any, timestamp: int) -> None:
             try:
                 mapped = mapper(value)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             forward(key, mapped, timestamp)
 
         def map_value_with_key(key: Any, value: Any, timestamp: int) -> None:
             try:
                 mapped = mapper(key, value)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             forward(key, mapped, timestamp)
 
@@ -48,14 +48,14 @@ class MapRecords:
     mapper: Callable[[Any, Any], tuple[Any, Any]]
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         mapper, forward, failed = self.mapper, node.forward, node.failed
 
         def map_record(key: Any, value: Any, timestamp: int) -> None:
             try:
                 pair = mapper(key, value)
                 new_key, new_value = pair if pair.__class__ is tuple else as_pair("map()", pair)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             forward(new_key, new_value, timestamp)
 
@@ -69,13 +69,13 @@ class SelectKey:
     selector: Callable[[Any, Any], Any]
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         selector, forward, failed = self.selector, node.forward, node.failed
 
         def select_key(key: Any, value: Any, timestamp: int) -> None:
             try:
                 selected = selector(key, value)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             forward(selected, value, timestamp)
 

@@ -1,4 +1,4 @@
-"""What functions of users return where a pair, or several items, are expected."""
+"""Checks of what users' functions return: pairs and iterables."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ("as_items", "as_pair")
 
 
 def as_pair(operator: str, given: Any) -> tuple[Any, Any]:
-    """A pair that is no tuple, such as a list of two.
+    """Return the two items of a pair that is no tuple, such as a list of two.
 
     Raises:
-        TypeError: it is no pair; a text of two letters is none either.
+        TypeError: it is no pair. A string of two letters is not one either.
     """
     if isinstance(given, str | bytes | dict | set | frozenset):
         raise TypeError(_no_pair(operator, given))
@@ -25,13 +25,13 @@ def as_pair(operator: str, given: Any) -> tuple[Any, Any]:
 
 
 def as_items(operator: str, given: Any) -> tuple[Any, ...]:
-    """The items of what a function returned.
+    """Return the items of what a function returned.
 
     Raises:
-        TypeError: it cannot be iterated, or is a text.
+        TypeError: it cannot be iterated, or is a string or bytes.
     """
     kind = type(given)
-    if kind is str or kind is bytes:  # they can be iterated, but nobody wants a record per letter
+    if kind is str or kind is bytes:  # they can be iterated, but a record per letter is never meant
         raise TypeError(
             f"{operator} needs a list or another iterable from its function, and got a {kind.__name__}, whose letters "
             "would be the records; return a list with it"

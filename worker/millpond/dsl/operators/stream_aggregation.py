@@ -1,7 +1,7 @@
-"""Aggregations of a stream by key: count, reduce, aggregate.
+"""The bodies of count, reduce and aggregate of a grouped stream.
 
-All three read the entry of the key, stage the new one, and forward the change unless the store is caching:
-then the store forwards one change per key at flush.
+All three read the entry of the key, stage the new one, and forward the change. If the store is caching, the store
+forwards one change per key at flush instead.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ("AggregateStream", "CountStream", "ReduceStream")
 
 @dataclass(frozen=True, slots=True)
 class CountStream:
-    """How many records, with a value, each key has had."""
+    """Counts the records of each key that have a value."""
 
     store: str
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         store = node.store(self.store)
         serialize, entry, stage = store.serialize_key, store.entry, store.stage_count
         forward, failed, dropped = node.forward, node.failed, node.dropped
@@ -37,17 +37,17 @@ class CountStream:
                 return dropped()
             try:
                 raw = serialize(key)
-                old, then = entry(raw)
+                old, old_timestamp = entry(raw)
                 if old is None:
                     new = 1
                 else:
                     new = old + 1
-                    if then > timestamp:
-                        timestamp = then
+                    if old_timestamp > timestamp:
+                        timestamp = old_timestamp
                 stage(raw, key, new, timestamp, old)
             except FATAL:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             if forwarding:
                 forward(key, new, old, timestamp)
@@ -57,19 +57,19 @@ class CountStream:
 
 @dataclass(frozen=True, slots=True)
 class ReduceStream:
-    """`reducer(aggregate, value)` per key; the first value of a key is its first aggregate."""
+    """Calls `reducer(aggregate, value)` per key; the first value of a key is its first aggregate."""
 
     store: str
     reducer: Callable[[Any, Any], Any]
     send_old: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         store, reducer = node.store(self.store), self.reducer
         serialize, entry, stage = store.serialize_key, store.entry, store.stage
         forward, failed, dropped = node.forward, node.failed, node.dropped
         forwarding = not store.caching
-        # The reducer may change the old aggregate in place; a second copy shows consumers what it was.
+        # The reducer may change the old aggregate in place; children get a second copy of it.
         copy_old = self.send_old and forwarding and not store.value_serde.immutable
         if store.caching:
             store.on_flush(forward)
@@ -79,7 +79,7 @@ class ReduceStream:
                 return dropped()
             try:
                 raw = serialize(key)
-                old, then = entry(raw)
+                old, old_timestamp = entry(raw)
                 if old is None:
                     new = value
                     stage(raw, key, new, timestamp, None)
@@ -87,13 +87,19 @@ class ReduceStream:
                     new = reducer(old, value)
                     if copy_old:
                         old = entry(raw)[0]
-                    # A deletion has no timestamp of its own in the store: it gets that of its record.
-                    stage(raw, key, new, then if then > timestamp and new is not None else timestamp, old)
-                    if then > timestamp:
-                        timestamp = then
+                    # The store keeps no timestamp of a deletion: it gets that of its record.
+                    stage(
+                        raw,
+                        key,
+                        new,
+                        old_timestamp if old_timestamp > timestamp and new is not None else timestamp,
+                        old,
+                    )
+                    if old_timestamp > timestamp:
+                        timestamp = old_timestamp
             except FATAL:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             if forwarding:
                 forward(key, new, old, timestamp)
@@ -103,7 +109,7 @@ class ReduceStream:
 
 @dataclass(frozen=True, slots=True)
 class AggregateStream:
-    """`aggregator(key, value, aggregate)` per key, starting from `initializer()`."""
+    """Calls `aggregator(key, value, aggregate)` per key, starting with `initializer()`."""
 
     store: str
     initializer: Callable[[], Any]
@@ -111,12 +117,12 @@ class AggregateStream:
     send_old: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         store, initializer, aggregator = node.store(self.store), self.initializer, self.aggregator
         serialize, entry, stage = store.serialize_key, store.entry, store.stage
         forward, failed, dropped = node.forward, node.failed, node.dropped
         forwarding = not store.caching
-        # The aggregator may change the old aggregate in place; a second copy shows consumers what it was.
+        # The aggregator may change the old aggregate in place; children get a second copy of it.
         copy_old = self.send_old and forwarding and not store.value_serde.immutable
         if store.caching:
             store.on_flush(forward)
@@ -126,7 +132,7 @@ class AggregateStream:
                 return dropped()
             try:
                 raw = serialize(key)
-                old, then = entry(raw)
+                old, old_timestamp = entry(raw)
                 if old is None:
                     new = aggregator(key, value, initializer())
                     stage(raw, key, new, timestamp, None)
@@ -134,13 +140,19 @@ class AggregateStream:
                     new = aggregator(key, value, old)
                     if copy_old:
                         old = entry(raw)[0]
-                    # A deletion has no timestamp of its own in the store: it gets that of its record.
-                    stage(raw, key, new, then if then > timestamp and new is not None else timestamp, old)
-                    if then > timestamp:
-                        timestamp = then
+                    # The store keeps no timestamp of a deletion: it gets that of its record.
+                    stage(
+                        raw,
+                        key,
+                        new,
+                        old_timestamp if old_timestamp > timestamp and new is not None else timestamp,
+                        old,
+                    )
+                    if old_timestamp > timestamp:
+                        timestamp = old_timestamp
             except FATAL:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             if forwarding:
                 forward(key, new, old, timestamp)

@@ -1,4 +1,4 @@
-"""Changes held back until stream time has moved on: the final result of a window, or one per key and while."""
+"""The body of suppress: changes are held back until stream time has reached their end."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ STREAM_TIME = "stream_time"
 
 @dataclass(frozen=True, slots=True)
 class SuppressTable:
-    """Buffers the latest change of each key and forwards it once stream time has reached its time plus `wait_ms`.
+    """Buffers the latest change of each key, and forwards it when stream time has reached its time plus `wait_ms`.
 
-    That time is the window's end when only `final` results are wanted, else the timestamp of the first change that
-    was buffered for the key. Final deletions are not forwarded, because nothing was before them.
+    Its time is the end of its window for `final` results, else the timestamp of the first buffered change of the key.
+    Final deletions are not forwarded, because nothing was forwarded before them.
     """
 
     store: str
@@ -33,8 +33,8 @@ class SuppressTable:
     emit_when_full: bool
     reads_origin: ClassVar[bool] = True
 
-    def bind(self, node: NodeContext) -> TableForward:
-        """The task's function."""
+    def bind(self, node: NodeContext) -> TableForward:  # noqa: C901 - one flat function per record
+        """Return the function of one task."""
         buffer = node.store(self.store)
         serialize, put, evict_while = buffer.serialize_key, buffer.put, buffer.evict_while
         task, forward, failed, name = node.task, node.forward, node.failed, node.name
@@ -69,7 +69,7 @@ class SuppressTable:
                 put(key.end_ms if final else timestamp, serialize(key), key, new, old, context)
             except FATAL:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, new, timestamp)
             if buffer.min_timestamp + wait <= stream_time:
                 evict_while(due, emit)
@@ -78,7 +78,7 @@ class SuppressTable:
             if not emit_when_full:
                 raise ProcessingFailed(
                     f"'{name}' may hold back {_limits(self)} but has to hold back {buffer.num_records} records with "
-                    f"{buffer.buffer_size} bytes: raise the limit, shorten the windows or their grace, or leave it out."
+                    f"{buffer.buffer_size} bytes; raise the limit, leave it out, or shorten the windows or their grace."
                 )
             evict_while(full, emit)
 
@@ -95,13 +95,13 @@ def _limits(body: SuppressTable) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SuppressedLookup:
-    """Reads what is visible below a suppress: the value before what is held back, else the table above."""
+    """Reads the value that was sent before the one that is held back; if none is held back, the table above."""
 
     store: str
     above: Lookup
 
     def bind(self, node: NodeContext) -> Get:
-        """The task's function."""
+        """Return the function of one task."""
         buffer = node.store(self.store)
         serialize, prior_value, above = buffer.serialize_key, buffer.prior_value, self.above.bind(node)
 

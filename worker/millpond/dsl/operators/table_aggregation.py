@@ -1,4 +1,4 @@
-"""Aggregations of a regrouped table: what a changed row contributed is subtracted, what it contributes now added."""
+"""The bodies of aggregate, count and reduce of a regrouped table: subtract a row's old value, add its new one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ("AggregateTable", "ReduceTable")
 
 @dataclass(frozen=True, slots=True)
 class AggregateTable:
-    """`subtractor` then `adder`, both `(key, value, aggregate) -> aggregate`, over records of `(new, old)` values."""
+    """Calls `subtractor`, then `adder`, both f(key, value, aggregate) -> aggregate, for (new, old) values."""
 
     store: str
     initializer: Callable[[], Any]
@@ -24,7 +24,7 @@ class AggregateTable:
     send_old: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         store, initializer, adder, subtractor = node.store(self.store), self.initializer, self.adder, self.subtractor
         serialize, entry, stage = store.serialize_key, store.entry, store.stage
         forward, failed = node.forward, node.failed
@@ -37,7 +37,7 @@ class AggregateTable:
             try:
                 new, old = value
                 raw = serialize(key)
-                before, then = entry(raw)
+                before, latest = entry(raw)
                 after = before
                 applied = False
                 if old is not None and before is not None:
@@ -46,33 +46,33 @@ class AggregateTable:
                 if new is not None:
                     after = adder(key, new, initializer() if after is None else after)
                     applied = applied or before is not None
-                if not applied or then < timestamp:
-                    then = timestamp
+                if not applied or latest < timestamp:
+                    latest = timestamp
                 if copy_old and before is not None:
                     before = entry(raw)[0]
-                # A deletion has no timestamp of its own in the store: it gets that of its record.
-                stage(raw, key, after, timestamp if after is None else then, before)
+                # The store keeps no timestamp of a deletion: it gets that of its record.
+                stage(raw, key, after, timestamp if after is None else latest, before)
             except FATAL:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             if forwarding:
-                forward(key, after, before, then)
+                forward(key, after, before, latest)
 
         return aggregate
 
 
 @dataclass(frozen=True, slots=True)
 class ReduceTable:
-    """`subtractor` then `adder`, both `(aggregate, value) -> aggregate`, over records of `(new, old)` values."""
+    """Calls `subtractor`, then `adder`, both f(aggregate, value) -> aggregate, for (new, old) values."""
 
     store: str
     adder: Callable[[Any, Any], Any]
     subtractor: Callable[[Any, Any], Any]
     send_old: bool
 
-    def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+    def bind(self, node: NodeContext) -> StreamForward:  # noqa: C901 - one flat function per record
+        """Return the function of one task."""
         store, adder, subtractor = node.store(self.store), self.adder, self.subtractor
         serialize, entry, stage = store.serialize_key, store.entry, store.stage
         forward, failed = node.forward, node.failed
@@ -85,7 +85,7 @@ class ReduceTable:
             try:
                 new, old = value
                 raw = serialize(key)
-                before, then = entry(raw)
+                before, latest = entry(raw)
                 after = before
                 applied = False
                 if old is not None and before is not None:
@@ -97,17 +97,17 @@ class ReduceTable:
                     else:
                         after = adder(after, new)
                         applied = True
-                if not applied or then < timestamp:
-                    then = timestamp
+                if not applied or latest < timestamp:
+                    latest = timestamp
                 if copy_old and before is not None:
                     before = entry(raw)[0]
-                # A deletion has no timestamp of its own in the store: it gets that of its record.
-                stage(raw, key, after, timestamp if after is None else then, before)
+                # The store keeps no timestamp of a deletion: it gets that of its record.
+                stage(raw, key, after, timestamp if after is None else latest, before)
             except FATAL:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             if forwarding:
-                forward(key, after, before, then)
+                forward(key, after, before, latest)
 
         return reduce

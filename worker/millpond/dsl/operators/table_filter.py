@@ -1,4 +1,4 @@
-"""Tables that keep some rows; a row that no longer passes becomes a deletion."""
+"""The body of filter and filter_not of a table: a row that no longer passes becomes a deletion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ("FilterTable",)
 class FilterTable:
     """Forwards rows for which `predicate(key, value)` is true (false when `negate`) and deletions of the others.
 
-    With old values, a row that did not pass before and does not now is not forwarded at all.
+    With old values, a row that passed neither before nor now is not forwarded.
     """
 
     predicate: Callable[[Any, Any], object]
@@ -26,7 +26,7 @@ class FilterTable:
     send_old: bool
 
     def bind(self, node: NodeContext) -> TableForward:
-        """The task's function."""
+        """Return the function of one task."""
         if self.store is not None:
             return self._materialized(node, self.store)
         predicate, negate, send_old = self.predicate, self.negate, self.send_old
@@ -43,7 +43,7 @@ class FilterTable:
                         return
                 else:
                     old = None
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, new, timestamp)
             forward(key, new, old, timestamp)
 
@@ -70,7 +70,7 @@ class FilterTable:
                 stage(raw, key, new, timestamp, before)
             except FATAL:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, new, timestamp)
             if forwarding:
                 forward(key, new, before, timestamp)

@@ -1,4 +1,4 @@
-"""Rows of a table under other keys, on their way to be aggregated there."""
+"""The body of group_by of a table: rows under other keys, to be aggregated."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ("RegroupTable",)
 
 @dataclass(frozen=True, slots=True)
 class RegroupTable:
-    """Forwards `(new, old)` values under the keys that `selector(key, value)` gives.
+    """Forwards `(new, old)` values under the keys of `selector(key, value)`.
 
-    When the key stays the same they go in one record (KIP-904), so that no intermediate result is seen;
-    otherwise the old one goes first, to be subtracted, then the new one, to be added. A half whose selected key or
-    value is None is left out.
+    If both have the same key, they are one record, so that no intermediate result is visible (KIP-904). Else the old
+    value goes first, to be subtracted, and then the new one, to be added. One whose selected key or value is None is
+    left out.
     """
 
     selector: Callable[[Any, Any], tuple[Any, Any]]
 
     def bind(self, node: NodeContext) -> TableForward:
-        """The task's function."""
+        """Return the function of one task."""
         selector, forward, failed = self.selector, node.forward, node.failed
 
         def regroup(key: Any, new: Any, old: Any, timestamp: int) -> None:
@@ -37,7 +37,7 @@ class RegroupTable:
                 if old is not None:
                     pair = selector(key, old)
                     old_key, old_value = pair if pair.__class__ is tuple else as_pair("group_by()", pair)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, new, timestamp)
             adds = new_key is not None and new_value is not None
             subtracts = old_key is not None and old_value is not None

@@ -1,4 +1,4 @@
-"""Streams that look up a table: by their key, or by a key selected from the record (global tables)."""
+"""The bodies of join and left_join of a stream with a table, by its key, or with a global table, by a selected key."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _joiner(combine: Callable[..., Any], *, with_key: bool) -> Callable[[Any, An
 
 @dataclass(frozen=True, slots=True)
 class JoinTable:
-    """Joins each record with the row of its key, as the table is at that moment.
+    """Joins each record with the table's current row of its key.
 
-    A left join also takes records without a row, or without a key, and joins them with None. Records without
-    a value are dropped and counted, and for an inner join those without a key.
+    A left join joins records without a row, or without a key, with None. Records without a value are dropped and
+    counted; for an inner join also those without a key.
     """
 
     table: Lookup
@@ -32,7 +32,7 @@ class JoinTable:
     left: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         if not self.left and not self.with_key and isinstance(self.table, StoreLookup):
             return _inner(node, self.table.store, self.combine)
         get, combine, left = self.table.bind(node), _joiner(self.combine, with_key=self.with_key), self.left
@@ -48,7 +48,7 @@ class JoinTable:
                 joined = combine(key, value, other)
             except FATAL:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             forward(key, joined, timestamp)
 
@@ -56,7 +56,7 @@ class JoinTable:
 
 
 def _inner(node: NodeContext, name: str, combine: Callable[[Any, Any], Any]) -> StreamForward:
-    """The most frequent case with every call that can be saved left out."""
+    """Return the function of the most frequent case, without any call that can be saved."""
     store = node.store(name)
     serialize, entry = store.serialize_key, store.entry
     forward, failed, dropped = node.forward, node.failed, node.dropped
@@ -71,7 +71,7 @@ def _inner(node: NodeContext, name: str, combine: Callable[[Any, Any], Any]) -> 
             joined = combine(value, other)
         except FATAL:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - user code raises anything
             return failed(error, key, value, timestamp)
         forward(key, joined, timestamp)
 
@@ -80,10 +80,10 @@ def _inner(node: NodeContext, name: str, combine: Callable[[Any, Any], Any]) -> 
 
 @dataclass(frozen=True, slots=True)
 class JoinGlobalTable:
-    """Joins each record with the row of the key that `selector(key, value)` gives.
+    """Joins each record with the row of the key `selector(key, value)`.
 
-    Records without a value are dropped and counted, and for an inner join those whose selected key is None; a left
-    join joins them with None.
+    Records without a value are dropped and counted. If the selected key is None, an inner join drops and counts the
+    record, and a left join joins it with None.
     """
 
     table: Lookup
@@ -93,7 +93,7 @@ class JoinGlobalTable:
     left: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         get, selector, left = self.table.bind(node), self.selector, self.left
         combine = _joiner(self.combine, with_key=self.with_key)
         forward, failed, dropped = node.forward, node.failed, node.dropped
@@ -111,7 +111,7 @@ class JoinGlobalTable:
                 joined = combine(key, value, other)
             except FATAL:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             forward(key, joined, timestamp)
 

@@ -1,4 +1,4 @@
-"""Tables whose rows get other values."""
+"""The body of map_values of a table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MapTableValues:
     send_old: bool
 
     def bind(self, node: NodeContext) -> TableForward:
-        """The task's function."""
+        """Return the function of one task."""
         if self.store is not None:
             return self._materialized(node, self.store)
         mapper, with_key, send_old = self.mapper, self.with_key, self.send_old
@@ -35,7 +35,7 @@ class MapTableValues:
                 before = None
                 if send_old and old is not None:
                     before = mapper(key, old) if with_key else mapper(old)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, new, timestamp)
             forward(key, mapped, before, timestamp)
 
@@ -59,7 +59,7 @@ class MapTableValues:
                 stage(raw, key, mapped, timestamp, before)
             except FATAL:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, new, timestamp)
             if forwarding:
                 forward(key, mapped, before, timestamp)

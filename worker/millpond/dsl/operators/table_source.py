@@ -1,4 +1,4 @@
-"""Records of a topic, or of a stream, taken as updates of a table."""
+"""The bodies of source tables: records of a topic or of a stream as updates of a table."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ("MaterializedSource", "PassingSource")
 
 @dataclass(frozen=True, slots=True)
 class PassingSource:
-    """A source table nobody looks anything up in: every record is a change."""
+    """A source table without a store: every record is a change, and old values are not known."""
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         forward, dropped = node.forward, node.dropped
 
         def update(key: Any, value: Any, timestamp: int) -> None:
@@ -30,15 +30,15 @@ class PassingSource:
 
 @dataclass(frozen=True, slots=True)
 class MaterializedSource:
-    """A source table with a store. The latest record by offset wins, whatever its timestamp; None deletes."""
+    """A source table with a store. The last record of a key by offset wins, whatever its timestamp; None deletes."""
 
     store: str
     send_old: bool
     keeps_newest: ClassVar[bool] = True
-    """The store has the newest value of each key of the topic, and nothing else."""
+    """Whether the store has the newest value of each key of the topic, and nothing else."""
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         store = node.store(self.store)
         serialize, entry, stage = store.serialize_key, store.entry, store.stage
         forward, failed, dropped = node.forward, node.failed, node.dropped
@@ -56,7 +56,7 @@ class MaterializedSource:
                 stage(raw, key, value, timestamp, old)
             except FATAL:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             if forwarding:
                 forward(key, value, old, timestamp)

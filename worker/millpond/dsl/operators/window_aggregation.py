@@ -1,9 +1,8 @@
-"""Aggregations of a stream by key and window.
+"""The bodies of count, reduce and aggregate of a stream by key and window.
 
-A record belongs to one window when windows tumble, to several when they hop; each window judges lateness for
-itself: it takes records while its end lies after stream time minus grace. Stream time here is that of this
-operator in this task, counts records of all keys, and is committed with the task's offsets, so that a restart
-does not accept what was late before it.
+A record belongs to one tumbling window or to several hopping ones. A window takes records until stream time has reached
+its end plus grace. Stream time is that of this operator in this task, over records of all keys. It is committed with
+the task's offsets, so that after a restart no record is accepted that was late before it.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from .guard import FATAL
 
 __all__ = ("AggregateWindows", "CountWindows", "ReduceWindows")
 
-#: f(key, value, old aggregate or None) -> new aggregate
 _Step = Callable[[Any, Any, Any], Any]
+"""f(key, value, old aggregate or None) -> new aggregate."""
 
 STREAM_TIME = "stream_time"
 
 
 @dataclass(frozen=True, slots=True)
 class CountWindows:
-    """How many records each key has had in each window; records without a value count too."""
+    """Counts the records of each key and window; records without a value count too."""
 
     store: str
     windows: TimeWindows
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         if not self.windows.tumbling:
             return _hopping(node, self.store, self.windows, _count, copy_old=False)
         return _count_tumbling(node, self.store, self.windows)
@@ -42,7 +41,7 @@ class CountWindows:
 
 @dataclass(frozen=True, slots=True)
 class ReduceWindows:
-    """`reducer(aggregate, value)` per key and window; the first value is the first aggregate."""
+    """Calls `reducer(aggregate, value)` per key and window; the first value is the first aggregate."""
 
     store: str
     windows: TimeWindows
@@ -50,7 +49,7 @@ class ReduceWindows:
     send_old: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         reducer = self.reducer
 
         def step(_key: Any, value: Any, aggregate: Any) -> Any:
@@ -61,7 +60,7 @@ class ReduceWindows:
 
 @dataclass(frozen=True, slots=True)
 class AggregateWindows:
-    """`aggregator(key, value, aggregate)` per key and window, starting from `initializer()`."""
+    """Calls `aggregator(key, value, aggregate)` per key and window, starting with `initializer()`."""
 
     store: str
     windows: TimeWindows
@@ -70,7 +69,7 @@ class AggregateWindows:
     send_old: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """The task's function."""
+        """Return the function of one task."""
         if self.windows.tumbling:
             return _aggregate_tumbling(self, node)
         initializer, aggregator = self.initializer, self.aggregator
@@ -91,7 +90,7 @@ def _bind(node: NodeContext, store: str, windows: TimeWindows, step: _Step, *, s
     return _hopping(node, store, windows, step, copy_old=copy_old)
 
 
-def _count_tumbling(node: NodeContext, name: str, windows: TimeWindows) -> StreamForward:
+def _count_tumbling(node: NodeContext, name: str, windows: TimeWindows) -> StreamForward:  # noqa: C901 - one flat function per record
     store = node.store(name)
     serialize, entry, stage = store.serialize_key, store.entry, store.stage_count
     forward, failed, dropped = node.forward, node.failed, node.dropped
@@ -113,17 +112,17 @@ def _count_tumbling(node: NodeContext, name: str, windows: TimeWindows) -> Strea
             return dropped()
         try:
             raw = serialize(key)
-            old, then = entry(raw, start)
+            old, old_timestamp = entry(raw, start)
             if old is None:
                 new = 1
             else:
                 new = old + 1
-                if then > timestamp:
-                    timestamp = then
+                if old_timestamp > timestamp:
+                    timestamp = old_timestamp
             stage(raw, start, key, new, timestamp, old)
         except FATAL:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - user code raises anything
             return failed(error, key, value, timestamp)
         if forwarding:
             forward(Windowed(key, start, start + size), new, old, timestamp)
@@ -134,12 +133,12 @@ def _count_tumbling(node: NodeContext, name: str, windows: TimeWindows) -> Strea
     return count
 
 
-def _aggregate_tumbling(body: AggregateWindows, node: NodeContext) -> StreamForward:
+def _aggregate_tumbling(body: AggregateWindows, node: NodeContext) -> StreamForward:  # noqa: C901 - one flat function per record
     store, initializer, aggregator = node.store(body.store), body.initializer, body.aggregator
     serialize, entry, stage = store.serialize_key, store.entry, store.stage
     forward, failed, dropped = node.forward, node.failed, node.dropped
     forwarding = not store.caching
-    # The aggregator may change the old aggregate in place; a second copy shows consumers what it was.
+    # The aggregator may change the old aggregate in place; children get a second copy of it.
     copy_old = body.send_old and forwarding and not store.value_serde.immutable
     if store.caching:
         store.on_flush(forward)
@@ -158,7 +157,7 @@ def _aggregate_tumbling(body: AggregateWindows, node: NodeContext) -> StreamForw
             return dropped()
         try:
             raw = serialize(key)
-            old, then = entry(raw, start)
+            old, old_timestamp = entry(raw, start)
             if old is None:
                 new = aggregator(key, value, initializer())
                 stage(raw, start, key, new, timestamp, None)
@@ -166,13 +165,20 @@ def _aggregate_tumbling(body: AggregateWindows, node: NodeContext) -> StreamForw
                 new = aggregator(key, value, old)
                 if copy_old:
                     old = entry(raw, start)[0]
-                # A deletion has no timestamp of its own in the store: it gets that of its record.
-                stage(raw, start, key, new, then if then > timestamp and new is not None else timestamp, old)
-                if then > timestamp:
-                    timestamp = then
+                # The store keeps no timestamp of a deletion: it gets that of its record.
+                stage(
+                    raw,
+                    start,
+                    key,
+                    new,
+                    old_timestamp if old_timestamp > timestamp and new is not None else timestamp,
+                    old,
+                )
+                if old_timestamp > timestamp:
+                    timestamp = old_timestamp
         except FATAL:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - user code raises anything
             return failed(error, key, value, timestamp)
         if forwarding:
             forward(Windowed(key, start, start + size), new, old, timestamp)
@@ -183,7 +189,9 @@ def _aggregate_tumbling(body: AggregateWindows, node: NodeContext) -> StreamForw
     return aggregate
 
 
-def _hopping(node: NodeContext, name: str, windows: TimeWindows, step: _Step, *, copy_old: bool) -> StreamForward:
+def _hopping(  # noqa: C901 - one flat function per record
+    node: NodeContext, name: str, windows: TimeWindows, step: _Step, *, copy_old: bool
+) -> StreamForward:
     store = node.store(name)
     serialize, entry, stage = store.serialize_key, store.entry, store.stage
     forward, failed, dropped = node.forward, node.failed, node.dropped
@@ -205,26 +213,26 @@ def _hopping(node: NodeContext, name: str, windows: TimeWindows, step: _Step, *,
         first = first - first % advance if first > 0 else 0
         try:
             raw = serialize(key)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - user code raises anything
             return failed(error, key, value, timestamp)
         for start in range(first, timestamp + 1, advance):
             if start + open_for <= stream_time:
                 dropped()
                 continue
             try:
-                old, then = entry(raw, start)
+                old, latest = entry(raw, start)
                 new = step(key, value, old)
                 if old is not None and copy_old:
                     old = entry(raw, start)[0]
-                then = timestamp if old is None or then < timestamp else then
-                # A deletion has no timestamp of its own in the store: it gets that of its record.
-                stage(raw, start, key, new, timestamp if new is None else then, old)
+                latest = timestamp if old is None or latest < timestamp else latest
+                # The store keeps no timestamp of a deletion: it gets that of its record.
+                stage(raw, start, key, new, timestamp if new is None else latest, old)
             except FATAL:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             if forwarding:
-                forward(Windowed(key, start, start + size), new, old, then)
+                forward(Windowed(key, start, start + size), new, old, latest)
 
     restored = node.remember(STREAM_TIME, lambda: stream_time)
     if restored is not None:

@@ -27,7 +27,7 @@ from .record_collector import RecordCollector
 
 __all__ = ("Commit", "CommitFailed", "CommitPhase", "CommitPipeline", "OffsetCommitter", "TransactionCommitter")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 Offsets = Mapping[Partition, tuple[int, OffsetMetadata]]
 
@@ -81,11 +81,11 @@ class Commit:
     def __init__(
         self, offsets: Offsets, rows: list[SealedRows], released: Sequence[TaskId] = (), started_ms: int = 0
     ) -> None:
-        self.offsets = offsets
-        self.rows = rows
-        self.released = released
-        self.started = time.monotonic()
-        self.started_ms = started_ms
+        self.offsets: Offsets = offsets
+        self.rows: list[SealedRows] = rows
+        self.released: Sequence[TaskId] = released
+        self.started: float = time.monotonic()
+        self.started_ms: int = started_ms
 
 
 class OffsetSink(Protocol):
@@ -338,7 +338,7 @@ class CommitPipeline:
         self._commit: Commit | None = None
         self._unacknowledged = 0
         self._started = False
-        self.phase = CommitPhase.IDLE
+        self.phase: CommitPhase = CommitPhase.IDLE
 
     def begin(self, commit: Commit) -> None:
         """Start a commit whose records have been handed to the producer. No other commit may be in flight."""

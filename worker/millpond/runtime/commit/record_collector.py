@@ -19,7 +19,7 @@ from millpond.runtime.processing.context import Outgoing
 
 __all__ = ("RecordCollector", "timestamped")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _ROOM_WAIT_S = 0.05
 #: Long enough for the client's threads to notice the flush.
@@ -44,8 +44,8 @@ class RecordCollector:
         self.producer = producer
         self.outbox: list[Outgoing] = []
         self.acknowledged: dict[Any, int] = {}
-        self.sent = 0
-        self.in_transaction = False
+        self.sent: int = 0
+        self.in_transaction: bool = False
         self._transactional = transactional
         self._begun_at = 0.0
         self._delivery_error: KafkaError | None = None

@@ -31,7 +31,7 @@ from .rejected_changelog import RecordLimits, changelog_rejected
 
 __all__ = ("CAREFUL_RECORDS", "CarefulCollector", "RejectedRecords", "SourcedRow")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Records per turn of the loop in careful mode. Each turn is committed.
 CAREFUL_RECORDS = 200
@@ -84,7 +84,7 @@ class RejectedRecords:
     """
 
     def __init__(self) -> None:
-        self.careful = False
+        self.careful: bool = False
         self.batch_bytes: int | None = None
         self._known: dict[tuple[Any, ...], KafkaError] = {}
         self._until: dict[Partition, int] = {}
@@ -179,6 +179,8 @@ class CarefulCollector(RecordCollector):
     It needs a producer made with `make_producer(…, careful=True)`.
     """
 
+    sent: int
+
     def __init__(  # noqa: PLR0913 - keyword-only, in one call
         self,
         producer: Producer,
@@ -191,7 +193,7 @@ class CarefulCollector(RecordCollector):
     ) -> None:
         super().__init__(producer, transactional=transactional)
         self._limits = limits
-        self.outbox = _SourcedOutbox(contexts)
+        self.outbox: _SourcedOutbox = _SourcedOutbox(contexts)
         self._rejected = rejected
         self._handlers = handlers
         self._contexts = contexts

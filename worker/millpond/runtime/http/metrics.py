@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ("ObservedTasks", "WorkerMetrics")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: The loop counts as stuck when its last turn is older: the default of `max.poll.interval.ms`, after which Kafka
 #: Streams gives up a thread. An earlier failure of the probe would kill a worker for a slow record, again and again.
@@ -74,16 +74,16 @@ class WorkerMetrics:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self.registry = CollectorRegistry()
+        self.registry: CollectorRegistry = CollectorRegistry()
         self._labels = {"application_id": config.application_id, "worker": config.worker_id}
-        self.polls = 0
-        self.polled_records = 0
-        self.records_processed = 0
-        self.process_seconds = 0.0
+        self.polls: int = 0
+        self.polled_records: int = 0
+        self.records_processed: int = 0
+        self.process_seconds: float = 0.0
         self.recoveries = 0
         self.clients_replaced = 0
-        self.commits = 0
-        self.http = HttpServer(config.http_host, config.http_port)
+        self.commits: int = 0
+        self.http: HttpServer = HttpServer(config.http_host, config.http_port)
         self.http.route("GET", "/metrics", self._metrics)
         self.http.route("GET", "/healthz", self._healthz)
         self.http.route("GET", "/readyz", self._readyz)

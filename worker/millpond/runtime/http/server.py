@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Handler", "HttpServer", "HttpSite")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class HttpSite:
         setting: name of the setting for the port, for messages.
         """
         self.host = host
-        self.port = 0
+        self.port: int = 0
         self._server = server
         self._configured_port = port
         self._tls = tls
@@ -132,7 +132,7 @@ class HttpServer:
         host: the address to listen on.
         port: the port; 0 for any free port, negative for no server.
         """
-        self.main = HttpSite(self, host, port)
+        self.main: HttpSite = HttpSite(self, host, port)
         self._sites = [self.main]
         self._resources: list[Callable[[], AbstractAsyncContextManager[object]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None

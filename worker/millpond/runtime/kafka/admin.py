@@ -32,7 +32,7 @@ from .reconnect import answers
 
 __all__ = ("KafkaAdmin",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class KafkaAdmin:
         Raises:
             ConfigError: librdkafka rejects the properties, for example because of a damaged certificate or key.
         """
-        self.id = ""
+        self.id: str = ""
         self._settings = settings
         try:
             self._admin = self._new_client()

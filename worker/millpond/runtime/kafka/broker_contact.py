@@ -23,7 +23,7 @@ from .reconnect import COMMON_TOPIC, answers
 
 __all__ = ("BrokerContact", "make_probe")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Number of checks without an answer until brokers count as lost.
 _CHECKS = 10

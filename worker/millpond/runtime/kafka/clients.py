@@ -27,7 +27,7 @@ __all__ = (
     "transactional_id",
 )
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 log.addFilter(RepeatFilter())
 
 #: Properties for reconnects, metadata requests and retries within tens of milliseconds instead of hundreds.

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 
 __all__ = ("ReplaceableConsumer", "close_in_background")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class _Proxy:

@@ -42,7 +42,7 @@ class Completeness:
 
     def __init__(self, as_of_ms: int) -> None:
         self.at: float | None = None
-        self.as_of_ms = as_of_ms
+        self.as_of_ms: int = as_of_ms
         self.asked_at: float | None = None
         self._pending: deque[tuple[Moment, int]] = deque()
 

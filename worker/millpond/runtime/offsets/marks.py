@@ -20,7 +20,7 @@ from .metadata import CommittedOffset, Partition, epoch_of
 
 __all__ = ("Marks", "mark_of")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: An outdated answer is accepted after so long: somebody reset the offsets, or the broker lost them.
 _ACCEPTED_AFTER_S = 30.0

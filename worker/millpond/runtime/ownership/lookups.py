@@ -26,7 +26,7 @@ from .takeover import UNOWNED, OffsetStore, commit_directly, commit_under, take_
 
 __all__ = ("LookupAnswer", "OwnershipLookups", "TakeOverAnswer", "TaskLookup")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _JOINT_READ_TIMEOUT_S = 0.25
 

@@ -31,7 +31,7 @@ from millpond.topology import TaskId
 
 __all__ = ("UNOWNED", "OffsetStore", "commit_directly", "commit_under", "init_producer", "take_over")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class OffsetStore:
         stopping: Callable[[], bool],
         patience_s: float,
     ) -> None:
-        self.marks = Marks()
+        self.marks: Marks = Marks()
         self._consumer = consumer
         self._forget_consumer = forget_consumer
         self._surveyor = surveyor

@@ -42,7 +42,7 @@ class NodeBinding:
     ) -> None:
         self.name = name
         self.task = task
-        self.forward = fan_out(tuple(children.values()))
+        self.forward: Forward = fan_out(tuple(children.values()))
         self._children = children
         self._stores = stores
         self._global_stores = global_stores
@@ -139,8 +139,8 @@ class TaskHooks:
         self._task = task
         self._remembered = remembered
         self.memories: dict[str, Callable[[], int]] = {}
-        self.stream_time = PunctuationQueue()
-        self.wall_clock = PunctuationQueue()
+        self.stream_time: PunctuationQueue = PunctuationQueue()
+        self.wall_clock: PunctuationQueue = PunctuationQueue()
         self.closers: list[Callable[[], None]] = []
 
     def remember(self, name: str, value: Callable[[], int]) -> int | None:

@@ -75,17 +75,17 @@ class TaskContext:
         outbox: list[Outgoing],
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        self.task_id = task_id
-        self.application_id = application_id
-        self.config = config
-        self.outbox = outbox
+        self.task_id: TaskId = task_id
+        self.application_id: str = application_id
+        self.config: Mapping[str, object] = config
+        self.outbox: list[Outgoing] = outbox
         self.message: Message | None = None
         self.origin: Message | RecordContext | None = None
         self.headers: Headers | None = None
-        self.stream_time = -1
-        self.timestamp = -1
-        self.commit_requested = False
-        self.dropped = 0
+        self.stream_time: int = -1
+        self.timestamp: int = -1
+        self.commit_requested: bool = False
+        self.dropped: int = 0
         self._now = now_ms
 
     @property

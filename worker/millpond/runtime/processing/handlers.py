@@ -28,7 +28,7 @@ __all__ = (
     "fail_on_error",
 )
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class Result(enum.Enum):

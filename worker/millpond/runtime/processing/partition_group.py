@@ -25,9 +25,9 @@ class PartitionGroup:
     __slots__ = ("_max_idle_ms", "enforced", "queues")
 
     def __init__(self, queues: Sequence[RecordQueue], max_idle_ms: int) -> None:
-        self.queues = tuple(queues)
+        self.queues: tuple[RecordQueue, ...] = tuple(queues)
         self._max_idle_ms = max_idle_ms
-        self.enforced = 0
+        self.enforced: int = 0
 
     def ready(self, now_ms: int) -> bool:
         """Return whether a record may be taken now."""

@@ -21,9 +21,9 @@ class Schedule:
     __slots__ = ("cancelled", "interval_ms", "punctuator")
 
     def __init__(self, interval_ms: int, punctuator: Punctuator) -> None:
-        self.interval_ms = interval_ms
-        self.punctuator = punctuator
-        self.cancelled = False
+        self.interval_ms: int = interval_ms
+        self.punctuator: Punctuator = punctuator
+        self.cancelled: bool = False
 
     def cancel(self) -> None:
         """Never fire again."""

@@ -56,15 +56,15 @@ class Chunk:
         next_offset: int,
         bad: deque[tuple[int, BadRecord]] | None = None,
     ) -> None:
-        self.messages = messages
-        self.keys = keys
-        self.values = values
-        self.timestamps = timestamps
-        self.next_offset = next_offset
-        self.bad = bad
-        self.has_headers = any(map(_headers, messages))
-        self.start = 0
-        self.end = len(messages)
+        self.messages: Sequence[Message[bytes, bytes]] = messages
+        self.keys: list[Any] = keys
+        self.values: list[Any] = values
+        self.timestamps: list[int] = timestamps
+        self.next_offset: int = next_offset
+        self.bad: deque[tuple[int, BadRecord]] | None = bad
+        self.has_headers: bool = any(map(_headers, messages))
+        self.start: int = 0
+        self.end: int = len(messages)
 
 
 #: Decides about a bad record: returns to drop it, raises to stop the worker.
@@ -102,8 +102,8 @@ class Decoder:
         self._deserialize_key = deserialize_key
         self._deserialize_value = deserialize_value
         self._extract = extract
-        self.trust_timestamps = trust_timestamps
-        self.on_bad_record = on_bad_record
+        self.trust_timestamps: bool = trust_timestamps
+        self.on_bad_record: OnBadRecord = on_bad_record
         self._dropped = dropped
 
     def decode(self, messages: Sequence[Message], partition_time: int) -> Chunk:
@@ -199,18 +199,18 @@ class RecordQueue:
     )
 
     def __init__(self, topic: str, decoder: Decoder, entry: Callable[[Any, Any, int], None]) -> None:
-        self.topic = topic
-        self.decoder = decoder
-        self.entry = entry
+        self.topic: str = topic
+        self.decoder: Decoder = decoder
+        self.entry: Callable[[Any, Any, int], None] = entry
         self.chunks: deque[Chunk] = deque()
         self.bad_first: deque[BadRecord] = deque()
-        self.buffered = 0
-        self.consumed = 0
-        self.position = -1
-        self.fetch_position = -1
-        self.partition_time = -1
+        self.buffered: int = 0
+        self.consumed: int = 0
+        self.position: int = -1
+        self.fetch_position: int = -1
+        self.partition_time: int = -1
         self._decoded_time = -1
-        self.at_end = False
+        self.at_end: bool = False
         self.idle_since_ms: int | None = None
 
     def add(self, messages: Sequence[Message]) -> None:

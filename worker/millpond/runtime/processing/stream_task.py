@@ -53,18 +53,18 @@ class StreamTask:
         remembered: Mapping[str, int] | None = None,
         topics: Collection[str] | None = None,
     ) -> None:
-        self.id = TaskId(subtopology.id, partition)
+        self.id: TaskId = TaskId(subtopology.id, partition)
         self.outbox: list[Outgoing] = [] if outbox is None else outbox
-        self.context = TaskContext(
+        self.context: TaskContext = TaskContext(
             self.id, environment.application_id, environment.settings, self.outbox, environment.now_ms
         )
-        self.stores = dict(stores)
+        self.stores: dict[str, Any] = dict(stores)
         for store in self.stores.values():
             store.attach(self.context)
-        self.commit_needed = False
-        self.processed = 0
-        self.punctuated = 0
-        self.latest_timestamp = -1
+        self.commit_needed: bool = False
+        self.processed: int = 0
+        self.punctuated: int = 0
+        self.latest_timestamp: int = -1
         self._bad_first = False
         self._environment = environment
         self._entries, self._hooks = compile_graph(
@@ -72,7 +72,7 @@ class StreamTask:
             self.stores, global_stores, self.context, environment, remembered or {}, subtopology.order,
         )  # fmt: skip
         self.inputs: dict[str, RecordQueue] = {}
-        self.group = PartitionGroup((), environment.max_task_idle_ms)
+        self.group: PartitionGroup = PartitionGroup((), environment.max_task_idle_ms)
         for source in subtopology.sources:
             for topic in map(environment.real_topic, source.topics):
                 # Topics that are only merged may have different partition counts: some may not have this partition.

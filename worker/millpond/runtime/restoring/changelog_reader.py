@@ -28,7 +28,7 @@ from .reusable_state import longest_unwritten_ms, oldest_ms
 
 __all__ = ("BATCH", "BATCH_BESIDE_TASKS", "ChangelogReader", "Restoration")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Records per write. RocksDB writes rows in the order of keys, and in a larger batch neighbouring keys are closer: with
 #: 20,000 a record costs half of what it costs with 2,000. Running tasks wait for a write, so batches are smaller there.

@@ -30,7 +30,7 @@ from .snapshot_restorer import SnapshotRestorer
 
 __all__ = ("GlobalStores",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: How often the end offsets of their topics are requested, in seconds: rows on disk are as old as the last answer.
 _END_REQUEST_INTERVAL_S = 10.0

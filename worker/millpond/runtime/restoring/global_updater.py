@@ -27,7 +27,7 @@ from .snapshot_choice import WantedStore
 
 __all__ = ("GlobalStateUpdater",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class GlobalStateUpdater:
@@ -52,18 +52,21 @@ class GlobalStateUpdater:
             backend: the backend of its rows.
             environment: the environment of the worker.
         """
-        self.id = TaskId(definition.id, 0)
-        self.store = store = builder.build(GLOBAL_PARTITION, backend, None)
+        self.id: TaskId = TaskId(definition.id, 0)
+        store = builder.build(GLOBAL_PARTITION, backend, None)
+        self.store: Any = store
         self.backend = backend
         plain = reason_not_plain(definition, environment.default_timestamp_extractor) is None
         defaults = environment.default_key, environment.default_value
         self._layout = global_layout(definition, *defaults) if plain else None
-        self.topic = definition.source.topics[0]
+        self.topic: str = definition.source.topics[0]
         self.positions: dict[int, int] = {}
         self.completeness: dict[int, Completeness] = {}
-        self.facts = TopicIdentity("", None)
+        self.facts: TopicIdentity = TopicIdentity("", None)
         self._stamped_ms = 0
-        self.context = TaskContext(self.id, environment.application_id, environment.settings, [], environment.now_ms)
+        self.context: TaskContext = TaskContext(
+            self.id, environment.application_id, environment.settings, [], environment.now_ms
+        )
         store.attach(self.context)
         entries, self._hooks = compile_graph(
             (definition.source,), (definition.processor,), (), {store.name: store}, {}, self.context, environment, {},

@@ -42,7 +42,7 @@ class FetchProgress:
     def __init__(self) -> None:
         self.total = 0
         self.cancelled = False
-        self.fetched = 0
+        self.fetched: int = 0
         self._done = 0
         self._lock = threading.Lock()
 

@@ -36,7 +36,7 @@ from .snapshot_requests import SnapshotRequest, SnapshotStore, store_label
 
 __all__ = ("SnapshotRestorer", "open_bootstrap")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Number of tasks prepared at the same time, and of files fetched at the same time.
 _PREPARERS = 2
@@ -82,8 +82,11 @@ class SnapshotRestorer:
         files: fetches files.
         now_ms: the wall clock, in epoch ms.
         """
-        self.rates = Rates()
-        self.fetched = self.ingested_rows = self.ingested_stores = self.rejected_stores = 0
+        self.rates: Rates = Rates()
+        self.fetched: int = 0
+        self.ingested_rows: int = 0
+        self.ingested_stores: int = 0
+        self.rejected_stores: int = 0
         self._location = location
         self._application = application
         self._backend_of = backend_of

@@ -22,7 +22,7 @@ from .start_positions import StartPositions, within_range
 
 __all__ = ("ActiveTasks",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class ActiveTasks:

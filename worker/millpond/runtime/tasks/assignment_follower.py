@@ -48,7 +48,7 @@ from .lifecycle import TaskLifecycle
 
 __all__ = ("AssignmentFollower",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class AssignmentFollower:
         self.owners_found: dict[str, str] = {}
         self._lifecycle = lifecycle
         self._worker = worker
-        self.tasks = frozenset(tasks)
+        self.tasks: frozenset[TaskId] = frozenset(tasks)
         self._session_s = session_timeout.total_seconds()
         self._clean_up_s = min(_CLEAN_UP_S, cleanup_delay.total_seconds())
         self._fenced_by_brokers = fenced_by_brokers

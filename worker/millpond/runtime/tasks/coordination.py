@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Coordination",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class Coordination:

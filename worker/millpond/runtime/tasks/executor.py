@@ -23,6 +23,9 @@ from millpond.runtime.offsets.metadata import (
 from millpond.runtime.ownership import lookups
 from millpond.runtime.ownership.lookups import OwnershipLookups
 from millpond.runtime.processing.stream_task import StreamTask
+from millpond.runtime.restoring.changelog_reader import ChangelogReader
+from millpond.runtime.restoring.global_stores import GlobalStores
+from millpond.runtime.restoring.snapshot_restorer import SnapshotRestorer
 from millpond.runtime.topics.plan import Plan, summary
 from millpond.topology import TaskId
 
@@ -64,10 +67,11 @@ from .resources import TaskResources
 from .start_positions import StartPositions
 from .store_operations import StoreOperations
 from .task_claims import TaskClaims
+from .task_stores import TaskStores
 
 __all__ = ("TaskExecutor",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 Outcomes = Iterable[Event]
 _NOTHING: tuple[Event, ...] = ()
@@ -94,13 +98,13 @@ class TaskExecutor:
 
     def __init__(self, resources: TaskResources) -> None:
         plan, config, environment = resources.plan, resources.config, resources.environment
-        self.lifecycle = TaskLifecycle(self._restores_inputs)
+        self.lifecycle: TaskLifecycle = TaskLifecycle(self._restores_inputs)
         self.held: dict[TaskId, HeldTask] = {}
-        self.reader = resources.reader
-        self.globals = resources.global_stores
-        self.stores = resources.stores
-        self.bootstrap = resources.snapshots
-        self.topology = summary(plan).hash
+        self.reader: ChangelogReader = resources.reader
+        self.globals: GlobalStores = resources.global_stores
+        self.stores: TaskStores = resources.stores
+        self.bootstrap: SnapshotRestorer | None = resources.snapshots
+        self.topology: str = summary(plan).hash
         self.on_handed_over: Callable[[TaskId, str], None] = lambda *_: None
         self._plan = plan
         self._config = config
@@ -109,12 +113,12 @@ class TaskExecutor:
         self._copies = ChangelogCopies(resources.copier, self.reader, resources.cluster, self.held)
         self._operations = StoreOperations(self.stores, self.reader, self._copies, environment, self.topology)
         self._dropped_at: dict[TaskId, float] = {}
-        self.start_positions = StartPositions(plan, config, environment, self.topology)
-        self.claims = TaskClaims(config, self.topology, self.start_positions)
+        self.start_positions: StartPositions = StartPositions(plan, config, environment, self.topology)
+        self.claims: TaskClaims = TaskClaims(config, self.topology, self.start_positions)
         self.on_disowned: Callable[[TaskId, Claim, str | None], None] = self.claims.taken_over
         self.stores.position_of = self.start_positions.position
         self._consumer = resources.consumer
-        self.active = ActiveTasks(
+        self.active: ActiveTasks = ActiveTasks(
             plan,
             environment,
             resources.consumer,
@@ -122,8 +126,9 @@ class TaskExecutor:
             self.start_positions,
             self.topology,
         )
-        self.running, self.by_input = self.active.running, self.active.by_input
-        self.registrar = OwnershipLookups(
+        self.running: list[StreamTask] = self.active.running
+        self.by_input: dict[Partition, StreamTask] = self.active.by_input
+        self.registrar: OwnershipLookups = OwnershipLookups(
             resources.threads, resources.cluster, resources.offsets,
             lambda task: (self._plan.inputs_of(task), self._plan.changelogs_of(task)),
             resources.fencing if config.exactly_once else None,

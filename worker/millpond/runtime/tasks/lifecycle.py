@@ -110,10 +110,10 @@ class TaskLifecycle:
 
     def __init__(self, restores_inputs: Callable[[TaskId], bool] = lambda _: False) -> None:
         self.tasks: dict[TaskId, TaskRecord] = {}
-        self.changes = 1
-        self.settled = True
+        self.changes: int = 1
+        self.settled: bool = True
         self.to_release: list[TaskId] = []
-        self.story = Story()
+        self.story: Story = Story()
         self._restores_inputs = restores_inputs
         self._number = 0
 

@@ -14,7 +14,7 @@ from millpond.runtime.topics.plan import Plan
 
 __all__ = ("StartPositions", "within_range")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class StartPositions:

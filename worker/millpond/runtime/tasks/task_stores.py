@@ -32,7 +32,7 @@ from .held_tasks import HeldTask
 
 __all__ = ("TaskStores",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 Ranges = Callable[[Collection[Partition]], Mapping[Partition, tuple[int, int]]]
 

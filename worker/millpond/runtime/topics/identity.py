@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 __all__ = ("TopicIdentity", "delete_retention_ms", "is_only_compacted", "topic_configs", "topic_ids")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: Kafka's default of `delete.retention.ms`.
 _DELETE_RETENTION_MS = 86_400_000

@@ -20,7 +20,7 @@ from .plan import Plan, Unread, summary
 
 __all__ = ("TopicWatch",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: The minimum time between two lists of topics, in seconds.
 _MIN_INTERVAL_S = 1.0
@@ -61,7 +61,7 @@ class TopicWatch:
         self._requested_at = 0.0
         self._request: Future[dict[str, int] | None] | None = None
         self._reported: dict[str, str] = {}
-        self.unread = 0
+        self.unread: int = 0
         self._report({each.topic: _more_than_tasks(each) for each in plan.unread}, plan.unread)
 
     def hurry(self) -> None:

@@ -61,9 +61,9 @@ class Admission:
         contact: BrokerContact,
         stop: threading.Event,
     ) -> None:
-        self.incarnation = uuid.uuid4().hex
+        self.incarnation: str = uuid.uuid4().hex
         self.kafka_cluster: Callable[[], str] = lambda: ""
-        self.alone = False
+        self.alone: bool = False
         self._config = config
         self._http = http
         self._address = address

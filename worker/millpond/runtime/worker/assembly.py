@@ -33,7 +33,7 @@ from millpond.topology import Topology
 
 __all__ = ("Assembly", "assemble")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _KNOWN_S = 2.0
 #: Kafka's default for `metadata.max.age.ms`.

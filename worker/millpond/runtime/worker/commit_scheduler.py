@@ -60,7 +60,7 @@ class CommitScheduler:
         self._metrics = metrics
         self._garbage = garbage
         self._listener = listener
-        self.next_commit = time.monotonic() + self._interval_s
+        self.next_commit: float = time.monotonic() + self._interval_s
         self.flushes_first = False
         self._purgeable: dict[tuple[str, int], int] = {}
         self._next_purge = time.monotonic() + config.repartition_purge_interval_ms / 1000

@@ -15,7 +15,7 @@ from millpond.runtime.tasks.executor import TaskExecutor
 
 __all__ = ("GONE", "Dispatcher")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: A topic may be gone, or be too new for a broker to know it.
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})

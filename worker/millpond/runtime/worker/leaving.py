@@ -17,7 +17,7 @@ from .recovery import Recovery
 
 __all__ = ("Leaving",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _LEAVE_TIMEOUT_S = 2.0
 

@@ -23,7 +23,7 @@ from .recovery import Recovery
 
 __all__ = ("Loop",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: How long a task may take to start before the reason is logged, and how long until it is logged again.
 _EXPLAIN_S = 10.0
@@ -50,7 +50,7 @@ class Loop:
 
     def __init__(self, parts: WorkerParts, polling: Polling, recovery: Recovery, leaving: Leaving) -> None:
         self.calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self.last_turn = time.monotonic()
+        self.last_turn: float = time.monotonic()
         self._parts = parts
         self._polling = polling
         self._recovery = recovery

@@ -16,7 +16,7 @@ from millpond.runtime.processing.stream_task import StreamTask
 
 __all__ = ("POLL_RECORDS", "BatchPacing")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: The most records per poll and per task in a turn of the loop, which then takes milliseconds.
 POLL_RECORDS = 2_000
@@ -42,8 +42,8 @@ class BatchPacing:
     """
 
     def __init__(self, config: Config) -> None:
-        self.limit = _FIRST_TURN_RECORDS
-        self.processing_s = 0.0
+        self.limit: int = _FIRST_TURN_RECORDS
+        self.processing_s: float = 0.0
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._slow_s = self._timeout_s / _SHARE_OF_TRANSACTION if config.exactly_once else float("inf")
         self._slow_until = 0.0

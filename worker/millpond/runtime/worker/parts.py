@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ("COMMIT_POLL_S", "WorkerParts")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: While a commit is in flight, its end is looked for at least this often.
 COMMIT_POLL_S = 0.001

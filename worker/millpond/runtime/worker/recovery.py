@@ -23,7 +23,7 @@ from .producers import Producers
 
 __all__ = ("FENCED_BACKOFF_S", "Recovery")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: How long a fenced worker leaves its transactional id to the worker that fenced it.
 FENCED_BACKOFF_S = 0.3

@@ -29,7 +29,7 @@ from .recovery import FENCED_BACKOFF_S
 __all__ = ("Startup", "announce", "claim_everything", "rejected_by_kafka")
 
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 #: How long a worker waits for the coordinator to admit or to reject it, before it continues with the tasks that it owns.
 _ADMISSION_TIMEOUT_S = 2.0

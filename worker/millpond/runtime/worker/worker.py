@@ -36,7 +36,7 @@ from .startup import Startup, rejected_by_kafka
 
 __all__ = ("Worker",)
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -58,9 +58,9 @@ class Worker:
         check_config(config)
         self.topology = topology
         self.config = config
-        self.metrics = WorkerMetrics(config)
-        self.waiting = Blockers()
-        self.contact = BrokerContact(
+        self.metrics: WorkerMetrics = WorkerMetrics(config)
+        self.waiting: Blockers = Blockers()
+        self.contact: BrokerContact = BrokerContact(
             make_probe(dict(config.admin_settings())),
             config.brokers_unreachable_timeout_ms / 1000,
             self.waiting,

@@ -1,8 +1,8 @@
 """Avro, Protobuf and JSON Schema with a Confluent Schema Registry.
 
 The bytes are Confluent's: a zero byte, the schema's id in 4 bytes, for Protobuf the path to the message in its file,
-then the encoded value. A schema is registered (or looked up) once per topic, when the first value is written to it,
-and fetched once per id when it is first read; nothing here talks to the registry per record.
+then the encoded value. A schema is registered (or looked up) once per topic, with the first value that is written,
+and fetched once per id, with the first value that is read. The registry is not called per record.
 """
 
 from __future__ import annotations

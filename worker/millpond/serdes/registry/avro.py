@@ -1,4 +1,4 @@
-"""Avro, through fastavro."""
+"""Avro, by fastavro."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ("Avro",)
 T = TypeVar("T")
 
 _AS_THEY_ARE = (bytes, bytearray, datetime, date, time, timedelta, Decimal, UUID)
-"""What fastavro itself turns into Avro's bytes and logical types."""
+"""Types that fastavro itself turns into Avro's bytes and logical types."""
 
 
 @overload
@@ -48,7 +48,7 @@ def Avro(
     subject: SubjectName = topic_name,
     auto_register: bool = True,
 ) -> Serde[T]: ...
-def Avro(
+def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywords
     type: Any = Any,
     /,
     *,
@@ -58,25 +58,26 @@ def Avro(
     subject: SubjectName = topic_name,
     auto_register: bool = True,
 ) -> Serde[Any]:
-    """Avro with a schema registry.
+    """Return a serde for Avro with a schema registry.
 
     Args:
-        type: what values are: dictionaries by default, or anything msgspec converts to and from them.
-        registry: where schemas are kept.
-        schema: an Avro schema in JSON. Values are written with it, and read into it by Avro's rules of resolution
-            whatever schema they were written with. Without one, values are written with the subject's newest schema,
-            and read as they were written.
-        references: registered schemas this one uses by name.
+        type: type of the values: dictionaries by default, or anything that msgspec converts to and from them.
+        registry: the schema registry.
+        schema: an Avro schema in JSON. Values are written with it, and values of other schemas are read into it by
+            Avro's rules of schema resolution. Without one, values are written with the subject's newest schema, and
+            read as they were written.
+        references: registered schemas that this one uses by name.
         subject: how subjects are named: `topic_name`, `record_name` or `topic_record_name`.
-        auto_register: register the schema when it is not; False makes that an error.
+        auto_register: whether a schema that is not registered is registered, or else an error.
 
     Raises:
-        ConfigError: the extra is not installed, or the schema is no Avro schema.
+        ConfigError: the extra `avro` is not installed.
+        SerializationError: the schema is no Avro schema.
     """
     fastavro = _fastavro()
     convert = None if type is Any else type
     text = None if schema is None else schema if isinstance(schema, str) else json.dumps(schema)
-    parsed: list[Any] = []  # the reader's schema, parsed at its first use since its references may be in the registry
+    parsed: list[Any] = []  # the reader's schema, parsed at its first use: its references may be in the registry
     readers: dict[int, Callable[[io.BytesIO], Any]] = {}
 
     def own() -> Any:
@@ -87,7 +88,7 @@ def Avro(
         return parsed[0]
 
     if text is not None and not references:
-        own()  # so that a malformed schema is found where it is written
+        own()  # raises for a malformed schema here, and not only with the first record
 
     def record() -> str | None:
         found = own()
@@ -133,7 +134,7 @@ def Avro(
 
     name = "Avro" if type is Any else f"Avro({type.__qualname__})"
     immutable = type is not Any and is_immutable(type)
-    return wire.frame(name, subject, register, encoder, record, deserialize, immutable)
+    return wire.frame(name, subject, register, encoder, record, deserialize, immutable=immutable)
 
 
 def _fastavro() -> ModuleType:
@@ -156,7 +157,7 @@ def _parse(fastavro: ModuleType, registry: SchemaRegistry, text: str, references
 def _collect(
     fastavro: ModuleType, registry: SchemaRegistry, references: Sequence[Reference], named: dict[str, Any]
 ) -> None:
-    """Parse the referenced schemas, and theirs first, into `named`."""
+    """Parse referenced schemas into `named`, those that they reference first."""
     for one in references:
         if one.name not in named:
             found = registry.version(one.subject, one.version)

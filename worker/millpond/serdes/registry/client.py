@@ -1,4 +1,4 @@
-"""The registry as the serdes see it: ids for schemas, schemas for ids, and errors that say whose fault it was."""
+"""The client of a schema registry. Its errors tell rejected data from a registry that cannot be used."""
 
 from __future__ import annotations
 
@@ -27,31 +27,39 @@ __all__ = (
 )
 
 SubjectName = Callable[[str, bool, str | None], str]
-"""``(topic, is_key, record name) -> subject``; the record name is None where a schema has none."""
+"""f(topic, is key, record name) -> subject. The record name is None if the schema has none."""
 
 _TIMEOUT_SECONDS = 10
 _FORBIDDEN_OR_BUSY = {401, 403, 407, 408, 429}
 
 
-def topic_name(topic: str, is_key: bool, record: str | None) -> str:
-    """Subject ``<topic>-key`` or ``<topic>-value``: one schema per topic. The default."""
+def topic_name(topic: str, is_key: bool, record: str | None) -> str:  # noqa: FBT001 - positional, as in Kafka's serializers
+    """Return the subject ``<topic>-key`` or ``<topic>-value``: one schema per topic. The default."""
     return f"{topic}-{'key' if is_key else 'value'}"
 
 
-def record_name(topic: str, is_key: bool, record: str | None) -> str:
-    """Subject ``<record>``: one schema per record type, whatever the topic."""
+def record_name(topic: str, is_key: bool, record: str | None) -> str:  # noqa: FBT001 - positional, as in Kafka's serializers
+    """Return the subject ``<record>``: one schema per record type, in all topics.
+
+    Raises:
+        SerializationError: the schema has no record name.
+    """
     if record is None:
-        raise SerializationError("record_name needs a schema that names its record")
+        raise SerializationError("record_name needs a schema that has a record name; use topic_name")
     return record
 
 
-def topic_record_name(topic: str, is_key: bool, record: str | None) -> str:
-    """Subject ``<topic>-<record>``: several record types in one topic."""
+def topic_record_name(topic: str, is_key: bool, record: str | None) -> str:  # noqa: FBT001 - positional, as in Kafka's serializers
+    """Return the subject ``<topic>-<record>``: several record types in one topic.
+
+    Raises:
+        SerializationError: the schema has no record name.
+    """
     return f"{topic}-{record_name(topic, is_key, record)}"
 
 
 class Reference(NamedTuple):
-    """Another schema that a schema uses by `name`, registered under a subject in a version."""
+    """Another schema that a schema uses by `name`: one version of a subject."""
 
     name: str
     subject: str
@@ -59,7 +67,7 @@ class Reference(NamedTuple):
 
 
 class RegisteredSchema(NamedTuple):
-    """A schema as the registry has it."""
+    """A schema in the registry."""
 
     id: int
     text: str
@@ -71,8 +79,8 @@ class SchemaRegistry:
     """A Confluent Schema Registry.
 
     Args:
-        url: its address, or several separated by commas; ``$SCHEMA_REGISTRY_URL`` when not given. ``mock://name``
-            is a registry inside this process, for tests.
+        url: its address, or several separated by commas; default: ``$SCHEMA_REGISTRY_URL``. ``mock://name`` is a
+            registry inside this process, for tests.
         settings: properties of Confluent's client, such as ``{"basic.auth.user.info": "user:password"}`` or
             ``{"ssl.ca.location": "ca.pem"}``.
 
@@ -84,7 +92,7 @@ class SchemaRegistry:
         address = url or os.environ.get("SCHEMA_REGISTRY_URL")
         if not address:
             raise ConfigError(
-                "the schema registry has no address: give SchemaRegistry a url, or set SCHEMA_REGISTRY_URL."
+                "the schema registry has no address; give SchemaRegistry a url, or set SCHEMA_REGISTRY_URL."
             )
         self._shown = ",".join(map(_without_credentials, address.split(",")))
         self._client = _client({"timeout": _TIMEOUT_SECONDS, **(settings or {}), "url": address})
@@ -94,51 +102,51 @@ class SchemaRegistry:
         return f"SchemaRegistry({self._shown})"
 
     def close(self) -> None:
-        """Close the connections. What is cached stays, and a later question opens them again."""
+        """Close the connections. A later call opens them again; cached schemas stay."""
         self._client.close()
 
     def register(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> RegisteredSchema:
-        """The schema's registration under `subject`, made now if there is none.
+        """Return the registration of a schema under a subject; register it if it is not.
 
         Raises:
-            SerializationError: the registry refuses the schema, for instance as incompatible with its predecessor.
-            BrokerError: the registry cannot be used now.
+            SerializationError: the registry rejects the schema, for instance as incompatible with an earlier version.
+            BrokerError: the registry cannot be reached, rejects the credentials, or has an internal error.
         """
-        with self._asking(f"the {kind} schema of subject '{subject}' cannot be registered"):
+        with self._calling(f"the {kind} schema of subject '{subject}' cannot be registered"):
             schema = _schema(kind, text, references)
             schema_id = self._client.register_schema(subject, schema)
             return RegisteredSchema(schema_id, text, tuple(references))
 
     def lookup(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> RegisteredSchema:
-        """The schema's registration under `subject`, which must exist; errors as for `register`."""
-        with self._asking(f"subject '{subject}' has no such {kind} schema"):
+        """Return the registration of a schema under a subject, which must exist. Errors are those of `register`."""
+        with self._calling(f"subject '{subject}' has no such {kind} schema"):
             found = self._client.lookup_schema(subject, _schema(kind, text, references))
             return RegisteredSchema(found.schema_id or 0, text, tuple(references), found.version)
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """The newest schema of `subject`; errors as for `register`."""
-        with self._asking(f"subject '{subject}' has no schema"):
+        """Return the newest schema of a subject. Errors are those of `register`."""
+        with self._calling(f"subject '{subject}' has no schema"):
             found = self._client.get_latest_version(subject)
             return _registered(found.schema_id or 0, found.schema, found.version)
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
-        """The schema of `subject` in one version; errors as for `register`."""
-        with self._asking(f"subject '{subject}' has no schema in version {version}"):
+        """Return one version of a subject's schema. Errors are those of `register`."""
+        with self._calling(f"subject '{subject}' has no schema in version {version}"):
             found = self._client.get_version(subject, version)
             return _registered(found.schema_id or 0, found.schema, found.version)
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
-        """The schema of this id; asked for once. Errors as for `register`."""
+        """Return the schema with an id, from the cache after the first call. Errors are those of `register`."""
         known = self._by_id.get(schema_id)
         if known is None:
-            with self._asking(f"there is no schema with id {schema_id}"):
+            with self._calling(f"there is no schema with id {schema_id}"):
                 known = _registered(schema_id, self._client.get_schema(schema_id), None)
             self._by_id[schema_id] = known
         return known
 
     @contextmanager
-    def _asking(self, refusal: str) -> Iterator[None]:
-        """Tell an answer that says no (the data's fault) from no answer, or none for us (nobody's data is wrong)."""
+    def _calling(self, rejection: str) -> Iterator[None]:
+        """Raise SerializationError if the registry rejects the data, and BrokerError if it cannot be used."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
@@ -146,17 +154,17 @@ class SchemaRegistry:
         except SchemaRegistryError as error:
             if error.http_status_code >= 500 or error.http_status_code in _FORBIDDEN_OR_BUSY:
                 raise BrokerError(f"{self} cannot be used now: {error}") from error
-            raise SerializationError(f"{refusal}: {error}") from error
+            raise SerializationError(f"{rejection}: {error}") from error
         except (SerializationError, BrokerError):
             raise
-        except Exception as error:  # the HTTP library's, of which there are two, and OAuth's
+        except Exception as error:
             raise BrokerError(f"{self} cannot be reached: {type(error).__name__}: {error}") from error
 
 
 def _client(settings: dict[str, object]) -> SchemaRegistryClient:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the client's own dependencies about each other
+            warnings.simplefilter("ignore")  # the client's dependencies warn about each other
             from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
         raise ConfigError(
@@ -166,7 +174,7 @@ def _client(settings: dict[str, object]) -> SchemaRegistryClient:
     try:
         client: SchemaRegistryClient = SchemaRegistryClient.new_client(settings)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"the schema registry's settings cannot be used: {error}.") from error
+        raise ConfigError(f"the settings of the schema registry cannot be used: {error}; correct them.") from error
     return client
 
 

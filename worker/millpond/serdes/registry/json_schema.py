@@ -1,4 +1,4 @@
-"""JSON that obeys a registered JSON Schema."""
+"""JSON with a registered JSON Schema."""
 
 from __future__ import annotations
 
@@ -49,27 +49,28 @@ def JsonSchema(
     subject: SubjectName = topic_name,
     auto_register: bool = True,
 ) -> Serde[Any]:
-    """JSON Schema with a schema registry.
+    """Return a serde for JSON with a JSON Schema in a schema registry.
 
     Args:
-        type: what values are, for msgspec; they are checked against it while they are decoded. Without one, values
-            are dictionaries, checked against the schema when they are written and when they are read.
-        registry: where schemas are kept.
-        schema: a JSON Schema; that of the type when not given.
-        subject: how subjects are named: `topic_name`, or the others where the schema has a title.
-        auto_register: register the schema when it is not; False makes that an error.
+        type: type of the values, for msgspec, which checks them while it decodes them. Without one, values are
+            dictionaries, and are checked against the schema when they are written and when they are read.
+        registry: the schema registry.
+        schema: a JSON Schema; default: that of the type.
+        subject: how subjects are named: `topic_name`, or one of the others if the schema has a title.
+        auto_register: whether a schema that is not registered is registered, or else an error.
 
     Raises:
-        ConfigError: there is neither a type nor a schema, the schema is none, or the extra is not installed.
+        ConfigError: there is neither a type nor a schema, the schema is no JSON Schema, or the extra `jsonschema` is
+            not installed.
     """
     if schema is None:
         if type is Any:
-            raise ConfigError("JsonSchema needs a type or a schema.")
+            raise ConfigError("JsonSchema has neither a type nor a schema; give it one of them.")
         schema = _schema_of(type)
     try:
         document = json.loads(schema) if isinstance(schema, str) else dict(schema)
     except ValueError as error:
-        raise ConfigError(f"a JSON Schema is no JSON: {error}.") from error
+        raise ConfigError(f"a JSON Schema is no JSON: {error}; correct it.") from error
     text = schema if isinstance(schema, str) else json.dumps(document)
     check = _validator(document) if type is Any else None
     dump = msgspec.json.Encoder(order="deterministic").encode
@@ -98,11 +99,11 @@ def JsonSchema(
 
     name = "JsonSchema" if type is Any else f"JsonSchema({getattr(type, '__qualname__', type)})"
     immutable = type is not Any and is_immutable(type)
-    return wire.frame(name, subject, register, encoder, lambda: document.get("title"), deserialize, immutable)
+    return wire.frame(name, subject, register, encoder, lambda: document.get("title"), deserialize, immutable=immutable)
 
 
 def _schema_of(type: Any) -> dict[str, Any]:
-    """The type's schema with its own definition at the root, where registries look for a title and for compatibility."""
+    """Return the schema of a type, its own definition at the root, where registries look for the title."""
     schema = msgspec.json.schema(type)
     definitions = schema.get("$defs", {})
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
@@ -124,12 +125,12 @@ def _validator(document: Mapping[str, Any]) -> Callable[[Any], None]:
     try:
         known.check_schema(document)
     except jsonschema.SchemaError as error:
-        raise ConfigError(f"a JSON Schema cannot be used: {error.message}.") from error
+        raise ConfigError(f"a JSON Schema is not valid: {error.message}; correct it.") from error
     validator = known(document)
 
     def check(value: Any) -> None:
         for error in validator.iter_errors(value):
-            # The library's message quotes the value; the place and the rule say enough, and no secret.
-            raise ValueError(f"it breaks the schema's rule '{error.validator}' at {error.json_path}")
+            # The library's message quotes the value, which may be secret.
+            raise ValueError(f"the value breaks the schema's rule '{error.validator}' at {error.json_path}")
 
     return check

@@ -1,4 +1,4 @@
-"""Protobuf messages."""
+"""Protobuf messages with a schema registry."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ("Protobuf",)
 
 M = TypeVar("M", bound="Message")
 
-# Files every registry knows; they are not registered as references.
+# Files that every registry has: they are not registered as references.
 _BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
 
 
 def Protobuf(
     type: type[M], /, *, registry: SchemaRegistry, subject: SubjectName = topic_name, auto_register: bool = True
 ) -> Serde[M]:
-    """Protobuf with a schema registry.
+    """Return a serde for Protobuf with a schema registry.
 
     Args:
-        type: a generated message class. Its file is registered, and before it the files it imports, each under its
-            own name as the subject.
-        registry: where schemas are kept.
+        type: a generated message class. The files that its file imports are registered first, each with its name as the
+            subject, and then its file.
+        registry: the schema registry.
         subject: how subjects are named: `topic_name`, `record_name` or `topic_record_name`.
-        auto_register: register the schema when it is not; False makes that an error.
+        auto_register: whether a schema that is not registered is registered, or else an error.
     """
     descriptor = type.DESCRIPTOR
     path = wire.message_path(_indexes(descriptor))
@@ -40,7 +40,7 @@ def Protobuf(
     at = wire.PREFIX_LENGTH
 
     def register(name: str) -> RegisteredSchema:
-        return _register(registry, name, descriptor.file, auto_register)
+        return _register(registry, name, descriptor.file, auto_register=auto_register)
 
     def encoder(registered: RegisteredSchema) -> wire.Encode:
         prefix = wire.prefix(registered.id) + path
@@ -59,7 +59,7 @@ def Protobuf(
 
 
 def _indexes(descriptor: Any) -> list[int]:
-    """The path to a message in its file: its index among its siblings, preceded by those of what it is nested in."""
+    """Return the path to a message in its file: the indexes of the messages that it is nested in, and its own."""
     outer = descriptor.containing_type
     if outer is None:
         siblings = list(descriptor.file.message_types_by_name)
@@ -67,12 +67,12 @@ def _indexes(descriptor: Any) -> list[int]:
     return [*_indexes(outer), [one.name for one in outer.nested_types].index(descriptor.name)]
 
 
-def _register(registry: SchemaRegistry, subject: str, file: Any, auto_register: bool) -> RegisteredSchema:
+def _register(registry: SchemaRegistry, subject: str, file: Any, *, auto_register: bool) -> RegisteredSchema:
     references = []
     for imported in file.dependencies:
         if not imported.name.startswith(_BUILT_IN):
-            found = _register(registry, imported.name, imported, auto_register)
-            if found.version is None:  # registering tells the id; the version has to be asked for
+            found = _register(registry, imported.name, imported, auto_register=auto_register)
+            if found.version is None:  # registering returns only the id; a lookup returns the version too
                 found = registry.lookup(imported.name, "PROTOBUF", found.text, found.references)
             references.append(Reference(imported.name, imported.name, found.version or 1))
     text = base64.standard_b64encode(file.serialized_pb).decode("ascii")

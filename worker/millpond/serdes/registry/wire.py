@@ -22,33 +22,35 @@ Encode = Callable[[Any], bytes]
 
 
 def prefix(schema_id: int) -> bytes:
-    """What stands before every value of a schema."""
+    """Return the bytes before every value of a schema."""
     return _prefix.pack(0, schema_id)
 
 
 def schema_id(data: bytes) -> int:
-    """The id of the schema that `data` was written with.
+    """Return the id of the schema that `data` was written with.
 
     Raises:
         ValueError: the data was not written with a schema registry.
     """
     if len(data) < PREFIX_LENGTH or data[0]:
-        raise ValueError("it does not begin with a zero byte and a schema id, so no schema registry serde wrote it")
+        raise ValueError(
+            "the data do not start with a zero byte and a schema id; no serde with a schema registry wrote them"
+        )
     return int.from_bytes(data[1:PREFIX_LENGTH], "big")
 
 
 def message_path(indexes: Sequence[int]) -> bytes:
-    """The path to a Protobuf message in its file: zigzag varints, their count first; the first message is one zero."""
+    """Return the path to a Protobuf message in its file: zigzag varints, their count first; one zero for the first."""
     if list(indexes) == [0]:
         return b"\x00"
     return b"".join(varint.write(number) for number in (len(indexes), *indexes))
 
 
 def skip_message_path(data: bytes) -> int:
-    """Where the message begins after the path at `PREFIX_LENGTH`.
+    """Return the position of the message, after the path at `PREFIX_LENGTH`.
 
     Raises:
-        ValueError: the data ends before.
+        ValueError: the data end before it.
     """
     count, at = varint.read(data, PREFIX_LENGTH, len(data))
     for _ in range(count):
@@ -56,40 +58,41 @@ def skip_message_path(data: bytes) -> int:
     return at
 
 
-def frame(
+def frame(  # noqa: PLR0913 - the parts of a serde
     name: str,
     subject_name: SubjectName,
     register: Callable[[str], RegisteredSchema],
     encoder: Callable[[RegisteredSchema], Encode],
     record: Callable[[], str | None],
     deserialize: Callable[[bytes], Any],
+    *,
     immutable: bool,
 ) -> Serde[Any]:
-    """A serde whose schema is registered when the first value of a topic is written, and not before.
+    """Return a serde whose schema is registered with the first value that is written to a topic.
 
-    A topic that is only read needs no right to register anything, and a topology can be built without a registry.
+    So reading a topic needs no right to register schemas, and a topology can be built without a registry.
 
     Args:
         name: the serde's name.
         subject_name: how subjects are named.
-        register: what to ask of the registry for a subject.
-        encoder: builds, from the registered schema, the function that encodes values with their prefix.
-        record: the record's name, where the subject is named after it.
-        deserialize: decodes any topic's bytes, since they carry the schema's id.
-        immutable: whether the values are.
+        register: f(subject) -> the registered schema.
+        encoder: f(registered schema) -> the function that encodes values, prefix included.
+        record: f() -> the record's name, or None.
+        deserialize: f(bytes of any topic) -> value; the bytes have the schema's id.
+        immutable: see `Serde`.
     """
     cached: dict[tuple[str, bool], Serde[Any]] = {}
 
     def no_topic(value: Any, /) -> NoReturn:
-        raise SerializationError(f"{name} writes for one topic: call for_topic on it first")
+        raise SerializationError(f"{name} needs to know the topic; call for_topic() on it first")
 
-    def for_topic(topic: str, is_key: bool) -> Serde[Any]:
+    def for_topic(topic: str, is_key: bool) -> Serde[Any]:  # noqa: FBT001 - see Serde
         known = cached.get((topic, is_key))
         if known is None:
             known = cached[topic, is_key] = _of_topic(topic, is_key)
         return known
 
-    def _of_topic(topic: str, is_key: bool) -> Serde[Any]:
+    def _of_topic(topic: str, is_key: bool) -> Serde[Any]:  # noqa: FBT001 - see Serde
         encode: Encode | None = None
 
         def serialize(value: Any, /) -> bytes:

@@ -1,0 +1,10 @@
+"""A topology as an SVG picture: sub-topologies as boxes, topics between them, stores beside what uses them.
+
+It is drawn without a network, a browser or another program, and follows the reader's light or dark theme.
+"""
+
+from __future__ import annotations
+
+from .picture import svg
+
+__all__ = ("svg",)

@@ -1,0 +1,142 @@
+"""Shapes as SVG text, and their sizes in px.
+
+x and y are the middle of a shape, from the upper left corner of the picture.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from html import escape
+
+from millpond.topology import Node, SinkNode, SourceNode
+
+from .layout import Point
+
+__all__ = (
+    "NODE_HEIGHT",
+    "STYLE",
+    "TOPIC_HEIGHT",
+    "arrow",
+    "node",
+    "node_width",
+    "rectangle",
+    "store",
+    "text",
+    "topic",
+    "width",
+)
+
+NODE_HEIGHT, TOPIC_HEIGHT = 42.0, 34.0
+_NAME, _SMALL = 7.3, 6.05
+"""Widths of a letter of a name (13 px, bold) and of the text below it (10 px, fixed width)."""
+
+_GENERATED = re.compile(r"K(?:STREAM|TABLE)-(?P<role>[A-Z-]+?)-\d{10}.*")
+_ROLES = {
+    "BRANCHCHILD": "branch", "FLATMAP": "flat map", "FLATMAPVALUES": "flat map values", "KEY-SELECT": "select key",
+    "LEFTJOIN": "left join", "MAPVALUES": "map values", "PROCESSOR": "process", "PROCESSVALUES": "process values",
+    "TOSTREAM": "to stream", "TOTABLE": "to table", "TRANSFORMVALUES": "transform values",
+}  # fmt: skip
+
+STYLE = """
+  text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2933 }
+  .name, .small { text-anchor: middle } .name { font-size: 13px; font-weight: 600 }
+  .title { font-size: 18px; font-weight: 600 }
+  .small { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 10px; fill: #66727f }
+  .back { fill: #ffffff } .box { fill: #f4f6f8; stroke: #d5dbe1 }
+  .head { font-size: 12px; fill: #66727f; paint-order: stroke; stroke: #f4f6f8; stroke-width: 5px }
+  .processor, .source, .sink { fill: #ffffff }
+  .processor { stroke: #9aa7b4 } .source { stroke: #2f855a } .sink { stroke: #b7562b }
+  .topic { fill: #e3effb; stroke: #3b78b8 } .internal { stroke-dasharray: 5 4 }
+  .store { fill: #fdf3d8; stroke: #b98a1d }
+  .use { fill: none; stroke: #b98a1d; stroke-width: 1.2; stroke-dasharray: 3 3 }
+  .edge { fill: none; stroke: #66727f; stroke-width: 1.4 } .tip { fill: #66727f }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6ebf0 } .back { fill: #12161b } .box { fill: #1a2027; stroke: #323c47 }
+    .head { fill: #98a5b3; stroke: #1a2027 } .small { fill: #98a5b3 } .processor, .source, .sink { fill: #232b34 }
+    .processor { stroke: #5b6875 } .source { stroke: #4fb286 } .sink { stroke: #e08a5b }
+    .topic { fill: #1b2f45; stroke: #5b9bdb } .store { fill: #3a3018; stroke: #d4a93a } .use { stroke: #d4a93a }
+    .edge { stroke: #98a5b3 } .tip { fill: #98a5b3 }
+  }
+"""
+
+
+def _kind(of: Node) -> str:
+    return "source" if isinstance(of, SourceNode) else "sink" if isinstance(of, SinkNode) else "processor"
+
+
+def _labels(of: Node) -> tuple[str, str]:
+    """Return what a node does and its name; for a name that the user gave, the name and the kind of node."""
+    if of.name.startswith("KTABLE-SOURCE"):
+        return "table", of.name
+    if found := _GENERATED.fullmatch(of.name):
+        return _ROLES.get(found["role"], found["role"].lower().replace("-", " ")), of.name
+    return of.name, _kind(of)
+
+
+def width(kind: str, name: str) -> float:
+    """Return the width of a topic or of a store."""
+    return len(name) * 8.2 + 36 if kind == "topic" else max(len(name) * _SMALL, 40) + 20
+
+
+def node_width(of: Node) -> float:
+    """Return the width of a node."""
+    name, small = _labels(of)
+    return max(len(name) * _NAME, len(small) * _SMALL, 70) + 24
+
+
+def node(of: Node, x: float, y: float) -> str:
+    """Return a node as a box with rounded corners."""
+    name, small = _labels(of)
+    half = node_width(of) / 2
+    shape = rectangle(_kind(of), (x - half, y - NODE_HEIGHT / 2), (x + half, y + NODE_HEIGHT / 2), radius=6)
+    return _titled(of.name, shape, text("name", x, y - 3, name), text("small", x, y + 11, small))
+
+
+def topic(name: str, x: float, y: float, *, internal: bool) -> str:
+    """Return a topic as a box with round ends, dashed if it is internal."""
+    half, kind = width("topic", name) / 2, "topic internal" if internal else "topic"
+    end = TOPIC_HEIGHT / 2
+    shape = rectangle(kind, (x - half, y - end), (x + half, y + end), radius=end)
+    return _titled(f"topic {name}", shape, text("name", x, y + 4, name))
+
+
+def store(name: str, x: float, y: float) -> str:
+    """Return a store as a cylinder."""
+    half, top, bottom = width("store", name) / 2, y - NODE_HEIGHT / 2 + 5, y + NODE_HEIGHT / 2 - 5
+    left, right, arc = f"{x - half:.1f}", f"{x + half:.1f}", f"A{half:.1f},5 0 0"
+    path = (
+        f"M{left},{top} {arc} 1 {right},{top} V{bottom} {arc} 1 {left},{bottom} Z M{left},{top} {arc} 0 {right},{top}"
+    )
+    return _titled(f"store {name}", f'<path class="store" d="{path}"/>', text("small", x, y + 6, name))
+
+
+def rectangle(kind: str, upper_left: Point, lower_right: Point, *, radius: float) -> str:
+    """Return a rectangle with rounded corners."""
+    x, y = upper_left
+    width, height = lower_right[0] - x, lower_right[1] - y
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{radius:.0f}"'
+    return f'<rect class="{kind}" {place}/>'
+
+
+def text(kind: str, x: float, y: float, content: str) -> str:
+    """Return a line of text."""
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(content)}</text>'
+
+
+def arrow(points: Sequence[Point]) -> str:
+    """Return an arrow that leaves downwards, passes points vertically and arrives from above."""
+    pairs = list(itertools.pairwise(points))
+    path = f"M{points[0][0]:.1f},{points[0][1]:.1f}"
+    for index, ((x, y), (to_x, to_y)) in enumerate(pairs):
+        half = (to_y - y) / 2
+        leaves = half if half >= 0 or (index and pairs[index - 1][0][1] > y) else 40.0
+        arrives = half if half >= 0 or index < len(pairs) - 1 else 40.0
+        path += f" C{x:.1f},{y + leaves:.1f} {to_x:.1f},{to_y - arrives:.1f} {to_x:.1f},{to_y:.1f}"
+    return f'<path class="edge" d="{path}" marker-end="url(#tip)"/>'
+
+
+def _titled(title: str, *shapes: str) -> str:
+    """Return shapes with the text that appears when somebody points at them."""
+    return f"<g><title>{escape(title)}</title>{''.join(shapes)}</g>"
